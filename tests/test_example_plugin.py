@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from support.plugins import ran
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
 RECIPE = """
@@ -21,7 +22,6 @@ generator: {kind: corrupt, split: validation}
 prompts: {shifts: {dead: {corruption: dead_pixels, severity: 5}}}
 samples: {candidates: 12}
 """
-MAIN = "import sys; from counterfoil.cli.entry import main; sys.argv = ['counterfoil', *sys.argv[1:]]; sys.exit(main())"
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +41,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "recipe.yaml").write_text(RECIPE)
     (folder / "means.json").write_text(json.dumps({"sandal": [0.6, 0.5, 0.4], "bag": [0.3, 0.3, 0.3]}))
     return folder
-
-
-def ran(folder: Path, plugin: Path | None, *words: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([*([str(plugin)] if plugin else []), *(entry for entry in sys.path if entry)])
-    environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "200"}
-    run = [sys.executable, "-c", MAIN, *words]
-    return subprocess.run(run, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_it_stands_everywhere_without_a_change_to_the_package(folder: Path, plugin: Path) -> None:

@@ -15,6 +15,7 @@ from counterfoil.corrupting.corrupt import corrupt, corruptions
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.engines import ENGINES
 from counterfoil.errors import UserError
+from counterfoil.evaluation.failure_folder import EXPORTS
 from counterfoil.evaluation.tasks.classes.measures import MEASURES
 from counterfoil.evaluation.trackers import TRACKERS
 from counterfoil.mining.methods import METHODS
@@ -23,7 +24,9 @@ from counterfoil.models.detectors import DETECTOR_KINDS
 from counterfoil.recipe.keep import KEEP_RULES
 from support.plugins import install
 
-REGISTRIES = (CORRUPTIONS, MEASURES, CLASSIFIER_KINDS, DETECTOR_KINDS, ENGINES, KEEP_RULES, METHODS, TRACKERS)
+REGISTRIES = (
+    CORRUPTIONS, MEASURES, CLASSIFIER_KINDS, DETECTOR_KINDS, ENGINES, EXPORTS, KEEP_RULES, METHODS, TRACKERS,
+)  # fmt: skip
 INVERT = """
 from counterfoil.corrupting.corruptions import Corruption
 def invert(picture, share):

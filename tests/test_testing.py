@@ -10,11 +10,22 @@ from typing import Any
 import pytest
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS
+from counterfoil.engines import engine_for
+from counterfoil.engines.local import LocalEngine
+from counterfoil.evaluation.failure_folder import EXPORTS
 from counterfoil.evaluation.tasks.classes.measures import MEASURES
 from counterfoil.recipe.keep.rule import Verdict
 from counterfoil.recipe.keep.thresholds import ThresholdsRule
 from counterfoil.recipe.keep.top import TopRule
-from counterfoil.testing import check_classifier, check_corruption, check_keep_rule, check_measure
+from counterfoil.testing import (
+    check_classifier,
+    check_corruption,
+    check_detector,
+    check_engine,
+    check_export,
+    check_keep_rule,
+    check_measure,
+)
 from support.plugins import install
 
 # As published: see tests/corrupting/test_corruptions.py.
@@ -82,6 +93,27 @@ def test_a_broken_promise_is_told(
     install(tmp_path, monkeypatch, package, {f"counterfoil.{group}": {"broken": f"{package}:{value}"}}, BROKEN)
     with pytest.raises(AssertionError, match=words):
         check("broken")
+
+
+@pytest.mark.parametrize("name", EXPORTS.bundled)
+def test_every_export_keeps_its_promises(name: str) -> None:
+    check_export(name)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_engine_of_this_machine_keeps_its_promises(workers: int, tmp_path: Path) -> None:
+    check_engine(engine_for(["none"], workers), tmp_path)
+
+
+def test_an_engine_that_forgets_an_item_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = LocalEngine.run
+    monkeypatch.setattr(LocalEngine, "run", lambda self, work, items: whole(self, work, items[1:]))
+    with pytest.raises(AssertionError, match="are finished as"):
+        check_engine(engine_for(["none"], 1), tmp_path)
+
+
+def test_a_detector_of_the_lab_keeps_its_promises() -> None:
+    check_detector("lab:rtdetr_boxes")
 
 
 def test_a_rule_without_a_reason_of_its_own_is_told() -> None:

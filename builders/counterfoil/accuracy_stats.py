@@ -77,7 +77,8 @@ class ClassUnits:
     def by_source(self) -> tuple[UnitValues, UnitValues]:
         """Return the units of the input dataset and the right answers of base images, and of shifted images."""
         assert self.sources is not None
-        base, shift = self.base_present, self.shift_present
+        base = self.base_present
+        shift = self.shift_present
         of_base = self.sources[1][base], self.base_correct[base]
         return of_base, (self.sources[2][shift], self.shift_correct[shift])
 
@@ -178,7 +179,8 @@ def drops(
         return _drops_by_source(classes, classes[0].sources[0], averaged)
     base = np.zeros(models)
     shift = np.zeros(models)
-    total, base_total = np.zeros((replicates, models)), np.zeros((replicates, models))
+    total = np.zeros((replicates, models))
+    base_total = np.zeros((replicates, models))
     counted = np.zeros((replicates, 1))
     squares = np.zeros((2, models))
     per_class: dict[str, Estimate | None] = {}
@@ -247,7 +249,9 @@ def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates:
     if classes[0].sources is not None:
         return _average_by_source([cls.by_source()[0] for cls in classes], classes[0].sources[0])
     models = classes[0].base_correct.shape[1]
-    accuracy, total, squares = np.zeros(models), np.zeros((replicates, models)), np.zeros((2, models))
+    accuracy = np.zeros(models)
+    total = np.zeros((replicates, models))
+    squares = np.zeros((2, models))
     for cls in classes:
         of_class = accuracy_per_class(cls.base_present, cls.base_correct)
         right = cls.base_correct[cls.base_present].astype(np.float64)
@@ -270,7 +274,8 @@ def slope(
     x = np.asarray(base_accuracy, dtype=np.float64)
     y = np.asarray(accuracy, dtype=np.float64)
     if images is not None:
-        x, y = probits(x, images[0]), probits(y, images[1])
+        x = probits(x, images[0])
+        y = probits(y, images[1])
     if x.size < FEWEST_MODELS_FOR_A_SLOPE or np.ptp(x) == 0:
         return None
     fitted, intercept, r_squared = least_squares_line(x, y)
@@ -291,14 +296,19 @@ def effective_robustness(base_accuracy: Floats, accuracy: Floats, images: tuple[
     models and judge other models by it. Here no model is marked as standard, and one outlier among ten models would
     pull the line towards itself. The line of each model therefore leaves out this model.
     """
-    x, y = probits(base_accuracy, images[0]), probits(accuracy, images[1])
+    x = probits(base_accuracy, images[0])
+    y = probits(accuracy, images[1])
     others = x.shape[-1] - 1
     if others < FEWEST_MODELS_FOR_A_SLOPE:
         return np.full(x.shape, np.nan)
     # The sums are centred, so that subtracting one model's part loses no digits.
-    x_mean, y_mean = x.mean(axis=-1, keepdims=True), y.mean(axis=-1, keepdims=True)
-    dx, dy = x - x_mean, y - y_mean
-    left_x, left_y = -dx / others, -dy / others  # the means of the others
+    x_mean = x.mean(axis=-1, keepdims=True)
+    y_mean = y.mean(axis=-1, keepdims=True)
+    dx = x - x_mean
+    dy = y - y_mean
+    # the means of the others
+    left_x = -dx / others
+    left_y = -dy / others
     squares = (dx**2).sum(axis=-1, keepdims=True) - dx**2 - others * left_x**2
     products = (dx * dy).sum(axis=-1, keepdims=True) - dx * dy - others * left_x * left_y
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -316,7 +326,8 @@ def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dic
     from the choice of models.
     """
     places = np.flatnonzero(drops.averaged)
-    base, drawn = drops.base_replicates[:, places], drops.replicates[:, places]
+    base = drops.base_replicates[:, places]
+    drawn = drops.replicates[:, places]
     values = effective_robustness(drops.base_accuracy[places], drops.accuracy[places], images)
     replicates = effective_robustness(base, base - drawn, images)
     below, above = (side[places] for side in drops.agreed)
@@ -345,7 +356,8 @@ def _impact(
 
 def _draws(cls: ClassUnits, rng: np.random.Generator, replicates: int, paired: bool) -> tuple[Floats, Floats]:
     """Return the accuracy of one class in every replicate, on base and on shift, (replicates, models) each."""
-    base, shift = (cls.base_present, cls.base_correct), (cls.shift_present, cls.shift_correct)
+    base = (cls.base_present, cls.base_correct)
+    shift = (cls.shift_present, cls.shift_correct)
     if paired:
         drawn = cls.base_present | cls.shift_present
         on_base, on_shift = drawn_accuracies([base, shift], drawn, rng, replicates)
@@ -398,7 +410,8 @@ def draw_class_averages(
     random generator of a stratum. A stratum without drawn images is left out of the average. The average is NaN if no
     stratum of a side has drawn images.
     """
-    total, counted = np.zeros((REPLICATES, len(sides))), np.zeros((REPLICATES, len(sides)))
+    total = np.zeros((REPLICATES, len(sides)))
+    counted = np.zeros((REPLICATES, len(sides)))
     ordered = [rows[np.argsort(strata[rows], kind="stable")] for rows, _ in sides]
     every = np.unique(np.concatenate(ordered))
     for stratum in np.unique(strata[every]).tolist():
@@ -441,7 +454,8 @@ class ClassAverage:
         _, label, count = np.unique(labels, return_inverse=True, return_counts=True)
         share = np.bincount(label, weights=right) / count
         each = share * (1 - share) / np.maximum(count - 1, 1) / len(count) ** 2
-        spread, squares = float(each.sum()), float((each**2 / np.maximum(count - 1, 1)).sum())
+        spread = float(each.sum())
+        squares = float((each**2 / np.maximum(count - 1, 1)).sum())
         images = len(count) / float((1 / count).sum())
         # The variance of a bootstrap of n images is too small by (n - 1) / n.
         variance = max(spread, float(np.nanvar(draws)) * images / max(images - 1, 1))
@@ -507,9 +521,11 @@ class AverageComparison:
         the interval of (1 - d) · first - second then holds 0 (Donner and Zou 2012). If units are drawn, the interval
         is that of a `Drawn`.
         """
-        first, second = self.first, self.second
+        first = self.first
+        second = self.second
         if first.units is not None:
-            units, signed = min(first.units, self.last.units or 0), second is not None
+            units = min(first.units, self.last.units or 0)
+            signed = second is not None
             return Drawn(self.centre, self.drawn, 0.0, (0.0, 0.0), units, signed, by_units=True).interval(reach)
         if second is None:
             below, above = mover(first.varying(reach), first.agreeing(reach))
@@ -556,7 +572,8 @@ def calibration_errors(
     accuracy. The error is biased upward, and its bootstrap draws are biased upward further, so the interval is extended
     to include the value.
     """
-    apart, bins = right - confidence.astype(np.float64), confidence_bins(confidence)
+    apart = right - confidence.astype(np.float64)
+    bins = confidence_bins(confidence)
     signed = [(bins[:, [model]] == np.unique(bins[:, model])) * apart[:, [model]] for model in range(right.shape[1])]
     drawn = np.empty((len(signed), replicates))
     for block, weights in _weights(len(right), replicates, rng):

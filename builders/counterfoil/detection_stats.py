@@ -117,7 +117,8 @@ class Detections:
 
 
 def _checked(image: ArrayLike, box: ArrayLike, category: ArrayLike) -> tuple[Ints, Floats, Ints]:
-    images, categories = np.asarray(image, np.int64).reshape(-1), np.asarray(category, np.int64).reshape(-1)
+    images = np.asarray(image, np.int64).reshape(-1)
+    categories = np.asarray(category, np.int64).reshape(-1)
     boxes = np.asarray(box, np.float64).reshape(-1, 4)
     if not len(images) == len(boxes) == len(categories):
         raise ValueError(f"{len(images)} images of boxes, {len(boxes)} boxes and {len(categories)} categories")
@@ -171,7 +172,8 @@ def match(objects: Objects, detections: Detections, images: int, categories: int
     group = detections.image * categories + detections.category
     rank = np.arange(len(group)) - np.searchsorted(group, group)
     kept = np.flatnonzero(rank < MOST_DETECTIONS)
-    group, boxes = group[kept], detections.box[kept]
+    group = group[kept]
+    boxes = detections.box[kept]
     low, high = (np.array(ends, np.float64)[:, None] for ends in zip(*AREAS.values(), strict=True))
     outside = (objects.area < low) | (objects.area > high) | objects.crowd
     matched = np.zeros((len(AREAS), len(THRESHOLDS), len(kept)), np.bool_)
@@ -194,7 +196,8 @@ def match(objects: Objects, detections: Detections, images: int, categories: int
         found_objects[of[first]] = met[first]
     size = boxes[:, 2] * boxes[:, 3]
     ignored |= ~matched & ((size < low) | (size > high))[:, None]
-    score, category = detections.score[kept], detections.category[kept]
+    score = detections.score[kept]
+    category = detections.category[kept]
     order = np.lexsort((-score, category))  # stable: equal scores stay in the order of their images
     return Matches(
         images,
@@ -218,7 +221,8 @@ def _overlaps(objects: Objects, boxes: Floats, group: Ints, object_group: Ints) 
     The first step has each group's first detection that overlaps an object, the second step has each group's second
     one, and so on. Within a step, pairs are sorted by detection, then rising IoU, then object.
     """
-    start, stop = np.searchsorted(object_group, group), np.searchsorted(object_group, group, side="right")
+    start = np.searchsorted(object_group, group)
+    stop = np.searchsorted(object_group, group, side="right")
     sizes = stop - start
     block = np.cumsum(sizes) // _PAIRS_AT_ONCE
     close: list[tuple[Ints, Ints, Floats]] = []
@@ -283,7 +287,8 @@ def average_precision(matches: Matches, weights: NDArray[np.integer[Any]] | None
     """
     counts = np.ones((1, matches.images), np.int32) if weights is None else np.asarray(weights, np.int32)
     shape = (matches.categories, *matches.matched.shape[:2], len(counts))
-    precision, recall = np.full(shape, np.nan), np.full(shape, np.nan)
+    precision = np.full(shape, np.nan)
+    recall = np.full(shape, np.nan)
     starts = np.searchsorted(matches.category, np.arange(matches.categories + 1))
     by_category = np.argsort(matches.object_category, kind="stable")
     object_starts = np.searchsorted(matches.object_category[by_category], np.arange(matches.categories + 1))
@@ -326,14 +331,17 @@ def _accumulate(
     precision, recall = np.zeros((2, len(matched), len(weights)))
     counting = np.flatnonzero(~ignored.all(axis=0))
     if len(counting) < ignored.shape[1]:
-        matched, ignored, image = matched[:, counting], ignored[:, counting], image[counting]
+        matched = matched[:, counting]
+        ignored = ignored[:, counting]
+        image = image[counting]
     seen = np.cumsum(np.take(weights, image, axis=1), axis=1, dtype=np.int32)
     # True detections of all thresholds, one threshold after another.
     threshold, true = np.nonzero(matched & ~ignored)
     if len(true):
         thresholds, starts = np.unique(threshold, return_index=True)
         spans = [slice(start, stop) for start, stop in pairwise([*starts.tolist(), len(true)])]
-        ranked, right = np.take(seen, true, axis=1), np.take(weights, image[true], axis=1)
+        ranked = np.take(seen, true, axis=1)
+        right = np.take(weights, image[true], axis=1)
         for number, span in zip(thresholds, spans, strict=True):
             np.cumsum(right[:, span], axis=1, out=right[:, span])
             left_out = np.flatnonzero(ignored[number])
@@ -353,7 +361,8 @@ def _accumulate(
         precision[thresholds] = np.add.reduceat(envelope * steps, starts, axis=1).T / len(RECALLS)
         recall[thresholds] = share[:, [span.stop - 1 for span in spans]].T
     none = total == 0
-    precision[:, none], recall[:, none] = np.nan, np.nan
+    precision[:, none] = np.nan
+    recall[:, none] = np.nan
     return precision, recall
 
 
@@ -449,10 +458,12 @@ def bootstrap_scores(
     measures = {}
     for name, (_, area, _) in MEASURES.items():
         images, whole = _object_units(matches, areas.index(area), units)
-        values, half = scores.by_category(name), halves.by_category(name)
+        values = scores.by_category(name)
+        half = halves.by_category(name)
         measures[name] = mean_over_categories(values, draws[name], half, images, whole, by_units=units.shared)
     images, _ = _object_units(matches, 0, units)
-    values, half = scores.by_category(), halves.by_category()
+    values = scores.by_category()
+    half = halves.by_category()
     categories = [
         mean_over_categories(
             values[[k]], draws["AP"][[k]], half[[k]], images[[k]], int(images[k]), by_units=units.shared
@@ -468,6 +479,7 @@ def bootstrap_scores(
 def _object_units(matches: Matches, area: int, units: Units) -> tuple[Ints, int]:
     """Count the units with an object that counts: of each category, (k,), and of any category."""
     counting = matches.counted[area]
-    category, unit = matches.object_category[counting], units.of_image[matches.object_image[counting]]
+    category = matches.object_category[counting]
+    unit = units.of_image[matches.object_image[counting]]
     pairs = np.unique(category * units.count + unit) // max(1, units.count)
     return np.bincount(pairs, minlength=matches.categories), len(np.unique(unit))

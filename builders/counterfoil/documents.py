@@ -155,7 +155,8 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
         raise OtherVersion(
             f"{where} is of {age} version of Counterfoil: found version {version}, expected {form.version}", form.hint
         )
-    count, finite = 0, True
+    count = 0
+    finite = True
     waiting = [document]
     while waiting:
         value = waiting.pop()

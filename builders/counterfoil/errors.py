@@ -43,9 +43,11 @@ class CounterfoilWarning(UserWarning):
 
 def warn(text: str) -> None:
     """Warn at the line of the program that called this package."""
-    level, frame = 1, sys._getframe()
+    level = 1
+    frame = sys._getframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "counterfoil":
-        level, frame = level + 1, frame.f_back
+        level = level + 1
+        frame = frame.f_back
     warnings.warn(text, CounterfoilWarning, stacklevel=level)
 
 

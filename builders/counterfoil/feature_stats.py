@@ -81,10 +81,12 @@ def kernel_distance(
         named = np.arange(len(rows)) if shared is None else np.unique(np.asarray(shared), return_inverse=True)[1]
         sides.append((named.reshape(-1), min(LARGEST_SUBSET, len(rows) // 2)))
     (units_of_rows, most), (other_units_of_rows, other_most) = sides
-    estimates, shares = [], []
+    estimates = []
+    shares = []
     rng = np.random.default_rng(seed)
     for _ in range(SUBSETS):
-        a, b = _drawn(units_of_rows, most, rng), _drawn(other_units_of_rows, other_most, rng)
+        a = _drawn(units_of_rows, most, rng)
+        b = _drawn(other_units_of_rows, other_most, rng)
         estimates.append(subset_estimate(features[a], others[b], units_of_rows[a], other_units_of_rows[b]))
         shares.append(
             (
@@ -115,14 +117,20 @@ def subset_estimate(
     part from pairs is therefore measured separately and subtracted: it is the residual of the kernel after fitting the
     row sums and column sums of units.
     """
-    x, y = features.astype(np.float64), others.astype(np.float64)
-    left, right = _by_unit(units), _by_unit(other_units)
+    x = features.astype(np.float64)
+    y = others.astype(np.float64)
+    left = _by_unit(units)
+    right = _by_unit(other_units)
     value, without, pair_part = _within(_summed(_kernel(x, x), left, left), left[1])
     other_value, other_without, other = _within(_summed(_kernel(y, y), right, right), right[1])
     crossed = _summed(_kernel(x, y), left, right)
-    sizes, other_sizes = left[1], right[1]
-    rows, columns, whole = crossed.sum(axis=1), crossed.sum(axis=0), float(crossed.sum())
-    n, m = float(sizes.sum()), float(other_sizes.sum())
+    sizes = left[1]
+    other_sizes = right[1]
+    rows = crossed.sum(axis=1)
+    columns = crossed.sum(axis=0)
+    whole = float(crossed.sum())
+    n = float(sizes.sum())
+    m = float(other_sizes.sum())
     mean = whole / (n * m)
     additive = (rows / (sizes * m))[:, None] + (columns / (other_sizes * n))[None, :] - mean
     few = (1 - 1 / len(sizes)) * (1 - 1 / len(other_sizes))
@@ -157,10 +165,13 @@ def _summed(kernel: Floats, left: tuple, right: tuple) -> Floats:
 
 def _within(sums: Floats, sizes: Floats) -> tuple[float, Floats, float]:
     """Return the mean kernel between units, this mean without each unit, and the variance that pairs of units add."""
-    units, n = len(sizes), float(sizes.sum())
+    units = len(sizes)
+    n = float(sizes.sum())
     np.fill_diagonal(sums, 0.0)
-    rows, whole = sums.sum(axis=1), float(sums.sum())
-    pairs, of_unit = n * n - float((sizes**2).sum()), sizes * (n - sizes)
+    rows = sums.sum(axis=1)
+    whole = float(sums.sum())
+    pairs = n * n - float((sizes**2).sum())
+    of_unit = sizes * (n - sizes)
     means = rows / of_unit
     rest = sums - np.outer(sizes, sizes) * (means[:, None] + means[None, :] - whole / pairs)
     np.fill_diagonal(rest, 0.0)

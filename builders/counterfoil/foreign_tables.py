@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # What a column may hold. Numbers become float64, whole numbers int64, lists are of float64.
-TEXT, WHOLE, NUMBER, TRUTH, NUMBERS = "text", "whole numbers", "numbers", "true or false", "lists of numbers"
+TEXT = "text"
+WHOLE = "whole numbers"
+NUMBER = "numbers"
+TRUTH = "true or false"
+NUMBERS = "lists of numbers"
 
 MOST_BYTES = 1 << 31
 MOST_COLUMNS = 100_000
@@ -32,7 +36,8 @@ _MOST_ROWS_A_BATCH = 8_192
 _BATCH_BYTES = 1 << 26
 _LONGEST_TYPE = 60
 # Any table may take so much memory, and so many bytes more for each of its file.
-SPARE, A_BYTE = 1 << 28, 16
+SPARE = 1 << 28
+A_BYTE = 16
 # With its place in lists.
 _VALUE = 16
 

@@ -24,7 +24,9 @@ from counterfoil.resampled_stats import Drawn, Units, mean_over_categories
 from counterfoil.stats import best_threshold, seeded
 
 REPLICATES = 1000
-PRECISION, AUROC, ACCURACY = "AP", "AUROC", "accuracy"
+PRECISION = "AP"
+AUROC = "AUROC"
+ACCURACY = "accuracy"
 AVERAGED = (PRECISION, AUROC, ACCURACY)  # measures that are averaged over labels
 # The bias of a value is this many times the difference between the score of half of the images and of all images.
 _BIAS_OF_HALVES = 1.0
@@ -77,7 +79,8 @@ def label_auroc(scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.int32]
     areas = []
     for hits, false in _by_falling_score(scores, truth, weights):
         pairs = hits[-1].astype(np.float64) * false[-1]
-        positives, equal = np.diff(hits, axis=0, prepend=0), np.diff(false, axis=0, prepend=0)
+        positives = np.diff(hits, axis=0, prepend=0)
+        equal = np.diff(false, axis=0, prepend=0)
         won = (positives * (false[-1] - false + equal / 2)).sum(axis=0)
         areas.append(np.divide(won, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0))
     return np.stack(areas)
@@ -96,7 +99,8 @@ def _by_falling_score(
             yield np.zeros((1, weights.shape[1]), np.int32), np.zeros((1, weights.shape[1]), np.int32)
             continue
         order = images[np.argsort(-values[images], kind="stable")]
-        drawn, ranked = weights[order], has[order]
+        drawn = weights[order]
+        ranked = has[order]
         last_of_score = np.flatnonzero(np.append(np.diff(values[order]) != 0, True))
         answered = np.cumsum(drawn, axis=0, dtype=np.int32)[last_of_score]
         hits = np.cumsum(drawn * ranked[:, None], axis=0, dtype=np.int32)[last_of_score]

@@ -135,7 +135,8 @@ def hang_up(connection: socket.socket) -> None:
 
 class _Request(BaseHTTPRequestHandler):
     server: PageServer  # pyrefly: ignore[bad-override]
-    server_version, sys_version = "Counterfoil", ""
+    server_version = "Counterfoil"
+    sys_version = ""
     timeout = _SECONDS  # the limit of each wait, also for a browser that does not read its answer
 
     def setup(self) -> None:
@@ -203,7 +204,8 @@ class _Request(BaseHTTPRequestHandler):
 
     def _name(self) -> str | None:
         """Return the requested name if the request is allowed. Otherwise send a refusal and return None."""
-        headers, origin = self.headers, self.server.origin
+        headers = self.headers
+        origin = self.server.origin
         if headers.get_all("Host") != [origin.removeprefix("http://")]:
             self._say(HTTPStatus.FORBIDDEN, "Unknown host.")
         elif any(sender != origin for sender in headers.get_all("Origin", [])):
@@ -261,7 +263,8 @@ window.saveThere = async text => {
 };
 """
 _STATIC_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>\n?')
-_STYLE, _SCRIPT = re.compile(r"<style>(.*?)</style>", re.DOTALL), re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
+_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +311,8 @@ class DirectoryPages:
             self._add("report.html", "findings", self._findings)
 
     def _add(self, path: str, name: str, render: Callable[[], Page]) -> None:
-        self._served[path], self.pages[name] = name, render
+        self._served[path] = name
+        self.pages[name] = render
 
     def _add_dataset(self, dataset: SoundDataset) -> None:
         self._add(CARD, "card", self._card)
@@ -364,14 +368,16 @@ class DirectoryPages:
 
     def _cut_saved(self) -> tuple[str, str]:
         """Return a sentence that the thresholds are saved, and the command that applies them."""
-        saved, cut = self.directory / _SAVED_CUT, self.directory.with_name(f"{self.directory.resolve().name}-cut")
+        saved = self.directory / _SAVED_CUT
+        cut = self.directory.with_name(f"{self.directory.resolve().name}-cut")
         return "Thresholds are saved.", _command("calibrate", self.directory, "--apply", saved, "--out", cut)
 
     def _save_answers(self, content: bytes) -> str:
         with _given(content, "answers.json") as given:
             read_answers([given], asked_of(self._dataset()))
         document = json.loads(content)
-        folder, name = self.directory / PRIVATE, f"answers-{document['sheet']}-{document['token']}"
+        folder = self.directory / PRIVATE
+        name = f"answers-{document['sheet']}-{document['token']}"
         files = (folder / f"{name}-{number}.json" for number in count(1))
         write_atomically(next(file for file in files if not file.exists()), content)
         return " Next: ".join(self._answers_saved())
@@ -382,7 +388,8 @@ class DirectoryPages:
         folder = self.directory / PRIVATE
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             if named := _SAVED_ANSWERS.fullmatch(path.name):
-                key, number = (named[1], named[2]), int(named[3])
+                key = (named[1], named[2])
+                number = int(named[3])
                 last[key] = max(last.get(key, (0, path)), (number, path))
         if not last:
             return []
@@ -414,7 +421,8 @@ def _given(content: bytes, name: str) -> Iterator[Path]:
 
 def _html(text: str, saves: str | None = None, kind: str = "") -> Page:
     """Return a page whose policy allows only our own code: the first style and the last script of the text."""
-    text, scripts = _STATIC_POLICY.sub("", text, count=1), []
+    text = _STATIC_POLICY.sub("", text, count=1)
+    scripts = []
     if saves is not None:
         scripts += _SCRIPT.findall(text)[-1:]
         script = _SAVING.replace("NAME", saves).replace("KIND", kind)

@@ -68,8 +68,11 @@ class PairCount:
 
 def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
     """Count the failures of n pairs, from booleans (n,) for the description's images and for the base's images."""
-    described, base = np.asarray(failed, dtype=np.bool_), np.asarray(base_failed, dtype=np.bool_)
-    both, failing, rescued = (described & base).sum(), (described & ~base).sum(), (~described & base).sum()
+    described = np.asarray(failed, dtype=np.bool_)
+    base = np.asarray(base_failed, dtype=np.bool_)
+    both = (described & base).sum()
+    failing = (described & ~base).sum()
+    rescued = (~described & base).sum()
     return PairCount(len(described), int(both), int(failing), int(rescued))
 
 
@@ -91,7 +94,8 @@ def tango_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level
 def pairs_of_half_width(count: PairCount, half_width: float) -> int:
     """Return how many pairs give a normal 95 % interval of about ± `half_width`, from counted shares (Jeffreys)."""
     whole = count.pairs + 1.5
-    failing, rescued = (count.failing + 0.5) / whole, (count.rescued + 0.5) / whole
+    failing = (count.failing + 0.5) / whole
+    rescued = (count.rescued + 0.5) / whole
     variance = failing + rescued - (failing - rescued) ** 2
     return math.ceil((float(scipy.stats.norm.isf((1 - CONFIDENCE) / 2)) / half_width) ** 2 * variance)
 
@@ -105,7 +109,8 @@ def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: 
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         inside = b - c - n * middle + reach * np.sqrt(n * _tango_variance(b, c, n, middle)) >= 0
-        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+        low = np.where(inside, middle, low)
+        high = np.where(inside, high, middle)
     return np.minimum(high, 1.0)
 
 
@@ -132,7 +137,8 @@ def log_e_values(failing: ArrayLike, discordant: ArrayLike) -> Floats:
     """Return `log_e_value` of many tests at once; the two arrays are broadcast against each other."""
     k, n = np.broadcast_arrays(np.asarray(failing, dtype=np.float64), np.asarray(discordant, dtype=np.float64))
     # Half of Beta(½, ½) is above ½, so the logarithm of its tail is log ½.
-    a, b = 0.5 + k.ravel(), 0.5 + (n - k).ravel()
+    a = 0.5 + k.ravel()
+    b = 0.5 + (n - k).ravel()
     values = scipy.special.betaln(a, b) + _log_upper_tail(a, b) - np.log(np.pi) + (n.ravel() + 1) * np.log(2)
     return np.where(n == 0, 0.0, values.reshape(n.shape))
 
@@ -189,12 +195,14 @@ def smallest_paired_difference(pairs: int, base_rate: float, tested: int, fdr: f
 
     def power(difference: float) -> float:
         described = base_rate + difference
-        failing, rescued = described * (1 - base_rate), (1 - described) * base_rate
+        failing = described * (1 - base_rate)
+        rescued = (1 - described) * base_rate
         drawn = np.random.default_rng(0).multinomial(pairs, [failing, rescued, 1 - failing - rescued], _RUNS)
         values = log_e_values(drawn[:, 0], drawn[:, 0] + drawn[:, 1])
         return float((values >= threshold).mean())
 
-    low, high = 0.0, 1.0 - base_rate
+    low = 0.0
+    high = 1.0 - base_rate
     if pairs < 1 or high <= 0 or power(high) < POWER:
         return None
     for _ in range(_STEPS):

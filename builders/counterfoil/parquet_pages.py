@@ -17,22 +17,45 @@ from counterfoil.regular_files import UnfitFile
 # The compressions by number.
 _CODINGS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
 # Fields of FileMetaData, RowGroup, ColumnChunk and ColumnMetaData.
-_ROW_GROUPS, _COLUMNS, _ROWS, _DESCRIPTION = 4, 1, 3, 3
-_PATH, _CODING, _NUMBERS, _ALL_UNFOLDED, _ALL_FOLDED, _DATA_AT, _DICTIONARY_AT = 3, 4, 5, 6, 7, 9, 11
+_ROW_GROUPS = 4
+_COLUMNS = 1
+_ROWS = 3
+_DESCRIPTION = 3
+_PATH = 3
+_CODING = 4
+_NUMBERS = 5
+_ALL_UNFOLDED = 6
+_ALL_FOLDED = 7
+_DATA_AT = 9
+_DICTIONARY_AT = 11
 # Fields of PageHeader, and of the headers inside it.
-_TYPE, _UNFOLDED, _FOLDED, _DATA, _DICTIONARY, _DATA_2 = 1, 2, 3, 5, 7, 8
-_VALUES, _ENCODING, _ENCODING_2 = 1, 2, 4
+_TYPE = 1
+_UNFOLDED = 2
+_FOLDED = 3
+_DATA = 5
+_DICTIONARY = 7
+_DATA_2 = 8
+_VALUES = 1
+_ENCODING = 2
+_ENCODING_2 = 4
 _DICTIONARY_PAGE = 2
 _NUMBERED = (2, 8)  # the encodings PLAIN_DICTIONARY and RLE_DICTIONARY
 # Encodings of texts that are not read. pyarrow makes no dictionary of the first. In the second, a text repeats the one
 # before it, so that pages of some bytes hold texts without bound.
 _UNREAD = {6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY"}
-_USUAL_HEADER, _LONGEST_HEADER = 1 << 8, 1 << 16
+_USUAL_HEADER = 1 << 8
+_LONGEST_HEADER = 1 << 16
 _LONGEST_FOOTER = 1 << 24
 _MAGIC = b"PAR1"
 _MOST_PAGES = 100_000
 _MOST_DEPTH = 16
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _STRUCT = 1, 2, 3, 7, 8, 9, 12
+_TRUE = 1
+_FALSE = 2
+_BYTE = 3
+_DOUBLE = 7
+_BINARY = 8
+_LIST = 9
+_STRUCT = 12
 _INTEGERS = (4, 5, 6)
 
 
@@ -219,7 +242,8 @@ def read_struct(content: bytes) -> tuple[dict[int, Any], int]:
         nonlocal offset
         head = content[offset]
         offset += 1
-        count, type = head >> 4, head & 0x0F
+        count = head >> 4
+        type = head & 0x0F
         if count == 15:
             count = varint()
         # Each value takes a byte at least, also a truth value, which has none in a field.

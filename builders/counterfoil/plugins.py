@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from counterfoil.corrupting.corruptions import Corruption
     from counterfoil.engines.engine import Engine
+    from counterfoil.evaluation.failure_folder import ExportedFailures, ExportedImage
     from counterfoil.evaluation.tasks.classes.answers import EVERYWHERE, AnsweredGroup, Measure
     from counterfoil.evaluation.trackers import TrackedRun
     from counterfoil.mining.method import FindMethod, SearchMethod
@@ -28,6 +29,8 @@ _HOMES = {
     "Corruption": "counterfoil.corrupting.corruptions",
     "Detector": "counterfoil.models.detectors.detector",
     "Engine": "counterfoil.engines.engine",
+    "ExportedFailures": "counterfoil.evaluation.failure_folder",
+    "ExportedImage": "counterfoil.evaluation.failure_folder",
     "FindMethod": "counterfoil.mining.method",
     "KeepRule": "counterfoil.recipe.keep.rule",
     "Measure": "counterfoil.evaluation.tasks.classes.answers",
@@ -38,7 +41,7 @@ _HOMES = {
 
 __all__ = [
     "EVERYWHERE", "AnsweredGroup", "Classifier", "ClassifierFacts", "Column", "Corruption", "Detector", "Engine",
-    "FindMethod", "KeepRule", "Measure", "SearchMethod", "TrackedRun", "Verdict",
+    "ExportedFailures", "ExportedImage", "FindMethod", "KeepRule", "Measure", "SearchMethod", "TrackedRun", "Verdict",
 ]  # fmt: skip
 
 

@@ -79,7 +79,8 @@ def track(items: Iterable[Item], name: str, total: int | None = None, every: int
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
     """Send all reports within the block to `listener`. If it raises an error, the work ends and the block raises it."""
-    before, refused = _listener.set(listener), None
+    before = _listener.set(listener)
+    refused = None
     try:
         yield
     except _Ended as ended:
@@ -124,14 +125,17 @@ class _Line:
     """A line on stderr, in notebooks and on terminals. Each report of a stage overwrites it until the stage is done."""
 
     def __init__(self) -> None:
-        self.disabled, self.written, self.length = False, 0.0, 0
+        self.disabled = False
+        self.written = 0.0
+        self.length = 0
 
     def __call__(self, event: Any) -> None:
         if self.disabled or threading.current_thread() is not threading.main_thread():
             return
         if not (_in_notebook() or (sys.stderr is not None and sys.stderr.isatty())):
             return
-        described, now = _described(event), time.monotonic()
+        described = _described(event)
+        now = time.monotonic()
         if described is None:
             return
         text, over = described
@@ -163,6 +167,7 @@ def _described(event: Any) -> tuple[str, bool] | None:
         if hasattr(event, done) and hasattr(event, total):
             name = str(getattr(event, "name", what))
             shown = "".join(letter if letter.isprintable() else " " for letter in name)
-            finished, whole = getattr(event, done), getattr(event, total)
+            finished = getattr(event, done)
+            whole = getattr(event, total)
             return f"{shown}: {finished:,} of {whole:,}", finished >= whole
     return None

@@ -29,6 +29,7 @@ GROUPS = {
     "counterfoil.classifiers": "kind of classifier",
     "counterfoil.detectors": "kind of detector",
     "counterfoil.engines": "engine",
+    "counterfoil.exports": "export",
     "counterfoil.keep_rules": "keep rule",
     "counterfoil.methods": "mining method",
     "counterfoil.trackers": "tracker",
@@ -60,7 +61,9 @@ class Registry(Mapping[str, Registered]):
     """
 
     def __init__(self, group: str, bundled: Mapping[str, Registered], problem: Callable[[Any], str | None]) -> None:
-        self.group, self.bundled, self.problem = group, bundled, problem
+        self.group = group
+        self.bundled = bundled
+        self.problem = problem
 
     def __getitem__(self, name: str) -> Registered:
         points = [point for point in _points(self.group) if point.name == name]

@@ -79,7 +79,8 @@ class Drawn:
         drawn = self.drawn[np.isfinite(self.drawn)]
         if self.images < FEWEST_IMAGES or not math.isfinite(self.value) or len(drawn) < 2:
             return Estimate(self.value)
-        error, middle = float(np.std(drawn, ddof=1)), self.value - self.bias
+        error = float(np.std(drawn, ddof=1))
+        middle = self.value - self.bias
         if error <= _STILL:
             below = above = 0.0
         elif self.signed or not 0 < middle < 1:
@@ -90,7 +91,8 @@ class Drawn:
                 below = above = max(by_student, math.hypot(error * reach, one_more_image))
         else:
             low, high = wilson_reach(middle, middle * (1 - middle) / error**2, reach, self.images - 1)
-            below, above = middle - low, high - middle
+            below = middle - low
+            above = high - middle
         if error <= _STILL or not (self.signed and self.by_units):
             below, above = mover((below, above), self.unseen)
         if below + above <= _STILL:
@@ -211,7 +213,8 @@ class Units:
         distinct, at, images = np.unique(units, return_inverse=True, return_counts=True)
         sums = np.stack([np.bincount(at.ravel(), column) for column in values.T], axis=1)
         drawn = self.times[:, distinct].astype(np.float64)
-        whole, value = (drawn @ images)[:, None], values.mean(axis=0)
+        whole = (drawn @ images)[:, None]
+        value = values.mean(axis=0)
         means = np.divide(drawn @ sums, whole, out=np.tile(value, (len(drawn), 1)), where=whole > 0)
         return value + (means - value) * math.sqrt(len(distinct) / max(len(distinct) - 1, 1))
 
@@ -220,7 +223,8 @@ class Units:
 
         A class with one unit does not vary. Such classes together count as one class whose units they are.
         """
-        total, single = np.zeros((REPLICATES, classes[0][1].shape[1])), list[tuple[int, Floats]]()
+        total = np.zeros((REPLICATES, classes[0][1].shape[1]))
+        single = list[tuple[int, Floats]]()
         for units, values in classes:
             if (units == units[0]).all():
                 single.append((int(units[0]), values.mean(axis=0)))
@@ -277,7 +281,9 @@ def mean_over_categories(
     higher = np.isfinite(values)
     if not higher.any():
         return Drawn(math.nan, np.full(draws.shape[1], np.nan), 0.0, (0.0, 0.0), whole, by_units=by_units)
-    values, draws, images = values[higher], draws[higher].astype(np.float64), images[higher]
+    values = values[higher]
+    draws = draws[higher].astype(np.float64)
+    images = images[higher]
     longer = np.sqrt(images / np.maximum(images - 1, 1))[:, None]
     drawn = mean_of_finite(values[:, None] + (draws - values[:, None]) * longer)
     bias = bias_of_halves * float((mean_of_finite(halves[higher].T) - values).mean())

@@ -70,7 +70,9 @@ class Estimate:
 
 def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> Bounds:
     """Return the score interval of a share (Wilson 1927); [0, 1] if `whole` is 0. Counts need not be whole."""
-    part, whole = float(part), float(whole)  # NumPy numbers do not belong in documents
+    # NumPy numbers do not belong in documents
+    part = float(part)
+    whole = float(whole)
     if whole <= 0:
         return 0.0, 1.0
     share = min(1.0, max(0.0, part / whole))
@@ -149,7 +151,8 @@ def stopped_rate(failed: ArrayLike, k: int) -> StoppedRate:
     drawn = np.asarray(failed, dtype=np.bool_)
     positions = np.flatnonzero(drawn)
     if len(positions) < k:
-        seen, n = len(positions), len(drawn)
+        seen = len(positions)
+        n = len(drawn)
         return StoppedRate(seen, n, seen / n if n else math.nan, clopper_pearson(seen, n - seen), False)
     n = int(positions[k - 1]) + 1
     # The upper bound uses the k - 1 failures among the n - 1 images before the k-th failure.
@@ -182,14 +185,16 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
     likelihood = np.zeros(_GRID)
     alone = True
     for counts, rows in parts:
-        part, whole = np.asarray(counts, np.float64), np.asarray(rows, np.float64)
+        part = np.asarray(counts, np.float64)
+        whole = np.asarray(rows, np.float64)
         total = whole.sum()
         alone = alone and bool((whole == 1).all())
         if not 0 < part.sum() < total:
             continue  # a part of equal rows says nothing about the correlation
         # Units with equal counts are evaluated together.
         (hits, sizes), times = np.unique(np.stack([part, whole]), axis=1, return_counts=True)
-        a, b = part.sum() / total * concentration, (1 - part.sum() / total) * concentration
+        a = part.sum() / total * concentration
+        b = (1 - part.sum() / total) * concentration
         terms = scipy.special.betaln(a + hits[:, None], b + (sizes - hits)[:, None]) - scipy.special.betaln(a, b)
         likelihood += times @ terms
     if alone:
@@ -230,7 +235,8 @@ def clustered_interval(counts: ArrayLike, rows: ArrayLike, level: float = CONFID
 
     It is Wilson's interval if each row is a unit, and otherwise `few_units_interval`.
     """
-    part, whole = np.asarray(counts, np.float64), np.asarray(rows, np.float64)
+    part = np.asarray(counts, np.float64)
+    whole = np.asarray(rows, np.float64)
     if (whole == 1).all():
         return wilson_interval(float(part.sum()), float(whole.sum()), level)
     effective = effective_size(whole, unit_correlation((part, whole)))
@@ -288,7 +294,8 @@ def balanced_accuracy_interval(
     of ten errors are found. The two recalls of a unit are treated as independent. This makes the interval wider than
     necessary, because they are negatively correlated.
     """
-    value, ends = 0.0, []
+    value = 0.0
+    ends = []
     weight = 1 / (2 * len(right))
     for fold, (truth, answer) in enumerate(zip(right, predicted, strict=True)):
         for label in (True, False):
@@ -330,7 +337,8 @@ def distances_of_difference(
         same = mixed & (base_correct == shift_correct).all(axis=0)
         distances = _wilson_distances(*base)  # base and shift have equal shares and thus equal distances
         open_ends, _ = distances_with_correlation(distances, distances, _correlation(base_correct, shift_correct))
-        below, above = np.where(same, open_ends, below), np.where(same, open_ends, above)
+        below = np.where(same, open_ends, below)
+        above = np.where(same, open_ends, above)
     return below, above
 
 
@@ -349,7 +357,8 @@ def _wilson_distances(accuracy: Floats, total: int) -> EndDistances:
 def _correlation(first: Bools, second: Bools) -> Floats:
     """Return the correlation of right answers to paired images, (models,), with Newcombe's continuity correction."""
     pairs = len(first)
-    both, only_first = (first & second).sum(axis=0), (first & ~second).sum(axis=0)
+    both = (first & second).sum(axis=0)
+    only_first = (first & ~second).sum(axis=0)
     only_second = (~first & second).sum(axis=0)
     neither = pairs - both - only_first - only_second
     product = both * neither - only_first * only_second
@@ -390,10 +399,15 @@ def lang_reiczigel_interval(seen: tuple[int, int], wrong: tuple[int, int], detec
 
     Each share is given as (part, whole).
     """
-    n, trues, falses = seen[1] + NORMAL**2, wrong[1] + 2, detected[1] + 2
-    q, s, f = (seen[0] + NORMAL**2 / 2) / n, (detected[0] + 1) / falses, (wrong[0] + 1) / trues
+    n = seen[1] + NORMAL**2
+    trues = wrong[1] + 2
+    falses = detected[1] + 2
+    q = (seen[0] + NORMAL**2 / 2) / n
+    s = (detected[0] + 1) / falses
+    f = (wrong[0] + 1) / trues
     p = rogan_gladen(q, f, s)
-    of_s, of_f = s * (1 - s) / falses, f * (1 - f) / trues
+    of_s = s * (1 - s) / falses
+    of_f = f * (1 - f) / trues
     moved = 2 * NORMAL**2 * (p * of_s - (1 - p) * of_f)
     error = math.sqrt(q * (1 - q) / n + (1 - p) ** 2 * of_f + p**2 * of_s) / (s - f)
     return normal_interval(p + moved, error)
@@ -473,7 +487,8 @@ def score_test(in_set: FailureCount, rest: FailureCount, margin: float) -> float
 
 def _degrees(in_set: FailureCount, rest: FailureCount, high: float, low: float) -> float:
     """Return Welch and Satterthwaite's degrees of freedom of a difference of rates; infinite if each row is a unit."""
-    variances, squares = 0.0, 0.0
+    variances = 0.0
+    squares = 0.0
     for part, rate in ((in_set, high), (rest, low)):
         variance = rate * (1 - rate) / part.effective_rows
         variances += variance
@@ -523,7 +538,8 @@ def newcombe_interval(in_set: FailureCount, rest: FailureCount, level: float = C
 
     It combines the intervals of both rates. None if the set or the rest has no rows.
     """
-    inside, outside = rate_interval(in_set, level), rate_interval(rest, level)
+    inside = rate_interval(in_set, level)
+    outside = rate_interval(rest, level)
     if inside is None or outside is None:
         return None
     difference = in_set.rate - rest.rate

@@ -5,16 +5,20 @@
     def test_dead_pixels():
         check_corruption("dead_pixels")
 
-The same functions check our own corruptions, measures, classifiers and keep rules.
+The same functions check our own corruptions, measures, classifiers, detectors, keep rules, exports and engines.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,8 +27,11 @@ from PIL import Image
 from counterfoil.corrupting.corrupt import SMALLEST_SIDE, constants_of, corrupt, random_arrays
 from counterfoil.corrupting.corruption_kinds import plasma
 from counterfoil.corrupting.corruptions import SEVERITIES
+from counterfoil.engines.engine import Advanced, Delivered, Finished, Lost
+from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
+    from counterfoil.engines.engine import Doing, Engine, Event
     from counterfoil.recipe.keep.rule import KeepRule, Verdict
     from counterfoil.recipe.prompts import RecipeClass
 
@@ -51,7 +58,8 @@ def check_corruption(name: str, *, farther: bool = True) -> None:
         levels = range(1, SEVERITIES + 1)
         far = [float(np.abs(corrupt(pictures, name, level) - pictures.astype(float)).mean()) for level in levels]
         assert far == sorted(far), f"{name}: a higher severity changes less: {far}"
-    digest, on_older = corrupted_digest(name), _digest_on_old_processor(name)
+    digest = corrupted_digest(name)
+    on_older = _digest_on_old_processor(name)
     assert digest == on_older, f"{name}: an older processor gives other bytes"
 
 
@@ -98,9 +106,11 @@ def check_classifier(name: str, classes: Sequence[RecipeClass] = (), images: Seq
 
     from counterfoil.models.classifiers import describe_classifier, load_classifier
 
-    described, classifier = describe_classifier(name, classes), load_classifier(name, "cpu", classes)
+    described = describe_classifier(name, classes)
+    classifier = load_classifier(name, "cpu", classes)
     for fact in ("architecture", "num_classes", "label_names"):
-        before, after = getattr(described, fact), getattr(classifier, fact)
+        before = getattr(described, fact)
+        after = getattr(classifier, fact)
         assert before == after, f"{name}: {fact} is described as {before!r} and loaded as {after!r}"
     transform = classifier.transform()
     pictures = list(images) or [Image.fromarray(_photograph(64, 64, seed)) for seed in range(5)]
@@ -126,6 +136,145 @@ def check_keep_rule(rule: KeepRule, cell: Sequence[Verdict]) -> None:
     if not rule.whole_cell:
         alone: list[Any] = [rule.dropped([verdict])[0] for verdict in cell]
         assert alone == reasons, "a candidate's decision depends on others, which `whole_cell` must say"
+
+
+def check_detector(name: str, images: Sequence[Image.Image] = ()) -> None:
+    """Check that a detector's answers have the form of `Detector`, and that an image's do not depend on its batch.
+
+    images: photographs that the model takes; made-up ones of 64 x 64 pixels by default.
+    """
+    import torch
+
+    from counterfoil.models.detectors import load_detector
+
+    detector = load_detector(name)
+    pictures = list(images) or [Image.fromarray(_photograph(64, 64, seed)) for seed in range(3)]
+    together = detector(pictures)
+    assert len(together) == len(pictures), f"{name}: {len(together)} answers for {len(pictures)} images"
+    for answer, picture in zip(together, pictures, strict=True):
+        boxes = answer["boxes"]
+        scores = answer["scores"]
+        labels = answer["labels"]
+        shapes = tuple(boxes.shape), tuple(scores.shape), tuple(labels.shape)
+        assert shapes == ((len(scores), 4), (len(scores),), (len(scores),)), f"{name}: boxes, scores, labels: {shapes}"
+        assert torch.isfinite(boxes).all(), f"{name}: not all boxes are finite"
+        assert (boxes[:, 2:] >= boxes[:, :2]).all(), f"{name}: a box ends before it begins"
+        assert ((scores > 0) & (scores <= 1)).all(), f"{name}: a score is not above 0 and at most 1"
+        named = (labels >= 0) & (labels < len(detector.label_names))
+        assert named.all(), f"{name}: a label is not a place in the {len(detector.label_names)} names"
+        [alone] = load_detector(name)([picture])
+        for part in ("boxes", "scores", "labels"):
+            alike = alone[part].shape == answer[part].shape and torch.allclose(alone[part], answer[part], 1e-4, 1e-3)
+            assert alike, f"{name}: the {part} of an image depend on its batch"
+
+
+def check_export(name: str) -> None:
+    """Check that an export gives texts of plain file names, the same twice, that name every image and every model."""
+    from counterfoil.evaluation.failure_folder import (
+        EXPORTS,
+        ExportedFailures,
+        ExportedImage,
+        Failure,
+        ModelAnswer,
+    )
+
+    models = {"timm/one": "timm_one", 'the "second", 二': "the_second"}
+    images = []
+    for row, (label, right) in enumerate([("cat", False), ("dog", True), ("dog", False)]):
+        annotations = [{"category_id": row % 2}]
+        answers = []
+        for correct in (right, not right):
+            answer = {"_cls": "Classification", "label": label, "confidence": 0.5}
+            answers.append(ModelAnswer(answer, correct, {"predicted": label}, annotations))
+        origin = {"shift": "fog", "key": f"fog/{row}", "base_key": None, "source_path": None}
+        failure = Failure(row, label, {"_cls": "Classification", "label": label}, annotations, answers)
+        images.append(ExportedImage(f"images/{label}/{row}.png", (64, 48), failure, origin))
+    failures = ExportedFailures("pets", "0" * 64, models, ("cat", "dog"), images)
+    texts = EXPORTS[name](failures)
+    assert dict(texts) == dict(EXPORTS[name](failures)), f"{name}: the same failures give other texts"
+    assert texts, f"{name}: it writes no file"
+    for file in texts:
+        assert file == PurePosixPath(file).name, f"{name}: {file!r} is not a plain file name"
+    every = "".join(texts.values())
+    absent = [image.path for image in images if image.path not in every]
+    assert not absent, f"{name}: no file names {', '.join(absent)}"
+
+
+def check_engine(engine: Engine, folder: Path) -> None:
+    """Check that an engine does every item once, whatever happens to its workers, and raises a refusal as it is.
+
+    folder: an empty folder that its workers share. Deaths are not checked of an engine that works in this process.
+    """
+    items = list(range(1, 9))
+    work = _Squares(folder)
+    assert not list(engine.run(work, [])), "no items give events"
+    assert engine.at_once >= 1, f"at_once is {engine.at_once}"
+    processes = _check_events(list(engine.run(work, items)), items)
+    try:
+        list(engine.run(work, [3, -1, 2]))
+    except UserError as refused:
+        assert (refused.problems, refused.hint) == (_REFUSED.problems, _REFUSED.hint), f"a refusal became {refused}"
+    else:
+        raise AssertionError("a refused item is not raised")
+    closed = engine.run(work, items)
+    while not isinstance(next(closed), Finished):
+        continue
+    closed.close()
+    _check_events(list(engine.run(work, items)), items)
+    if os.getpid() not in processes:
+        events = list(engine.run(replace(work, fatal=items[-2]), items))
+        _check_events(events, items)
+        assert any(isinstance(event, Lost) for event in events), "no event tells of a worker that died"
+
+
+def _check_events(events: Sequence[Event[int, tuple[int, int]]], items: Sequence[int]) -> set[int]:
+    """Check that each item is finished once, and return the processes that did them."""
+    finished = {event.item: event.result for event in events if isinstance(event, Finished)}
+    done = [event.item for event in events if isinstance(event, Finished)]
+    assert sorted(done) == sorted(items), f"the items {list(items)} are finished as {done}"
+    results = {item: result[0] for item, result in finished.items()}
+    assert results == {item: item**2 for item in items}, f"results do not belong to their items: {results}"
+    steps = sum(event.count for event in events if isinstance(event, Advanced))
+    assert steps == sum(items), f"{steps} steps are counted, {sum(items)} were done"
+    ended: set[int] = set()
+    for event in events:
+        if isinstance(event, Finished):
+            ended.add(event.item)
+        elif isinstance(event, Delivered):
+            assert event.part not in ended, f"a part of item {event.part} comes after the item is finished"
+    return {result[1] for result in finished.values()}
+
+
+_REFUSED = UserError(["the item is below 0", "items count from 1"], "Leave it out.")
+
+
+@dataclass(frozen=True)
+class _Squares:
+    """Work whose item n counts to n and gives n². An item below 0 is refused; `fatal` kills its process once."""
+
+    folder: Path
+    device: str = "cpu"
+    fatal: int | None = None
+    models = False
+
+    def on(self, device: str) -> _Squares:
+        return replace(self, device=device)
+
+    @contextmanager
+    def ready(self) -> Iterator[Callable[[int], Doing[Any, tuple[int, int]]]]:
+        yield self._square
+
+    def _square(self, item: int) -> Doing[Any, tuple[int, int]]:
+        if item < 0:
+            raise _REFUSED
+        for step in range(item):
+            died = self.folder / "died"
+            if item == self.fatal and step == item // 2 and not died.exists():
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield 1
+        yield Delivered(item)
+        return item**2, os.getpid()
 
 
 def _photograph(height: int, width: int, seed: int = 0) -> np.ndarray:

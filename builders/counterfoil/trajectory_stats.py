@@ -26,7 +26,8 @@ PERMUTATIONS = 10_000
 _AT_ONCE = 1_000  # permutations held in memory at once
 _REPLICATES = 400  # bootstrap replicates for the variance of a share
 # Self-consistency stops when no share moves by more than this: for the estimate, and for a bootstrap replicate.
-_STILL, _STILL_ENOUGH = 1e-8, 1e-5
+_STILL = 1e-8
+_STILL_ENOUGH = 1e-5
 _MOST_STEPS = 5_000
 # A share may miss a mark by this much through rounding and still reach it: 0.9 - 0.8 counts as ten points.
 _ROUNDING = 1e-6
@@ -62,7 +63,8 @@ def _first_reaches(values: Sequence[float], levels: Floats, weights: Floats, mar
     if not reached[-1]:
         return math.inf
     index = int(reached.argmax())
-    before, after = curve[index - 1], curve[index]
+    before = curve[index - 1]
+    after = curve[index]
     start = levels[index - 2] if index > 1 else 0.0
     return float(start + (levels[index - 1] - start) * min(1.0, (mark - before) / (after - before)))
 
@@ -79,7 +81,8 @@ def failure_runs(present: Bools, right: Bools, *, lasting: bool = False) -> tupl
     """
     exists = present[:, :, None]
     levels = np.arange(present.shape[1])[None, :, None]
-    seen_right, seen_wrong = exists & right, exists & ~right
+    seen_right = exists & right
+    seen_wrong = exists & ~right
     top = present.shape[1]
     if lasting:
         last_right = np.where(seen_right, levels, -1).max(axis=1)
@@ -139,11 +142,13 @@ def failed_curve(
         drawn = units.drawn(_REPLICATES, rng) @ (run.reshape(-1, 1) == np.arange(len(runs))).astype(np.float64)
     curve = failure_shares(counts.astype(np.float64), runs, levels + 1).cumsum()[:levels].clip(0.0, 1.0)
     curves = failure_shares(drawn, runs, levels + 1, _STILL_ENOUGH).cumsum(axis=-1)[:, :levels]
-    variance, independent = curves.var(axis=0), n
+    variance = curves.var(axis=0)
+    independent = n
     if units is not None:
         if units.count < FEWEST_IMAGES:
             return [Estimate(point) for point in curve.tolist()]
-        variance, independent = variance * units.count / (units.count - 1), units.count
+        variance = variance * units.count / (units.count - 1)
+        independent = units.count
     worth = np.divide(curve * (1 - curve), variance, out=np.full(levels, float(independent)), where=variance > 0)
     low, high = wilson_intervals(curve, worth.clip(1.0, n))
     return [Estimate(*point) for point in zip(curve.tolist(), low.tolist(), high.tolist(), strict=True)]

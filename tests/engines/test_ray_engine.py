@@ -33,6 +33,7 @@ from counterfoil.engines import (
 )
 from counterfoil.engines.ray_engine import RayEngine
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.testing import check_engine
 from ray_clusters import actors, ray, running_cluster
 
 if sys.platform == "win32":
@@ -149,6 +150,10 @@ def test_an_item_that_kills_every_actor_ends_the_run(two_nodes: Any, tmp_path: P
     assert "Finished work is kept" in (failed.value.hint or "")
     assert len(files(tmp_path, "ready")) == 3
     gone(files(tmp_path, "ready"))
+
+
+def test_it_keeps_the_promises_of_engines(two_nodes: Any, tmp_path: Path) -> None:
+    check_engine(engine(two_nodes), tmp_path)
 
 
 def test_whoever_stops_listening_ends_the_actors_and_no_cluster(two_nodes: Any, tmp_path: Path) -> None:

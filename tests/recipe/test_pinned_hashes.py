@@ -51,19 +51,19 @@ PINNED = {
         "0f39afd58690db21033bceafd377ef17015c0d2001b0593e9a035bea7e18c5a5",
     ),
     "wardrobe-corrupt": (
-        "93e57e6e6941378cf64b2e2067d72aaae21ef9be9f89c967722dae7ab1cd8807",
+        "ebda78cd4a8a10615f00263b99acf2ea8734fe065fd12100aa6fe704edcc2024",
         "bc3c54ea8f96881c54535a64c5d90a81d0fee7f4b9c17c7f4219c4cd9213226b",
     ),
     "wardrobe-corrupt-severity": (
-        "30ab8d11227e9428ceb7b98eb7fb530446972a9a7c73c370ad8b848115d02238",
+        "8bd15cb923213878550c6235c9c5b6352f14aa06f864c92686c19fc03e1ef313",
         "7ba933e0fa6079a924eaf414f247ebf4b70d9c5adcc0bf857e621c2de4c4df03",
     ),
     "wardrobe-edited": (
-        "596580514baa00e48f6574eaf8a5f7ac4c0d91ac186040759792e8dd9438f2dd",
+        "391eccbc2dde3b7eb8b402b27f067aca666e2375aea76bdcff7f813fe6d29d4f",
         "0b7e334b61b0206a7aaed7b58e2847ea63599aa849c250aaf962356c15c2c100",
     ),
     "wardrobe-lance": (
-        "150fde5a6759932b9658cb830aedf1cab7b23183f3d8c4e8132ae599f3dc9985",
+        "2ed36325fb92267dfcd03dc852e5656c017ed6112befd697c040457894679598",
         "e65365a1c528653f3453773ea3d219f089175783815968e130a4db474fef7887",
     ),
     "wardrobe-mini": (
@@ -103,6 +103,14 @@ BY_NAME = {
     "wardrobe-star": "a0620dd6d5d634e1d742722b871b7730da3b0617e9674960a560995255083edd",
 }
 
+# Before rows of corrupted and edited images stored their unit (version 1 of the rows).
+FIRST = {
+    "wardrobe-corrupt": "35d057c1a8dfb3723c043d3224acf847aa89e136d87494ce48236108de16e4a3",
+    "wardrobe-corrupt-severity": "f3621d46500430e1c8d78bf4d4e6b99bfe5a8d9c6d8428a729e24258f1a0d0dc",
+    "wardrobe-edited": "2950e8241f48da0afcfae87734afd48bdd5af15b8e5ad336ea4f7a2e513c48a5",
+    "wardrobe-lance": "6c6d29fb0aaff4485e74c0381c855ef99fac61f3821f4da72e8df5e789cd320e",
+}
+
 
 def test_every_bundled_recipe_is_pinned() -> None:
     assert set(PINNED) == set(bundled_recipes())
@@ -112,6 +120,12 @@ def test_every_bundled_recipe_is_pinned() -> None:
 def test_hashes_are_what_they_were(name: str) -> None:
     recipe = load_recipe(name)
     assert (recipe.plan_hash, recipe.screen_hash) == PINNED[name]
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_with_the_first_version_of_rows_a_plan_is_what_it_was(name: str) -> None:
+    recipe = load_recipe(name, ["output.row_version=1"])
+    assert (recipe.plan_hash, recipe.screen_hash) == (FIRST.get(name, PINNED[name][0]), PINNED[name][1])
 
 
 def test_without_what_came_later_the_small_recipe_is_what_it_was() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,3 +31,14 @@ def install(
     (metadata / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
     monkeypatch.syspath_prepend(folder)
     registry._points.cache_clear()
+
+
+MAIN = "import sys; from counterfoil.cli.entry import main; sys.argv = ['counterfoil', *sys.argv[1:]]; sys.exit(main())"
+
+
+def ran(folder: Path, plugin: Path | None, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, in a process of its own, with the packages installed in the folder `plugin`."""
+    path = os.pathsep.join([*([str(plugin)] if plugin else []), *(entry for entry in sys.path if entry)])
+    environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "200"} | variables
+    run = [sys.executable, "-c", MAIN, *words]
+    return subprocess.run(run, cwd=folder, env=environment, capture_output=True, text=True, check=False)

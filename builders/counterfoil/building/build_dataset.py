@@ -29,6 +29,7 @@ from counterfoil.plan.layout import PlanPart, make_plan
 from counterfoil.progress import tell
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.keep.cells import ACCEPTED
+from counterfoil.recipe.keep.rule import FIRST_ROWS
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.dataset_store import DatasetStore, refuse_foreign
@@ -196,7 +197,10 @@ def build(
     settle_directory(out)
     resolved_engine, first_device = engine_and_device(device, workers, engine)
     recipe = resolve_classes(recipe, out)
-    begun = read_lock(out) is not None
+    lock = read_lock(out)
+    begun = lock is not None
+    if lock is not None:
+        recipe = recipe.with_rows(lock.plan.get("row_version", FIRST_ROWS))
     _refuse_early(recipe, out, part, words)
     if not (out / MANIFEST).is_file():
         resolved_engine.expect(imported_for(recipe))

@@ -324,7 +324,9 @@ def elastic_transform(
     """
     height, width = picture.shape[:2]
     scale = min(height, width) / constants[3]
-    strength, smoothness, far = constants[0] * scale**2, constants[1] * scale, constants[2] * scale
+    strength = constants[0] * scale**2
+    smoothness = constants[1] * scale
+    far = constants[2] * scale
     middle = np.array([width // 2, height // 2], np.float64)
     square = min(height, width) // 3
     before = middle + square * np.array([[1, 1], [1, -1], [-1, -1]])
@@ -373,7 +375,8 @@ def rotation(picture: np.ndarray, degrees: float, sign: np.ndarray) -> np.ndarra
     height, width = picture.shape[:2]
     cosine, sine = (function(math.radians(degrees * float(sign))) for function in (math.cos, math.sin))
     rows, columns = np.indices((height, width), np.float64)
-    rows, columns = rows - (height - 1) / 2, columns - (width - 1) / 2
+    rows = rows - (height - 1) / 2
+    columns = columns - (width - 1) / 2
     return warped(
         picture,
         rows * cosine - columns * sine + (height - 1) / 2,
@@ -448,7 +451,8 @@ def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
         middles = heights[half::step, half::step]
         heights[::step, half::step] = stepped(middles + np.roll(middles, 1, 0) + corners + np.roll(corners, -1, 1))
         heights[half::step, ::step] = stepped(middles + np.roll(middles, 1, 1) + corners + np.roll(corners, -1, 0))
-        step, swing = half, swing / decay
+        step = half
+        swing = swing / decay
     heights -= heights.min()
     return heights / heights.max()
 
@@ -528,8 +532,10 @@ def _distance(inside: np.ndarray) -> np.ndarray:
     # the loop below finds such paths.
     nearest = np.asarray(distance_transform_edt(inside, return_distances=False, return_indices=True))
     down, across = np.abs(nearest - np.indices(inside.shape))
-    more, less = np.maximum(down, across), np.minimum(down, across)
-    knight, aslant = np.minimum(less, more - less), np.maximum(2 * less - more, 0)
+    more = np.maximum(down, across)
+    less = np.minimum(down, across)
+    knight = np.minimum(less, more - less)
+    aslant = np.maximum(2 * less - more, 0)
     way = (more - 2 * knight - aslant) * _STEPS[0] + aslant * _STEPS[1] + knight * _STEPS[2]
     height, width = inside.shape
     while True:
@@ -581,7 +587,8 @@ def _edges(levels: np.ndarray) -> np.ndarray:
         height, width = levels.shape
         return around[1 + rows : 1 + rows + height, 1 + columns : 1 + columns + width]
 
-    flat, upright = np.abs(across), np.abs(down)
+    flat = np.abs(across)
+    upright = np.abs(down)
     sideways = upright < flat * math.tan(math.pi / 8)
     upwards = upright > flat * (math.tan(math.pi / 8) + 2)
     one_way = (across < 0) == (down < 0)
@@ -594,14 +601,17 @@ def _edges(levels: np.ndarray) -> np.ndarray:
         ],
         (steep > beside(-1, 1)) & (steep > beside(1, -1)),
     )
-    weak, strong = crest & (steep > 50), crest & (steep > 150)
+    weak = crest & (steep > 50)
+    strong = crest & (steep > 150)
     parts, _ = label(weak, np.ones((3, 3)))
     return weak & np.isin(parts, np.unique(parts[strong]))
 
 
 # `_FEATHERS` is the number of feathers of ice in a square picture, `_BARBS` the number of barbs of each feather, and
 # `_DRAWN_SIDE` the least side of the canvas in pixels. `_MOST_DRAWN` bounds the pixels of the canvas of a long strip.
-_FEATHERS, _BARBS, _DRAWN_SIDE = 150, 40, 256
+_FEATHERS = 150
+_BARBS = 40
+_DRAWN_SIDE = 256
 _MOST_DRAWN = 1 << 28
 # Where `frost` skips pixels of the ice, each side of the ice has at least the side of a picture of ImageNet.
 _SAMPLED_SIDE = 224

@@ -36,7 +36,8 @@ class Corrupt:
     ) -> None:
         self.names = [names] if isinstance(names, str) else list(names)
         self.severities = [severities] if isinstance(severities, int) else list(severities)
-        self.seed, self.column = seed, column
+        self.seed = seed
+        self.column = column
         if unknown := [name for name in self.names if name not in CORRUPTIONS]:
             raise ValueError(f"there is no corruption {', '.join(unknown)}; counterfoil.corruptions() lists them")
         if not self.names or not set(self.severities) <= {1, 2, 3, 4, 5} or not self.severities:
@@ -69,7 +70,8 @@ class Corrupt:
         if isinstance(image, np.ndarray) and image.ndim == 4:
             return np.stack([self._corrupted(pixels) for pixels in image])
         rng = random.Random(self._seed_of(image)) if self.seed is not None else random
-        name, severity = rng.choice(self.names), rng.choice(self.severities)
+        name = rng.choice(self.names)
+        severity = rng.choice(self.severities)
         return corrupt(image, name, severity, seed=rng.getrandbits(63))
 
     def _seed_of(self, image: np.ndarray | Image.Image) -> str:

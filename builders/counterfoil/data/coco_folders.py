@@ -60,7 +60,9 @@ def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Ob
     by_basename: dict[str, list[str]] = {}
     for image in images:
         by_basename.setdefault(_basename(image), []).append(image)
-    splits, absent, from_zero = {}, {}, 0
+    splits = {}
+    absent = {}
+    from_zero = 0
     for split_name, (name,) in sorted(by_split.items()):
         file = _CocoFile(folder / name, name, documents[name], categories[name])
         splits[split_name], absent[split_name] = file.rows(by_basename)
@@ -118,7 +120,8 @@ def _basename(name: str) -> str:
 
 def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]:
     """Return category id → name in the order of ids, which is how detectors number them."""
-    problems, names = Problems(str(path)), dict[int | str, str]()
+    problems = Problems(str(path))
+    names = dict[int | str, str]()
     for index, entry in enumerate(document["categories"]):
         number, name = (entry.get(key) if isinstance(entry, Mapping) else None for key in ("id", "name"))
         number = identity(number)
@@ -153,7 +156,9 @@ class _CocoFile:
     """A COCO file: its images with their objects, and what is wrong with it."""
 
     def __init__(self, path: Path, name: str, document: Mapping[str, Any], categories: Mapping[int | str, str]) -> None:
-        self.path, self.name, self.document = path, name, document
+        self.path = path
+        self.name = name
+        self.document = document
         self.index_of = {number: index for index, number in enumerate(categories)}
         self.problems = Problems(str(path))
         self.from_zero = 0  # annotations with the id 0
@@ -199,8 +204,11 @@ class _CocoFile:
         """Add an annotation to the objects of its image. Return what is wrong with it, or None."""
         if not isinstance(entry, Mapping):
             return f" is {quoted(str(entry))}, expected a mapping"
-        image, category = identity(entry.get("image_id")), identity(entry.get("category_id"))
-        box, area, crowd = entry.get("bbox"), entry.get("area"), entry.get("iscrowd", 0)
+        image = identity(entry.get("image_id"))
+        category = identity(entry.get("category_id"))
+        box = entry.get("bbox")
+        area = entry.get("area")
+        crowd = entry.get("iscrowd", 0)
         if image is None or image not in lists_of:
             return f": there is no image {quoted(str(entry.get('image_id')))}"
         if category is None or category not in self.index_of:
@@ -227,7 +235,8 @@ class _CocoFile:
 
 def _written_size(entry: Mapping[str, Any]) -> Size | None:
     """Return the width and height of an entry of `images`; None for sizes that some programs leave at 0."""
-    width, height = identity(entry.get("width")), identity(entry.get("height"))
+    width = identity(entry.get("width"))
+    height = identity(entry.get("height"))
     if isinstance(width, int) and isinstance(height, int) and width > 0 and height > 0:
         return width, height
     return None
@@ -241,7 +250,8 @@ def _files_named(file: str, name: str, position: Mapping[str, list[str]]) -> lis
     matches = [image for image in position.get(_basename(written), ()) if f"/{image}".endswith(f"/{written}")]
     if len(matches) < 2:
         return matches
-    home, stem = name.rpartition("/")[0], posixpath.splitext(_basename(name))[0]
+    home = name.rpartition("/")[0]
+    stem = posixpath.splitext(_basename(name))[0]
     beside = [image for image in matches if image == posixpath.join(home, written)]
     # For example, the COCO file instances_val2017.json means images/val2017/1.jpg.
     named = [image for image in matches if any(part and part in stem for part in image.split("/")[:-1])]

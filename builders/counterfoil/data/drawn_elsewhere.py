@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _CORRECT = "Correct the table or the recipe: images need a class and a shift of the recipe, and every cell an image."
 # pandas writes whole numbers as floats if a cell of the column is empty. Floats beyond 2**53 have lost digits.
-_WHOLE, _MOST_OF_FLOAT = re.compile(r"(\d{1,19})(\.0*)?", re.ASCII), 2**53
+_WHOLE = re.compile(r"(\d{1,19})(\.0*)?", re.ASCII)
+_MOST_OF_FLOAT = 2**53
 _REPORTED_EVERY = 100
 _MOST_SUGGESTIONS = 20
 
@@ -268,7 +269,8 @@ def _unreadable(rows: Rows, chosen: Sequence[int]) -> Iterator[str]:
     """Yield the rows whose image is missing, too large, or has no image header. No pixel is decoded."""
     from counterfoil.store.decoding import UnreadableImage, open_image
 
-    paths, images = rows.paths(), zip(chosen, rows.images(chosen), strict=True)
+    paths = rows.paths()
+    images = zip(chosen, rows.images(chosen), strict=True)
     for row, image in track(images, "looking at images", len(chosen), _REPORTED_EVERY):
         try:
             open_image(image, photograph=True).close()

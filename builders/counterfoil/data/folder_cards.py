@@ -19,7 +19,9 @@ from counterfoil.recipe.names import MOST_LABELS
 from counterfoil.recipe.strict_yaml import refuse_unbounded
 from counterfoil.regular_files import read_regular
 
-CARD, SETTINGS, INFOS = "README.md", ".huggingface.yaml", "dataset_infos.json"
+CARD = "README.md"
+SETTINGS = ".huggingface.yaml"
+INFOS = "dataset_infos.json"
 # The keys with which a card lists files and columns. Other cards are not parsed.
 _KEYS = re.compile(r"configs|dataset_info")
 _MOST_BYTES = 16_000_000
@@ -59,7 +61,9 @@ def read_card(folder: Path, names: Sequence[str], config: str | None) -> FolderC
 
 def matches(pattern: str, name: str) -> bool:
     """Check whether a pattern means a file, as in `datasets`: `*` stays in a folder, and `**` is any folders."""
-    parts, below = name.split("/"), {0}  # the numbers of folders of the name that the pattern's first parts may mean
+    # the numbers of folders of the name that the pattern's first parts may mean
+    parts = name.split("/")
+    below = {0}
     for part in pattern.removeprefix("./").rstrip("/").split("/"):
         if part == "**":
             below = set(range(min(below, default=len(parts) + 1), len(parts) + 1))
@@ -150,9 +154,11 @@ def _patterns(written: Any, inside: str) -> Mapping[str, tuple[str, ...]]:
     else:
         entries = written if isinstance(written, list) else [written]
     for entry in entries:
-        split, paths = _SPLIT_WITHOUT_NAME, entry
+        split = _SPLIT_WITHOUT_NAME
+        paths = entry
         if isinstance(entry, Mapping):
-            split, paths = str(entry.get("split", _SPLIT_WITHOUT_NAME)), entry.get("path")
+            split = str(entry.get("split", _SPLIT_WITHOUT_NAME))
+            paths = entry.get("path")
         texts = paths if isinstance(paths, list) else [paths]
         by_split.setdefault(split, []).extend(f"{inside}{text}" for text in texts if isinstance(text, str))
     return {split: tuple(patterns) for split, patterns in by_split.items()}

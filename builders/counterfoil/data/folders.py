@@ -33,7 +33,8 @@ MOST_FILES = 20_000_000
 # files are therefore read again. The coarsest clock in use ticks every two seconds (FAT).
 _TICK = 2_000_000_000  # nanoseconds
 _FORM = b"counterfoil folder 1\n"
-_KEY, _DIGEST = 16, 32
+_KEY = 16
+_DIGEST = 32
 _MOST_REMEMBERED = MOST_FILES * (_KEY + _DIGEST) + 1024
 _MOST_SHOWN = 10
 _FILES_A_STAGE = 500
@@ -102,14 +103,18 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
             "The lock pins the files in the folder: replace links with the files themselves.",
         )
     remembered = _remembered(folder)
-    digest, lasting, read = hashlib.sha256(), {}, 0
+    digest = hashlib.sha256()
+    lasting = {}
+    read = 0
     index = (INDEX,) if LOCK in listing.files else ()
     names = [name for name in listing.files if not name.startswith(f"{PRIVATE}/") and name not in index]
-    top, total = os.fspath(folder), len(names)
+    top = os.fspath(folder)
+    total = len(names)
     for number, name in enumerate(names):
         if read and number % _FILES_A_STAGE == 0:
             report("reading files", number, total)
-        path, encoded = f"{top}{os.sep}{name}", os.fsencode(name)
+        path = f"{top}{os.sep}{name}"
+        encoded = os.fsencode(name)
         try:
             before = key, size, changed = _look(path, encoded)
             content = remembered.get(key) if changed < clock() - _TICK else None
@@ -167,7 +172,8 @@ def _remembered(folder: Path) -> dict[bytes, bytes]:
         stored = read_regular(_memory_place(folder), _MOST_REMEMBERED)
     except (OSError, RuntimeError):
         return {}
-    seal, body = stored[:_DIGEST], stored[_DIGEST:]
+    seal = stored[:_DIGEST]
+    body = stored[_DIGEST:]
     entry = _KEY + _DIGEST
     if hashlib.sha256(body).digest() != seal or not body.startswith(_FORM) or (len(body) - len(_FORM)) % entry:
         return {}
@@ -182,7 +188,8 @@ _HEX_DIGITS = frozenset("0123456789abcdef")
 def remember_folder(folder: Path, content: str) -> None:
     """Remember the content of a folder, as `folder_content` returned it."""
     with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
-        path, written = _known_place(content), json.dumps({"folder": str(folder.resolve())}).encode()
+        path = _known_place(content)
+        written = json.dumps({"folder": str(folder.resolve())}).encode()
         if not path.is_file() or read_regular(path, _MOST_KNOWN_BYTES) != written:
             write_atomically(path, written)
 

@@ -330,7 +330,8 @@ def attentive_client(patience: Patience) -> Iterator[None]:
         client.event_hooks["response"].append(tell_of_waits)
         return client
 
-    shown, level = not are_progress_bars_disabled(), logging.get_verbosity()
+    shown = not are_progress_bars_disabled()
+    level = logging.get_verbosity()
     disable_progress_bars()
     logging.set_verbosity(logging.CRITICAL)
     set_client_factory(factory)

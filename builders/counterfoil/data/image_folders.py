@@ -291,7 +291,8 @@ class ImageFolder:
         paths = self.splits[split]
         columns = {"image": self._files(paths)}
         features = datasets.Features({"image": datasets.Image()})
-        by_folders, described = self.by_folders(split), self.tables.get(split)
+        by_folders = self.by_folders(split)
+        described = self.tables.get(split)
         if described is not None:
             values = described.metadata.values
             of_table = datasets.Features.from_arrow_schema(values.schema)
@@ -345,7 +346,8 @@ class ImageFolder:
         if self.tables and not all(split in self.tables and self.tables[split].alike for split in self.splits):
             return False
         for split, paths in self.splits.items():
-            start, root = self.starts[split], self.root
+            start = self.starts[split]
+            root = self.root
             if start != root and start[len(root) : -1] not in SPLIT_WORDS[split]:
                 return False
             if (root and not self.tables) or WORD.search(root):
@@ -393,7 +395,8 @@ def read_image_folder(folder: Path, listing: Listing, source: InputDataset | Non
     files = _files_of(folder, listing, None if source is None else source.config)
     if files is None:
         return None
-    images, others = files.images, files.others
+    images = files.images
+    others = files.others
     if not images:
         if listing.unfit or files.tables or any(others[ending] for ending in _DATA):
             return None  # links are reported when the folder is pinned
@@ -461,8 +464,12 @@ def _files_of(folder: Path, listing: Listing, config: str | None) -> _Files | No
         parent: next(filter(_is_junk, parent.split("/")), None) if parent else None
         for parent in {name.rpartition("/")[0] for name in listing.files}
     }
-    images, tables, skipped, others = list[str](), list[str](), Counter[str](), Counter[str]()
-    hidden, shards = 0, False
+    images = list[str]()
+    tables = list[str]()
+    skipped = Counter[str]()
+    others = Counter[str]()
+    hidden = 0
+    shards = False
     for name in listing.files:
         if not name.startswith(card.folder):
             continue
@@ -496,7 +503,8 @@ def _with_tables(plain: ImageFolder, metadata: Metadata, deciding: Sequence[str]
     lines_of: dict[str, list[int]] = {}
     for line, path in enumerate(metadata.paths):
         lines_of.setdefault(split_of.get(path, ""), []).append(line)
-    splits, tables = dict(plain.splits), dict[str, SplitTable]()
+    splits = dict(plain.splits)
+    tables = dict[str, SplitTable]()
     for split, images in plain.splits.items():
         every = lines_of.get(split, [])
         if not every:

@@ -61,7 +61,8 @@ class Labels:
 
 def labels_of(rows: Rows, column: str) -> Labels:
     """Return a column's labels. Raise UserError for a column of lists, or of neither text nor integers."""
-    values, names = rows.column(column), rows.class_names(column)
+    values = rows.column(column)
+    names = rows.class_names(column)
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
         raise UserError(
             f"source.label_column: {rows.place}: '{column}' holds lists, so a row has several labels",
@@ -96,7 +97,8 @@ def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], where: st
     names: dict[str, list[int]] = {}
     for position, cls in enumerate(classes):
         names.setdefault(plain_name(cls.name), []).append(position)
-    matched, problems = {}, []
+    matched = {}
+    problems = []
     for label in labels:
         positions = [ids[label]] if label in ids else names.get(plain_name(label), [])
         if len(positions) > 1:
@@ -140,7 +142,9 @@ _MOST_PROBLEMS = 20
 NONE = "none of the conditions"
 
 
-PRESENT, ABSENT, UNKNOWN = 1, 0, -1
+PRESENT = 1
+ABSENT = 0
+UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +192,8 @@ def conditions_of(rows: Rows, source: InputDataset) -> ConditionLabels:
     assert conditions is not None
     read = _by_labels if conditions.labels else _by_columns
     present, blank, uncertain = read(rows, source.label_column, conditions)
-    values, notes = present.astype(np.int8), []
+    values = present.astype(np.int8)
+    notes = []
     for mask, policy, what in (
         (blank, conditions.of_blank, "blank"),
         (uncertain, conditions.unknown, "-1 (uncertain)"),
@@ -208,7 +213,8 @@ _Masks = tuple[Bools, Bools, Bools]
 def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
     """Return what is present, blank and uncertain, bool [n, K] each. All conditions of an empty cell are blank."""
     rows.need(label_column=column)
-    values, names = rows.column(column), rows.class_names(column)
+    values = rows.column(column)
+    names = rows.class_names(column)
     missing = [] if names is None else [name for name in conditions.labels if name not in names]
     if missing and names is not None:  # no row could have them
         raise UserError(

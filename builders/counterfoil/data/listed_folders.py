@@ -24,7 +24,8 @@ from counterfoil.recipe.rows_table import MOST_BYTES, MOST_LINES
 from counterfoil.regular_files import UnfitFile, read_regular
 
 # In image folders of the Hub: the name of the table, and of its column of file names.
-_METADATA, _FILE_NAME = "metadata.csv", "file_name"
+_METADATA = "metadata.csv"
+_FILE_NAME = "file_name"
 _TABLES = (".parquet", ".arrow")
 _MOST_COLUMNS = 200
 _HINT = "The first line names the columns, and each line after it is one image of the folder."

@@ -22,7 +22,8 @@ from counterfoil.regular_files import read_regular
 
 TABLES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 # The column that names an image, and the ending of columns that name further images, as `datasets` has them.
-_FILE_NAME, _OTHER_FILE = "file_name", "_file_name"
+_FILE_NAME = "file_name"
+_OTHER_FILE = "_file_name"
 _MOST_BYTES = 1 << 30
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _HINT = (

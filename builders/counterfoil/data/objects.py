@@ -63,7 +63,8 @@ class SourceObjects(RowTruth):
                 "Check that images and labels belong together and that source.categories are those of the dataset. A"
                 " detector has no AP on images without objects.",
             )
-        turned, unsaid = 0, "exif" not in source.model_fields_set and rows.rendered is None
+        turned = 0
+        unsaid = "exif" not in source.model_fields_set and rows.rendered is None
         for encoded in rows.images([row for row in chosen if self.cells[row]["bbox"]]) if unsaid else ():
             with contextlib.suppress(UnreadableImage):
                 turned += picture_sides(encoded).turned
@@ -91,8 +92,10 @@ class SourceObjects(RowTruth):
 
         No box is cut at the edge of the image, because detections are not cut either.
         """
-        cell, objects = self.cells[row], no_objects()
-        across, down = stored[0] / size[0], stored[1] / size[1]
+        cell = self.cells[row]
+        objects = no_objects()
+        across = stored[0] / size[0]
+        down = stored[1] / size[1]
         for index, box in enumerate(cell["bbox"]):
             category = self.places.get(cell["category"][index])
             if category is None:
@@ -233,6 +236,8 @@ def in_pixels(box: Sequence[float], form: BoxForm, size: Size) -> list[float]:
 def in_image(box: Sequence[float], size: Size) -> list[float] | None:
     """Return the part of a box inside an image. Return None if no part is inside, or the part has no area."""
     x, y, width, height = box
-    left, top = max(0.0, x), max(0.0, y)
-    right, bottom = min(float(size[0]), x + width), min(float(size[1]), y + height)
+    left = max(0.0, x)
+    top = max(0.0, y)
+    right = min(float(size[0]), x + width)
+    bottom = min(float(size[1]), y + height)
     return [left, top, right - left, bottom - top] if right > left and bottom > top else None

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Source
 
 # The largest local dataset that is read while a person waits for a recipe to be checked.
-_MOST_BYTES, _MOST_FILES = 1 << 30, 100_000
+_MOST_BYTES = 1 << 30
+_MOST_FILES = 100_000
 _PLANTED = "planted/"
 
 
@@ -115,7 +116,8 @@ class OpenSource:
         """Return a split with its labels as numbers, and its images."""
         from counterfoil.data.labels import conditions_of, label_numbers
 
-        source, rows = self.source, self.rows(name)
+        source = self.source
+        rows = self.rows(name)
         conditions = None if source.conditions is None else conditions_of(rows, source)
         labels = label_numbers(rows, source.label_column) if conditions is None else conditions.sets()[0]
         return SourceSplit(f"{source.dataset}/{name}", labels, rows.image, rows, conditions)

@@ -55,7 +55,8 @@ class SourcePictures:
 
     def notes(self, total: int, *, applied: bool = False) -> list[str]:
         """Return warnings for a dataset of `total` images. applied: whether EXIF rotations are applied."""
-        of, notes = self.of(total), []
+        of = self.of(total)
+        notes = []
         if self.deep:
             notes.append(
                 f"{counted(self.deep, 'image')}{of} {'is' if self.deep == 1 else 'are'} grey of 16 or 32 bits. Values"

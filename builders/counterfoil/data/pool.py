@@ -31,8 +31,10 @@ _LONGEST_LICENCE = 500
 
 def pool_of(recipe: Recipe) -> NamedDataset:
     """Return the pool that a recipe names, or else its input dataset, with the split that rows are taken from."""
-    source, generator = recipe.source, recipe.generator
-    split, dataset = generator.get("split"), generator.get("dataset")
+    source = recipe.source
+    generator = recipe.generator
+    split = generator.get("split")
+    dataset = generator.get("dataset")
     if dataset is None:
         columns = (source.revision, source.config, source.image_column, source.label_column)
         pool = NamedDataset(source.dataset, split, *columns, exif=source.exif)
@@ -61,7 +63,8 @@ def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
 
 def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     """Return the rows of the split that a recipe takes or edits, at the pinned state."""
-    generator, pool = recipe.generator, pool_of(recipe)
+    generator = recipe.generator
+    pool = pool_of(recipe)
     if recipe.kind.drawn_elsewhere:
         refuse_elsewhere(pool.dataset, "generator.dataset")
         rows = listed_rows(pool, pin) or open_source(pool, pin=pin).rows(generator.get("split"), labelled=False)

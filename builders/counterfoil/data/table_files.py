@@ -23,7 +23,8 @@ from counterfoil.regular_files import UnfitFile, irregularity, open_regular, rea
 from counterfoil.report.words import counted, listed
 
 # The descriptions that `datasets` writes beside the files of a saved dataset, and the form of the file names.
-_SPLITS, _STATE = "dataset_dict.json", "state.json"
+_SPLITS = "dataset_dict.json"
+_STATE = "state.json"
 _PLAIN_NAME = re.compile(r"\w[\w.-]*")
 _MOST_SAVED_SPLITS = 1_000
 _MOST_DESCRIPTION = 16_000_000
@@ -119,7 +120,8 @@ def is_saved(path: Path) -> bool:
 
 def refuse_odd_saved(source: InputDataset, path: Path) -> list[Path]:
     """Return the files of rows of a saved dataset. Raise UserError if it names splits or files outside its folder."""
-    folders, rows = [path], list[Path]()
+    folders = [path]
+    rows = list[Path]()
     if (path / _SPLITS).is_file():
         splits = _described(path / _SPLITS).get("splits")
         names = splits if isinstance(splits, list) else []

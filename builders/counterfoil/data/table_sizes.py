@@ -25,7 +25,8 @@ _CELL = 8
 _DEEPEST = 100
 _MOST_COLUMNS = 10_000
 _LONGEST_CELL = 1 << 24  # the boxes of 100,000 objects
-_STRING, _KEY = re.compile(rb'"[^"\n]*"'), re.compile(rb'"([^"\n]*)"\s*:')
+_STRING = re.compile(rb'"[^"\n]*"')
+_KEY = re.compile(rb'"([^"\n]*)"\s*:')
 _NO_MARKS = bytes({*range(256)}.difference(b"{}[]"))
 _CHUNK = 1 << 20
 _PACKED = (b"\x1f\x8b", b"BZ", b"\xfd7", b"PK", b"(\xb5", b"\x04\x22")  # gzip, bzip2, xz, zip, zstd, lz4
@@ -104,7 +105,8 @@ def _json_size(file: IO[bytes]) -> tuple[int, int]:
 def _csv_size(file: IO[bytes], ending: str, settings: Any) -> tuple[int, int]:
     """Return the number of rows and of columns."""
     mark = getattr(settings, "sep", None) or ("\t" if ending == ".tsv" else ",")
-    rows, columns = 0, len(getattr(settings, "names", None) or ())
+    rows = 0
+    columns = len(getattr(settings, "names", None) or ())
     text = io.TextIOWrapper(file, errors="replace", encoding="utf-8", newline="")
     before = csv.field_size_limit(_LONGEST_CELL)
     try:

@@ -139,7 +139,8 @@ class Rows:
         or missing values.
         """
         self.need(**{key: column})
-        values, names = self.column(column), self.class_names(column)
+        values = self.column(column)
+        names = self.class_names(column)
         empty = [row for row, value in enumerate(values) if value is None]
         if empty:
             raise UserError(
@@ -269,7 +270,8 @@ def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]
     """Return the kind of each column, and the class names of each column that has them."""
     import datasets
 
-    kinds, names = {}, {}
+    kinds = {}
+    names = {}
     for column, feature in features.items():
         kinds[column] = "other"
         if isinstance(feature, datasets.Image):
@@ -562,7 +564,8 @@ def _builder_of_commit(source: InputDataset, commit: str) -> Any:
 
 def _prepared(source: InputDataset, builder: Any, split: str | None) -> Any:
     """Return a table, prepared if it is not kept from before. Its files are measured before `datasets` reads them."""
-    where, methods = f"source: '{source.dataset}'", builder.__dict__
+    where = f"source: '{source.dataset}'"
+    methods = builder.__dict__
     split_generators: Any = builder._split_generators
     read_metadata: Any = getattr(builder, "_read_metadata", None)
 

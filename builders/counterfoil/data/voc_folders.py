@@ -143,7 +143,8 @@ def _parsed(content: bytes) -> Element:
     def declared(*_: Any) -> None:
         raise ValueError("has a document type, which is not read: remove <!DOCTYPE …>")
 
-    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
     parser.CharacterDataHandler = builder.data
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = declared
     try:
@@ -166,7 +167,8 @@ def _written_size(root: Element) -> Size | None:
 def _objects(root: Element, name: str, problems: Problems) -> list[tuple[str, list[float], bool]]:
     objects = []
     for number, entry in enumerate(root.findall("object"), start=1):
-        category, bounds = (entry.findtext("name") or "").strip(), entry.find("bndbox")
+        category = (entry.findtext("name") or "").strip()
+        bounds = entry.find("bndbox")
         texts = ["" if bounds is None else (bounds.findtext(corner) or "").strip() for corner in _CORNERS]
         difficult = (entry.findtext("difficult") or "0").strip()
         try:

@@ -144,7 +144,8 @@ class ObjectFolder:
 
     def _ratio(self, written: Sequence[WrittenObjects]) -> tuple[float, str]:
         """Return the images' sides over the written ones, and a note. Raise UserError unless one ratio explains all."""
-        low, high = 0.0, math.inf
+        low = 0.0
+        high = math.inf
         total = [0, 0]
         unlike: list[str] = []
         turned: list[str] = []
@@ -159,7 +160,8 @@ class ObjectFolder:
                 if not _agree(size, image.size) and any(_agree(other, image.size) for other in sides[:2]):
                     turned.append(image.path)
             for has, wrote in zip(size, image.size, strict=True):
-                low, high = max(low, (has - _ROUNDING) / wrote), min(high, (has + _ROUNDING) / wrote)
+                low = max(low, (has - _ROUNDING) / wrote)
+                high = min(high, (has + _ROUNDING) / wrote)
                 total = [total[0] + has, total[1] + wrote]
         if not unlike or low <= 1 <= high:
             return 1.0, ""

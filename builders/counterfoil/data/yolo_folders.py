@@ -41,7 +41,8 @@ def yolo_folder(folder: Path, names: Sequence[str], images: Sequence[str], split
     for key, split_name in _SPLITS.items():
         paths, missing = _listed(yaml_path, document, document.get(key), names, images)
         if paths:
-            listed[split_name], absent[split_name] = paths, missing
+            listed[split_name] = paths
+            absent[split_name] = missing
     if not listed:
         raise UserError(f"{yaml_path}: train, val and test name no folder that has an image", _YAML_FORM)
     points = "kpt_shape" in document
@@ -180,7 +181,8 @@ def _objects(folder: Path, file: str, categories: int, points: bool, problems: P
         try:
             category, numbers = identity(float(parts[0])), [float(part) for part in parts[1:]]
         except ValueError:
-            category, numbers = None, []
+            category = None
+            numbers = []
         many = len(numbers) >= 6 and len(numbers) % 2 == 0 and not points
         # A fifth number is a score. In a pose file, the numbers after the box are points.
         has_box = many or len(numbers) in (4, 5) or (points and len(numbers) > 4)
@@ -200,8 +202,12 @@ def _objects(folder: Path, file: str, categories: int, points: bool, problems: P
             problems.add(f"{file}, line {row}: found {quoted(line.strip())}, {problem}")
             continue
         if many:
-            across, down = numbers[::2], numbers[1::2]
-            left, top, right, bottom = min(across), min(down), max(across), max(down)
+            across = numbers[::2]
+            down = numbers[1::2]
+            left = min(across)
+            top = min(down)
+            right = max(across)
+            bottom = max(down)
             shares = [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
         objects["id"].append(len(objects["id"]))
         objects["bbox"].append(shares)

@@ -75,8 +75,10 @@ def is_told_apart(tally: JudgedClass) -> bool:
     """Check that s is clearly above f: the 95 % interval of s - f excludes zero (Newcombe 1998, method 10)."""
     if not tally.of_class or not tally.others:
         return False
-    seen, erred = tally.told_apart / tally.others, tally.wrong / tally.of_class
-    of_seen, of_erred = wilson_interval(tally.told_apart, tally.others), wilson_interval(tally.wrong, tally.of_class)
+    seen = tally.told_apart / tally.others
+    erred = tally.wrong / tally.of_class
+    of_seen = wilson_interval(tally.told_apart, tally.others)
+    of_erred = wilson_interval(tally.wrong, tally.of_class)
     below, _ = mover((seen - of_seen[0], of_seen[1] - seen), (of_erred[1] - erred, erred - of_erred[0]))
     return bool(seen - erred - below > 0)
 
@@ -101,7 +103,8 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
     Classes are taken to vary together, which gives the widest interval.
     """
     estimable = [tally for tally in classes if tally.images and is_told_apart(tally)]
-    every, images = sum(tally.images for tally in classes), sum(tally.images for tally in estimable)
+    every = sum(tally.images for tally in classes)
+    images = sum(tally.images for tally in estimable)
     if not images or images < LEAST_COVERED * every:
         return None
     shares = [_share_of_false(tally) for tally in estimable]
@@ -170,7 +173,8 @@ def checks_of_dataset(recipe: Recipe, inputs: Mapping[str, Any], counts: JudgedC
     ValueError for a pin that no build writes.
     """
     shifts = recipe.all_shifts()
-    names, judge = [shift.name for shift in shifts], recipe.screen.judge
+    names = [shift.name for shift in shifts]
+    judge = recipe.screen.judge
     unchanged = recipe.kind.unchanged_base
     if judge is None:
         return LabelChecks(None, None, tuple(map(ShiftChecks, names)), own=unchanged)
@@ -202,7 +206,8 @@ def judged_checks(
         for answers in validation.values():
             answered.update(answers)
         for class_id, answers in validation.items():
-            images, right = sum(answers.values()), answers.get(class_id, 0)
+            images = sum(answers.values())
+            right = answers.get(class_id, 0)
             others = total - images
             errors[class_id] = (images, images - right, others, others - (answered[class_id] - right))
     judged: dict[str, dict[str, tuple[int, int]]] = {}
@@ -369,7 +374,8 @@ def people_of(selection: Selection | None) -> LabelChecks | None:
         for result in (shift.by_class, shift.by_shift):
             values += [0, None, None] if result is None else [result.images, result.selected, result.kappa]
         shifts.append(ShiftChecks(shift.name, people=SelectedByPeople(*values)))
-    raters, controls = len(selection.raters), selection.controls.real_share
+    raters = len(selection.raters)
+    controls = selection.controls.real_share
     return LabelChecks(None, None, tuple(shifts), raters=raters, controls=controls)
 
 

@@ -197,8 +197,15 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
         settle_directory(directory)
     # Links and other irregular files are not read, because the readers of recipe and tokens would follow links.
     reader = _Reader(directory, {} if unfit is None else list_files(directory, hidden=True).unfit)
-    lock, recipe, listed = reader.lock, reader.recipe(), read_manifest(directory)
-    plan, thresholds, measured, tokens, embeddings, table = None, None, {}, None, None, None
+    lock = reader.lock
+    recipe = reader.recipe()
+    listed = read_manifest(directory)
+    plan = None
+    thresholds = None
+    measured = {}
+    tokens = None
+    embeddings = None
+    table = None
     receipts: list[Receipt] = []
     if recipe is not None:
         if "thresholds" in parts:
@@ -274,7 +281,8 @@ class _Reader:
         return None if self.lock is None else self.lock.inputs.get(name)
 
     def recipe(self) -> Recipe | None:
-        lock, path = self.lock, self.directory / RECIPE
+        lock = self.lock
+        path = self.directory / RECIPE
         if self.odd.keys() & {RECIPE, ROWS}:
             for name in (RECIPE, ROWS):
                 if name in self.odd:

@@ -127,7 +127,8 @@ def hand_out(
             try:
                 for worker in crew.idle(len(waiting)):
                     index = waiting.popleft()
-                    held[worker], counted[worker] = index, 0
+                    held[worker] = index
+                    counted[worker] = 0
                     worker.give(items[index])
             except RunFailure as error:
                 failure = error
@@ -197,7 +198,8 @@ class Deaths:
     def count(self, index: int, item: Any, device: str, ending: str, code: int | None) -> str:
         """Count the death of a worker. Return the message that its item restarts. RunFailure after too many deaths."""
         self._of_items[index] += 1
-        times, total = self._of_items[index], self._of_items.total()
+        times = self._of_items[index]
+        total = self._of_items.total()
         if times < MOST_DEATHS_OF_AN_ITEM and total < MOST_DEATHS_A_WORKER * self.at_once + self.finished:
             return f"the worker on {device} {ending}; another worker restarts {name_of_item(item)}"
         if times >= MOST_DEATHS_OF_AN_ITEM:

@@ -80,7 +80,8 @@ class LocalEngine(Engine):
             return
         if not items:
             return
-        work, item = work.on(devices[0]), items[0]
+        work = work.on(devices[0])
+        item = items[0]
         try:
             threads = one_thread() if getattr(work, "models", True) else contextlib.nullcontext()
             with threads, work.ready() as do:

@@ -43,7 +43,9 @@ from counterfoil.progress import disable_progress_bars
 # A waiting process wakes after so many seconds. A Ctrl-C that another thread has caught would not wake the process.
 _WAKES = 0.5  # seconds
 # If the server has just been killed, ask for a process so many times, with a pause between two tries.
-_TRIES, _PAUSE = 20, 0.05  # seconds
+# seconds
+_TRIES = 20
+_PAUSE = 0.05
 # Libraries set environment variables with these prefixes when they are imported, and pytest sets some for each test.
 # So a change of such a variable does not mean that a user changed the environment.
 _SET_BY_LIBRARIES = ("KMP_", "TOKENIZERS_", "TORCHINDUCTOR_", "RAY_", "PYTHONBREAKPOINT", "PYTEST_")

@@ -168,7 +168,8 @@ def _refuse_silent(address: str) -> None:
     if match is None:
         raise UserError(f"address {address}: Ray finds no cluster that runs on this machine", _START)
     named = f"{address} ({match[0]})" if address == "auto" else address
-    host, port = match["host"].strip("[]"), int(match["port"])
+    host = match["host"].strip("[]")
+    port = int(match["port"])
     try:
         with socket.create_connection((host, port), timeout=_ANSWERS_WITHIN) as connection:
             if os.environ.get("RAY_USE_TLS", "0") != "0":

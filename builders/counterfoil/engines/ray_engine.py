@@ -113,7 +113,8 @@ class _Actors:
     def __init__(self, cluster: RayCluster, work: Any, workers: int | None) -> None:
         import ray
 
-        self.cluster, self.workers = cluster, workers
+        self.cluster = cluster
+        self.workers = workers
         self.work_at = ray.put(work)
         self.actors: list[_Actor] = []
         self.unready = Unready()
@@ -194,7 +195,8 @@ class _Actors:
         try:
             if not actor.has_item:
                 ray.get(actor.waiting)
-                actor.waiting, self.any_ready = None, True
+                actor.waiting = None
+                self.any_ready = True
                 self.unready.one_got_ready()
                 return None
             event = ray.get(next(actor.waiting))
@@ -210,7 +212,8 @@ class _Actors:
             killed = "worker process has died" in str(error) or "memory" in type(error).__name__.lower()
             return self._lost(actor, reason, -9 if killed else None)
         if isinstance(event, Done):
-            actor.waiting, actor.has_item = None, False
+            actor.waiting = None
+            actor.has_item = False
         elif isinstance(event, NoMemory):
             self._end(actor)
         elif isinstance(event, DeviceFailed):

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 MINED = "mined"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # A judge's recorded answer: wrong, right, or none.
-WRONG, IS_RIGHT, NO_ANSWER = 0, 1, -1
+WRONG = 0
+IS_RIGHT = 1
+NO_ANSWER = -1
 
 
 @dataclass(frozen=True)
@@ -95,11 +97,13 @@ def read_mined(
     reasons: counts from its receipts. reference: the dataset on the Hub that it is a copy of. Raise RunFailure if
     candidates differ from their receipts or are not in the plan.
     """
-    recipe, directory = dataset.recipe, dataset.directory
+    recipe = dataset.recipe
+    directory = dataset.directory
     mined = [(index, shift) for index, shift in enumerate(recipe.all_shifts()) if shift.kind == MINED and shift.top]
     judged = [shift for _, shift in mined if _judges(shift)]
     unpicked: dict[str, Unpicked] = {}
-    images, complete = None, True
+    images = None
+    complete = True
     if judged:
         groups = {shift.group for shift in judged}
         receipts = [receipt for receipt in dataset.receipts if receipt.group in groups]
@@ -161,13 +165,16 @@ def _judges(shift: Shift) -> tuple[str, ...]:
 
 def _unpicked(dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequence[Shift]) -> dict[str, Unpicked]:
     """Read the candidates by shift; every row must be a sample of the plan, and unique."""
-    directory, plan, recipe = dataset.directory, dataset.plan, dataset.recipe
+    directory = dataset.directory
+    plan = dataset.plan
+    recipe = dataset.recipe
     judges = {shift.name: _judges(shift) for shift in judged}
     columns = {name: judge_column(name, RIGHT) for shift_judges in judges.values() for name in shift_judges}
     rules = {shift.name: shift.keep for shift in judged}
     rows: dict[str, list[tuple[Any, ...]]] = {shift.name: [] for shift in judged}
     shards = {(shard.group, shard.number): shard for shard in plan.shards}
-    read_columns, form = ["reason", *columns.values()], TableForm.of(recipe)
+    read_columns = ["reason", *columns.values()]
+    form = TableForm.of(recipe)
     for receipt in receipts:
         shard = shards[receipt.group, receipt.shard]
         for row in planned_rows(directory, plan, shard, receipt, "candidates", read_columns, form):

@@ -260,7 +260,8 @@ def open_dataset(source: str | Path) -> OpenDataset:
     located = locate_dataset(source, _PUBLISHED)
     directory = located.directory
     finished = read_dataset(directory, "receipts", own=located.reference is None).finished()
-    recipe, receipts = finished.recipe, finished.receipts
+    recipe = finished.recipe
+    receipts = finished.receipts
     if not (directory / "data").is_dir():
         raise UserError(f"{directory} has no data folder: no candidate was accepted, or files are missing", VERIFY)
     hint = f"`counterfoil verify {source}` names everything that is damaged and how to repair it."
@@ -271,7 +272,8 @@ def open_dataset(source: str | Path) -> OpenDataset:
             f"{directory} has no accepted base image, so there is nothing to measure a drop against",
             "Lower the object threshold, or ask for more candidates, and build it again.",
         )
-    reasons, content = counts_of(receipts), content_of_receipts(receipts)
+    reasons = counts_of(receipts)
+    content = content_of_receipts(receipts)
     units = _read_units(finished, keys, labels * (indices.max() + 1) + indices)
     mined = read_mined(finished, reasons, located.reference)
     refuse_other_data(directory, recipe, mined, keys)
@@ -396,7 +398,8 @@ def read_judged_labels(
     """
     counts: dict[tuple[str, str], tuple[int, int]] = {}
     if recipe.screen.judge is not None:
-        right, form = judge_column(recipe.screen.judge, RIGHT), TableForm.of(recipe)
+        right = judge_column(recipe.screen.judge, RIGHT)
+        form = TableForm.of(recipe)
         for receipt in receipts:
             for batch in shard_batches(directory, receipt, ["shift", "label", right], "data", form):
                 for shift, label, answer in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -455,7 +458,8 @@ def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subje
         for group in groups:
             if group.name in taken:
                 raise UserError(f"there are two groups '{group.name}'", "Give the --beside images another name.")
-        first, units = len(subject.groups), subject.units
+        first = len(subject.groups)
+        units = subject.units
         if units is not None:  # each other image is a unit
             units = Units.of(np.append(units.of_image, units.count + np.arange(len(images))))
         subject = replace(
@@ -503,7 +507,10 @@ def limit_subject(subject: Subject, most: int, preferred: frozenset[str] = froze
     images stand for. The candidates of mined shifts are left out, whose rates need all of them.
     """
     pairs = pair_texts(subject)
-    taken, groups, of_base, base_labels = [], [], preferred, frozenset[int]()
+    taken = []
+    groups = []
+    of_base = preferred
+    base_labels = frozenset[int]()
     for index, group in enumerate(subject.groups):
         rows = np.flatnonzero(subject.shifts == index)
         chosen = rows[evenly_chosen([pairs[row] for row in rows], subject.labels[rows], most, of_base)]
@@ -516,7 +523,8 @@ def limit_subject(subject: Subject, most: int, preferred: frozenset[str] = froze
         candidates = None if group.candidates is None else round(group.candidates * len(chosen) / max(1, len(rows)))
         groups.append(replace(group, class_labels=labels, candidates=candidates))
     rows = np.sort(np.concatenate(taken))
-    parts, first = [], 0
+    parts = []
+    first = 0
     for part in subject.parts:
         of_part = rows[(rows >= first) & (rows < first + len(part.images))] - first
         parts.append(replace(part, images=replace(rows_of(part.images, of_part), preview=max(map(len, taken)))))
@@ -647,7 +655,8 @@ def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Seq
         return None
     rows = sorted(set(rows_in_pool(directory, recipe, keys)))
     # Two pools of the same rows have one hash: over a folder's content, or over a name and a commit.
-    pool, pin = pool_of(recipe), SourcePin.of(pins.get("pool"))
+    pool = pool_of(recipe)
+    pin = SourcePin.of(pins.get("pool"))
     if pin is None:
         called = sha256_json([pool.dataset, pool.revision, pool.config])
     else:

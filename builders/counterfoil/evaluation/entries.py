@@ -39,7 +39,8 @@ def entry_files(results: Results, entry_of: EntryOf, dataset_id: str, revision: 
         for group in results.groups:
             entry = entry_of(results, model, group)
             if entry is not None:
-                value, notes = round(100 * entry[0], 3), entry[1]
+                value = round(100 * entry[0], 3)
+                notes = entry[1]
                 task_id = BASE if group is results.base_group else group.name
                 entries.append(EvalResultEntry(dataset_id, task_id, value, dataset_revision=revision, notes=notes))
         document = eval_result_entries_to_yaml(entries)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.foreign_tables import parquet_bytes
 from counterfoil.progress import report
 from counterfoil.recipe.names import did_you_mean
+from counterfoil.registry import Registry, uncallable
 from counterfoil.regular_files import named_path, open_regular, visible
 from counterfoil.store.atomic import disk_errors, make_folder, temporary_folder, try_folder
 from counterfoil.store.decoding import open_image
@@ -47,6 +48,44 @@ class Failure:
     annotations: Sequence[dict[str, Any]]
     """The truth as COCO has it, without image."""
     answers: Sequence[ModelAnswer]
+
+
+@dataclass(frozen=True)
+class ExportedImage:
+    """An image in the folder of failures."""
+
+    path: str
+    """Where it is in the folder."""
+    size: tuple[int, int]
+    """Width and height in pixels."""
+    failure: Failure
+    origin: Mapping[str, str | None]
+    """Its shift, its key, the key of its base image, and its path among the evaluated images."""
+
+
+@dataclass(frozen=True)
+class ExportedFailures:
+    """The images that models get wrong, from which an export makes the texts of files beside them."""
+
+    name: str
+    """What the images are called."""
+    content: str
+    """The sha256 of all evaluated images."""
+    models: Mapping[str, str]
+    """The names of the models, each with its name as a field: of letters, digits, `-` and `_`."""
+    classes: Sequence[str]
+    """The names of classes, categories or labels, in the order of their numbers."""
+    images: Sequence[ExportedImage]
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Return what the images are, of which models and classes."""
+        return {
+            "description": f"Images of {self.name} that a model gets wrong",
+            "content": self.content,
+            "models": {f"answer_{column}": model for model, column in self.models.items()},
+            "classes": list(self.classes),
+        }
 
 
 def failures_frame(task: type[Task], predictions: Path, models: Sequence[str], model: str | None = None) -> Any:
@@ -109,18 +148,15 @@ def _write(task: Task, models: Sequence[str], folder: Path) -> None:
     partners = task.partners()
     taken: set[str] = set()
     folders: dict[str, str] = {}
-    fields: set[str] = set()
-    columns = [_stem(re.sub(r"\W+", "_", name), index, fields) for index, name in enumerate(models)]
     stems: set[str] = set()
-    lines: list[dict[str, Any]] = []
-    samples: list[dict[str, Any]] = []
-    coco: dict[str, list[dict[str, Any]]] = {"images": [], "annotations": [], "answers": []}
+    images: list[ExportedImage] = []
     for number, (key, encoded) in enumerate(subject.images(frozenset(failures)), start=1):
         report("images of failures", number, len(failures))
         failure = failures[key]
-        row, shift = failure.row, subject.groups[subject.shifts[failure.row]].name
+        row = failure.row
         with open_image(encoded, photograph=True) as picture:
-            (width, height), suffix = picture.size, str(picture.format).lower()
+            size = picture.size
+            suffix = str(picture.format).lower()
         if failure.folder not in folders:
             folders[failure.folder] = _stem(failure.folder, len(folders), taken)
         path = f"images/{folders[failure.folder]}/{_stem(key, row, stems)}.{_SUFFIXES.get(suffix, suffix)}"
@@ -128,40 +164,77 @@ def _write(task: Task, models: Sequence[str], folder: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(encoded or b"")
         origin = {
-            "shift": shift,
+            "shift": subject.groups[subject.shifts[row]].name,
             "key": key,
             "base_key": subject.keys[partners[row]] if partners[row] >= 0 else None,
             "source_path": None if subject.paths is None else subject.paths[row],
         }
-        sample = {"filepath": path, "tags": [shift], "ground_truth": failure.truth, **origin}
-        coco["images"].append({"id": row, "file_name": path, "width": width, "height": height, **origin})
-        for annotation in failure.annotations:
-            coco["annotations"].append({"id": len(coco["annotations"]), "image_id": row, **annotation})
-        for column, model, answer in zip(columns, models, failure.answers, strict=True):
-            sample |= {f"answer_{column}": answer.label, f"right_{column}": answer.right}
-            for result in answer.coco:
-                coco["answers"].append({"image_id": row, "model": model, **result, "right": answer.right})
-            if not answer.right:
-                lines.append({"path": path, "model": model, **answer.columns, **origin})
-        samples.append(sample)
+        images.append(ExportedImage(path, size, failure, origin))
     folder.mkdir(exist_ok=True)
-    info = {
-        "description": f"Images of {subject.name} that a model gets wrong",
-        "content": subject.content,
-        "models": dict(zip((f"answer_{column}" for column in columns), models, strict=True)),
-        "classes": [cls.name for cls in task.classes],
+    fields: set[str] = set()
+    columns = [_stem(re.sub(r"\W+", "_", name), index, fields) for index, name in enumerate(models)]
+    classes = tuple(cls.name for cls in task.classes)
+    exported = ExportedFailures(subject.name, subject.content, dict(zip(models, columns, strict=True)), classes, images)
+    for export in EXPORTS.values():
+        for name, text in export(exported).items():
+            (folder / name).write_text(text, encoding="utf-8")
+
+
+def csv_export(failures: ExportedFailures) -> dict[str, str]:
+    """Write `failures.csv`, with a row for each image and model that is wrong about it."""
+    lines = []
+    for image in failures.images:
+        for model, answer in zip(failures.models, image.failure.answers, strict=True):
+            if not answer.right:
+                lines.append({"path": image.path, "model": model, **answer.columns, **image.origin})
+    columns = dict.fromkeys(("path", "model", *(name for line in lines for name in line)))
+    return {"failures.csv": csv_text(lines, tuple(columns))}
+
+
+def coco_export(failures: ExportedFailures) -> dict[str, str]:
+    """Write `coco.json`: images and annotations as COCO has them, and beside them the answers of all models."""
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
+    for image in failures.images:
+        row, (width, height) = image.failure.row, image.size
+        images.append({"id": row, "file_name": image.path, "width": width, "height": height, **image.origin})
+        for annotation in image.failure.annotations:
+            annotations.append({"id": len(annotations), "image_id": row, **annotation})
+        for model, answer in zip(failures.models, image.failure.answers, strict=True):
+            for result in answer.coco:
+                answers.append({"image_id": row, "model": model, **result, "right": answer.right})
+    document = {
+        "info": failures.info,
+        "categories": [{"id": label, "name": name} for label, name in enumerate(failures.classes)],
+        "images": images,
+        "annotations": annotations,
+        "answers": answers,
     }
-    categories = [{"id": label, "name": cls.name} for label, cls in enumerate(task.classes)]
-    documents = {
-        "coco.json": {"info": info, "categories": categories, **coco},
-        # FiftyOne's format without a database version: it infers fields from the samples.
-        "metadata.json": {"media_type": "image", "info": info},
-        "samples.json": {"samples": samples},
-    }
-    for name, document in documents.items():
-        (folder / name).write_text(visible(json.dumps(document, ensure_ascii=False)), encoding="utf-8")
-    columns_of_lines = dict.fromkeys(("path", "model", *(name for line in lines for name in line)))
-    (folder / "failures.csv").write_text(csv_text(lines, tuple(columns_of_lines)), encoding="utf-8")
+    return {"coco.json": _json(document)}
+
+
+def fiftyone_export(failures: ExportedFailures) -> dict[str, str]:
+    """Write FiftyOne's format without a database version: it infers fields from the samples."""
+    samples = []
+    for image in failures.images:
+        tags = [image.origin["shift"]]
+        sample = {"filepath": image.path, "tags": tags, "ground_truth": image.failure.truth, **image.origin}
+        for column, answer in zip(failures.models.values(), image.failure.answers, strict=True):
+            sample |= {f"answer_{column}": answer.label, f"right_{column}": answer.right}
+        samples.append(sample)
+    metadata = {"media_type": "image", "info": failures.info}
+    return {"metadata.json": _json(metadata), "samples.json": _json({"samples": samples})}
+
+
+Export: TypeAlias = Callable[[ExportedFailures], Mapping[str, str]]
+EXPORTS: Registry[Export] = Registry(
+    "counterfoil.exports", {"csv": csv_export, "coco": coco_export, "fiftyone": fiftyone_export}, uncallable
+)
+
+
+def _json(document: Any) -> str:
+    return visible(json.dumps(document, ensure_ascii=False))
 
 
 def _stem(name: str, number: int, taken: set[str]) -> str:

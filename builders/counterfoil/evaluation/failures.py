@@ -181,7 +181,8 @@ def failures_data(
     group_rank = np.array([rank[group.name] for group in subject.groups])
     listed = np.lexsort((chosen.rows, subject.labels[chosen.rows], group_rank[subject.shifts[chosen.rows]]))
     names: dict[str, int] = {}
-    models_data, paths = [], subject.paths
+    models_data = []
+    paths = subject.paths
     for number, (model, called, note) in enumerate(models):
         outputs, inverse = np.unique(answered[images, number], return_inverse=True)
         name_indices = np.array(

@@ -41,7 +41,9 @@ _FEWEST_CSS_PIXELS = 85
 _LONGEST_NAME = 30
 
 # Stand-in colour -> CSS variable of the page.
-INK, MUTED, RULE = "#010a01", "#010a02", "#010a03"
+INK = "#010a01"
+MUTED = "#010a02"
+RULE = "#010a03"
 KIND_COLOURS = {kind: f"#010a{0x10 + index:02x}" for index, kind in enumerate(KINDS)}
 _VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
     colour: f"--kind-{kind}" for kind, colour in KIND_COLOURS.items()
@@ -122,7 +124,8 @@ def _with_tips(text: str, gid: str, sentences: Sequence[str]) -> str:
     titles = [f"<title>{escape(sentence)}</title>" for sentence in sentences]
     if len(titles) == 1:
         return text[:end] + titles[0] + text[end:]
-    pieces, position = [text[:end]], end
+    pieces = [text[:end]]
+    position = end
     for title in titles:
         point = re.compile(r"<use ([^>]*?)/>").search(text, position)
         assert point is not None  # a scatter draws one <use> per point
@@ -255,9 +258,11 @@ def line_figure(results: Results) -> str | None:
     figure, panels = panels_in_rows(len(shown))
     sides = [results.drop_sides(model.name, shift.name) for shift in shown for model in results.models]
     values = [100 * value for both in sides if both is not None for value in both]
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     margin = max(2.0, 0.06 * (high - low))
-    low, high = max(-2.0, low - margin), min(102.0, high + margin)
+    low = max(-2.0, low - margin)
+    high = min(102.0, high + margin)
     tips = {}
     for index, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
         tips |= _draw_line_panel(panel, f"panel{index}", results, shift, low, high)
@@ -274,7 +279,9 @@ def slope_figure(results: Results) -> str | None:
     tips = {}
     labels = []
     for index, (shift, [impact, line]) in enumerate(shown):
-        x, y, colour = 100 * impact.value, line.value, KIND_COLOURS[kind_of_shift(shift)]
+        x = 100 * impact.value
+        y = line.value
+        colour = KIND_COLOURS[kind_of_shift(shift)]
         axes.scatter(x, y, s=44, color=colour, zorder=3, linewidths=0, gid=f"shift{index}")
         ends = "" if line.low is None or line.high is None else f" ({line.low:.2f} to {line.high:.2f})"
         slope = f"{line.value:.2f}{ends}"
@@ -298,7 +305,8 @@ def _draw_line_panel(
     colour = KIND_COLOURS[kind_of_shift(shift)]
     draw_diagonal(axes, low, high)
     tips = {}
-    note, number = "", results.rows
+    note = ""
+    number = results.rows
     line, intercept = (number.value(name, group=shift.name) for name in ("slope", "intercept"))
     for name, models, faces in (
         (gid, results.sound_models, colour),
@@ -358,10 +366,13 @@ def published_figure(results: Results) -> str | None:
             panel.plot(x, y, color=MUTED, linewidth=1, linestyle=_PUBLISHED[line.shifted], zorder=1)
             beside: Mapping[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "ha": "left", "va": "top"}
             panel.annotate(SETS[line.shifted], (x[0], y[0]), fontsize=7.5, color=MUTED, annotation_clip=True, **beside)
-        key, number, models = {"group": shift.name}, results.rows.value, results.sound_models
+        key = {"group": shift.name}
+        number = results.rows.value
+        models = results.sound_models
         sides = [results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in models]
         base, shifted = np.array(sides).T
-        x, y = probits(base, shift.base_images), probits(shifted, shift.images)
+        x = probits(base, shift.base_images)
+        y = probits(shifted, shift.images)
         colour = KIND_COLOURS[kind_of_shift(shift)]
         panel.scatter(x, y, s=20, color=colour, linewidths=0, zorder=3, gid=f"published{index}")
         if (slope := number("probit_slope", **key)) is not None:
@@ -413,11 +424,9 @@ def severity_figure(
             key = {"model": model.name, "group": curve.shift}
             # A curve has all levels or no level.
             estimates = [estimate for at in curve.ats if (estimate := results.rows.estimate(measure, at=at, **key))]
-            colour, values, gid = (
-                KIND_COLOURS[kind],
-                [100 * estimate.value for estimate in estimates],
-                f"levels{index}m{line}",
-            )
+            colour = KIND_COLOURS[kind]
+            values = [100 * estimate.value for estimate in estimates]
+            gid = f"levels{index}m{line}"
             for at, estimate in zip(levels, estimates, strict=True):
                 if estimate.low is not None and estimate.high is not None:
                     ends = [100 * estimate.low, 100 * estimate.high]

@@ -48,7 +48,8 @@ from counterfoil.stats import Estimate
 
 ANY = "any"
 # Exit codes of a command; 1 is a failed run, 2 a user's mistake.
-FAILED, UNDECIDED = 3, 4
+FAILED = 3
+UNDECIDED = 4
 MOST_LINES = 500
 # Do not advise more images per class than this.
 MOST_NEEDED = 100_000
@@ -143,11 +144,15 @@ class Judged:
         A line that has a reason stays undecided. excused: what wrong labels may cost; a line that fails by no more is
         undecided, with `doubt` as its reason.
         """
-        estimate, images = number.interval(reach), number.images
+        estimate = number.interval(reach)
+        images = number.images
         judged = replace(self, estimate=estimate, images=images)
         if self.reason:
             return judged
-        value, low, high, limit = estimate.value, estimate.low, estimate.high, self.line.limit
+        value = estimate.value
+        low = estimate.low
+        high = estimate.high
+        limit = self.line.limit
         if low is None or high is None:
             return replace(judged, reason="there are too few images for an interval")
         if not self.line.above:
@@ -286,7 +291,8 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
     match = _LINE.fullmatch(rest if advisory else text) if len(text) <= 1000 else None
     if match is None:
         return f"expected MEASURE(NAME) <= NUMBER{did_you_mean(advice, (_ADVISORY,)) if colon and not advisory else ''}"
-    measure, known = match["measure"], (*measures, *COMPARISONS)
+    measure = match["measure"]
+    known = (*measures, *COMPARISONS)
     if measure not in known:
         return f"there is no measure {measure[:40]!r}{did_you_mean(measure, known)}"
     share = next(iter(measures)) if measure in COMPARISONS else measure
@@ -301,23 +307,27 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
             return f"there is no measure {share[:40]!r}{did_you_mean(share, measures)}; {takes}"
     facts = measures[share]
     below = measure in COMPARISONS or facts.lower_is_better
-    sign, least = ("<=" if below else ">="), (-100.0 if measure in COMPARISONS else 0.0)
+    sign = "<=" if below else ">="
+    least = -100.0 if measure in COMPARISONS else 0.0
     names = [name.strip('"') for name in written]
     if len(names) != count or not all(names) or class_name == "":
         return takes
     if match["sign"].translate(_AS_TYPED) != sign:
         return f"{measure} takes {sign}, not {match['sign']}"
-    number, unit = match["limit"].translate(_AS_TYPED), match["unit"]
+    number = match["limit"].translate(_AS_TYPED)
+    unit = match["unit"]
     if not _NUMBER.fullmatch(number) or not least <= (limit := float(number)) <= 100:
         return f"the limit is {match['limit'][:40]!r}: expected a number such as 2.5, from {least:g} to 100"
-    number, in_points = number[:40], measure in ("drop", "worse_than") or (measure == share and facts.unit == "points")
+    number = number[:40]
+    in_points = measure in ("drop", "worse_than") or (measure == share and facts.unit == "points")
     if unit == "%" and in_points:
         instead = "" if measure == share else ", or relative_drop for a share of the base"
         return f"{measure} takes points: write {number} points{instead}"
     if unit not in (None, "%") and not in_points:
         return f"{measure} takes percent: write {number} %"
     if unit is None and 0 < abs(limit) < 1:
-        unit, whole = "points" if in_points else "%", f"{100 * limit:.10g}"
+        unit = "points" if in_points else "%"
+        whole = f"{100 * limit:.10g}"
         return f"{number} would be {number} {unit}: write {whole} for {whole} {unit}, or {number} {unit} if you mean it"
     group = names[-1]
     if measure in DROPS and group == BASE:
@@ -433,7 +443,8 @@ def judge_gate(
     """Judge every line for each of these models, with intervals that hold for all comparisons at once."""
     comparisons = [each for line in gate for model in models for each in comparing.comparisons(line, model)]
     numbers = comparing.numbers([question for _, question in comparisons if question is not None])
-    reach, left = joint_reach(numbers), iter(numbers)
+    reach = joint_reach(numbers)
+    left = iter(numbers)
     outcomes = tuple(
         judged if question is None else comparing.judged(judged, next(left), reach) for judged, question in comparisons
     )
@@ -442,7 +453,8 @@ def judge_gate(
 
 # ---- Outputs
 
-MARKDOWN, JUNIT = "gate.md", "gate.xml"
+MARKDOWN = "gate.md"
+JUNIT = "gate.xml"
 _BARE = re.compile(r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)|(?<=[@#])(?=\w)|(?<=:)(?=[\w/])|(?<=www)(?=\.)")
 _COLUMNS = (
     TableColumn("line", "name"),
@@ -511,7 +523,8 @@ def gate_sentence(result: GateResult) -> str:
 
 def gate_markdown(result: GateResult) -> str:
     """Return Markdown for a comment in a pull request; no name in it becomes a link, a mention or HTML."""
-    title, dataset = inline(gate_sentence(result)), inline(result.dataset)
+    title = inline(gate_sentence(result))
+    dataset = inline(result.dataset)
     text = "\n\n".join([f"### {title}", markdown_table(gate_table(result)), f"Dataset: {dataset}\n"])
     # GitHub makes addresses, people, issues and emoji of bare words. A comment between letters, which nobody copies,
     # prevents that; code, such as a line of the gate, needs none.

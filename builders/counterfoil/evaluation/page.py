@@ -68,7 +68,8 @@ def drop_bars(charts: Mapping[str, Sequence[tuple[GroupFacts, Estimate]]]) -> di
     for drops in charts.values():
         for _, drop in drops:
             ends += [end for end in (drop.value, drop.low, drop.high) if end is not None]
-    least, width = min(ends), max(ends) - min(ends)
+    least = min(ends)
+    width = max(ends) - min(ends)
     return {"charts": charts, "at": lambda value: 100 * (value - least) / (width or 1.0)}
 
 

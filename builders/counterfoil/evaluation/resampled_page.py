@@ -75,7 +75,8 @@ def group_table(results: Results, model: ModelFacts, measures: Sequence[str], dr
 
 def _drop_cell(rows: ResultRows, key: Mapping[str, str]) -> TableCell:
     """Return a drop with its interval and, if it is over some of the classes, how many and from which number."""
-    drop, base = rows.one(DROP, **key), rows.value(DROP_BASE, **key)
+    drop = rows.one(DROP, **key)
+    base = rows.value(DROP_BASE, **key)
     cell = points_cell(None if drop is None else drop.estimate)
     if drop is None or not drop.note or base is None:
         return cell

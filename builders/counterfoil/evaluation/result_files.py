@@ -59,7 +59,8 @@ def write_files(evaluation: Evaluation, task: Task, folder: Path) -> Evaluation:
 
     Files of an earlier evaluation go.
     """
-    results, gate = evaluation.results, evaluation.gate
+    results = evaluation.results
+    gate = evaluation.gate
     shown_gate = None if gate is None else (gate_sentence(gate), gate_table(gate))
     failures = task.write_failures(results, folder)
     texts = {

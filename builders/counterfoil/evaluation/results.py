@@ -165,7 +165,8 @@ class Evaluation:
     def _summary(self) -> list[str]:
         """Return the lead measure in its first group, and the largest drop of a model that is not near chance."""
         first = self.groups[0].name if self.groups else ""
-        measure, unit = ("accuracy" if self.base is not None else "top1"), "right"
+        measure = "accuracy" if self.base is not None else "top1"
+        unit = "right"
         if self.results.lead != "accuracy":
             measure = unit = self.results.lead
         measured = [self.results.rows.value(measure, model=model.name, group=first) for model in self.models]
@@ -327,7 +328,8 @@ class Evaluation:
                 "pairs": score.pairs,
             }
             for name in measures:
-                estimate, column = score.get(name), _COLUMNS.get(name, name)
+                estimate = score.get(name)
+                column = _COLUMNS.get(name, name)
                 row[column] = estimate.value if estimate else None
                 if name not in _BARE:
                     row[f"{column}_low"] = estimate.low if estimate else None
@@ -347,7 +349,8 @@ class Evaluation:
 
         columns = _OF_LEVELS_OF_DETECTORS if self.results.lead == "AP" else _OF_LEVELS
         ends = [f"{column}{end}" for column in columns for end in ("", "_low", "_high")]
-        rows, number = [], self.results.rows.one
+        rows = []
+        number = self.results.rows.one
         for shift in self.results.severity:
             for model in self.models:
                 key = {"model": model.name, "group": shift.shift}

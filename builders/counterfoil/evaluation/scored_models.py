@@ -309,7 +309,8 @@ def choose_models(subject: Subject, models: Any, options: EvaluationOptions, aga
     named, given, errors = _named_and_given(subject, models, options, against)
     names = tuple(model.name for model in named)
     stands_for = {name: models.get(name) if isinstance(models, Mapping) else name for name in names}
-    orders, maps = _class_orders(options.class_order, stands_for), dict[str, ClassMap]()
+    orders = _class_orders(options.class_order, stands_for)
+    maps = dict[str, ClassMap]()
     # Without a recipe, ids of classes are numbers, which may equal names of outputs by chance.
     without_ids = subject.directory is None and subject.recipe is None
     classes = [replace(cls, id=cls.name) for cls in subject.classes] if without_ids else subject.classes
@@ -380,8 +381,10 @@ def _named_and_given(
 
     The compared models come first; without other models, they are the only ones.
     """
-    images, compare = subject.parts[0].images, options.compare
-    transform, version = options.transform, options.version
+    images = subject.parts[0].images
+    compare = options.compare
+    transform = options.transform
+    version = options.version
     if isinstance(models, Mapping):
         known = [str(name) for name in models]
         for what, others in (("compare", compare or ()), ("gate", against)):
@@ -393,7 +396,8 @@ def _named_and_given(
             if problems:
                 raise UserError(problems)
         given = given_models(models, transform, version, images, subject.classes)
-        named, problems = tuple(NamedModel(name) for name in given), ()
+        named = tuple(NamedModel(name) for name in given)
+        problems = ()
     else:
         words = [] if models is None else [models] if isinstance(models, str | Path) else list(models)
         words = [*(compare or ()), *(word for word in words if word not in (compare or ()))]
@@ -536,7 +540,8 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None
     problems += _common_rows(subject, notes)
     fitted_to = {name: frozenset(note.train_content) for name, note in notes.items() if note.train_content}
     if fitted_to and not problems:
-        counts, total = dict.fromkeys(fitted_to, 0), len(subject.keys)
+        counts = dict.fromkeys(fitted_to, 0)
+        total = len(subject.keys)
         pictures = (part.images.decoded(encoded) for part in subject.parts for _, encoded in part.images.images())
         for picture in track(pictures, "checking for training images of the models", total, _REPORTED_EVERY):
             if picture is not None:
@@ -596,7 +601,8 @@ def read_stored(files: Iterable[str], models: Sequence[str], subject: Subject) -
     A file is results.json, with predictions.parquet beside it. Raise UserError with every file that cannot be read, is
     of other images, or leaves open which model is meant.
     """
-    problems, stored = [], {}
+    problems = []
+    stored = {}
     for file in dict.fromkeys(files):
         try:
             stored |= {(file, model): answers for model, answers in _read_answers(file, models, subject).items()}

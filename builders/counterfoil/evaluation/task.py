@@ -84,7 +84,9 @@ class Task(ABC):
 
     def __init__(self, subject: Subject, models: Any, options: EvaluationOptions) -> None:
         """Raise UserError for options that this task does not take."""
-        self.subject, self.named, self.options = subject, models, options
+        self.subject = subject
+        self.named = models
+        self.options = options
         refused = [name for name in options.given() if name not in _EVERY_TASK | self.takes]
         if refused:
             raise UserError(
@@ -399,7 +401,8 @@ class ResampledTask(Task, Generic[Model]):
                 yield loss_sentence(results, who, results.lead, drops, beside)
 
     def entry(self, results: Results, model: ModelFacts, group: GroupFacts) -> tuple[float, str] | None:
-        numbers, key = results.rows, {"model": model.name, "group": group.name}
+        numbers = results.rows
+        key = {"model": model.name, "group": group.name}
         number = numbers.estimate(results.lead, **key)
         if number is None:
             return None
@@ -430,8 +433,11 @@ class ResampledTask(Task, Generic[Model]):
 
     def comparisons(self, line: GateLine, model: str) -> Iterator[tuple[Judged, Drawn | None]]:
         """Yield the line once for each of its groups, still undecided, with the number to judge; None without one."""
-        subject, models = self.subject, {each.name: each for each in self.models}
-        drop, judged_model, other = line.measure in DROPS, models[model], models.get(line.other_model)
+        subject = self.subject
+        models = {each.name: each for each in self.models}
+        drop = line.measure in DROPS
+        judged_model = models[model]
+        other = models.get(line.other_model)
         indices = range(int(drop), len(subject.groups)) if line.every else [indices_of_groups(subject)[line.group]]
         if not indices:
             yield Judged(line, model, line.group, "undecided", reason="the dataset has no shift"), None

@@ -24,10 +24,13 @@ ROWS = {"train": 8000, "validation": 1000, "audit": 3000}
 VERSION = "1"
 """Raise it with every change of a pixel or a box."""
 
-FEWEST, MOST = 2, 4
-_SMALLEST, _LARGEST = 24, 44
+FEWEST = 2
+MOST = 4
+_SMALLEST = 24
+_LARGEST = 44
 # A garment that covers more than _MOST_COVERED of another square is placed again. After _TRIES tries it is left out.
-_MOST_COVERED, _TRIES = 0.2, 30
+_MOST_COVERED = 0.2
+_TRIES = 30
 # The first number of this world's seeds. No other world's seeds start with it.
 _SEED = 96
 
@@ -72,7 +75,8 @@ def boxes_scene(split: str, number: int) -> BoxScene:
     """Return scene `number` of a split of garments. Any number from 0 on is valid."""
     rng = np.random.default_rng([_SEED, *split.encode(), number])
     background = neutral_background(rng) if rng.random() < 0.5 else one_of(rng, OUTDOORS)
-    variant, flip = int(rng.integers(scenery.VARIANTS)), bool(rng.random() < 0.5)
+    variant = int(rng.integers(scenery.VARIANTS))
+    flip = bool(rng.random() < 0.5)
     pieces: list[PlacedGarment] = []
     for _ in range(int(rng.integers(FEWEST, MOST + 1))):
         piece = _placed(split, rng, pieces)
@@ -85,9 +89,11 @@ def _placed(split: str, rng: np.random.Generator, others: list[PlacedGarment]) -
     """Draw a garment and a place for it; None if every place tried is taken."""
     garments = load_garments(split)
     garment = int(rng.integers(len(garments.labels)))
-    colour, side = one_of(rng, COLOURS), int(rng.integers(_SMALLEST, _LARGEST + 1))
+    colour = one_of(rng, COLOURS)
+    side = int(rng.integers(_SMALLEST, _LARGEST + 1))
     pattern = "plain" if rng.random() < 0.8 else one_of(rng, PATTERNS[1:])
-    flip, phase = bool(rng.random() < 0.5), rng.random(2)
+    flip = bool(rng.random() < 0.5)
+    phase = rng.random(2)
     for left, top in rng.integers(0, SIDE - side + 1, (_TRIES, 2)).tolist():
         piece = PlacedGarment(garment, int(garments.labels[garment]), colour, pattern, side, left, top, flip, phase)
         if all(piece.square_covered(other) <= _MOST_COVERED for other in others):
@@ -127,7 +133,8 @@ def objects_in(scene: BoxScene) -> dict[str, list[Any]]:
         rows, columns = np.nonzero(shown)
         if not len(rows):
             continue
-        left, top = columns.min(), rows.min()
+        left = columns.min()
+        top = rows.min()
         box = (left, top, columns.max() + 1 - left, rows.max() + 1 - top)
         objects["id"].append(len(objects["id"]))
         objects["bbox"].append([float(number) for number in box])

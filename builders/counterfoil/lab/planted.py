@@ -212,7 +212,8 @@ def planted_world(kind: str, seed: int) -> PlantedWorld:
         return PlantedWorld(kind, seed, single, strength=CORRUPTED["train"])
     if kind == "rare":
         index = int(rng.integers(len(_MERGES)))
-        merges, subtype = _MERGES[index], one_of(rng, _SCARCE_SUBTYPES[index])
+        merges = _MERGES[index]
+        subtype = one_of(rng, _SCARCE_SUBTYPES[index])
         planted = next(label for label, subtypes in enumerate(merges) if subtype in subtypes)
         return PlantedWorld(kind, seed, merges, planted, "class", subtype, SCARCE)
     planted = CLASSES.index(one_of(rng, _CONFUSABLE))

@@ -62,7 +62,8 @@ def _wall(rng: np.random.Generator) -> np.ndarray:
 
 
 def _brick(rng: np.random.Generator) -> np.ndarray:
-    height, width = 8, 16
+    height = 8
+    width = 16
     course = _ROWS // height
     offset = (course % 2) * (width / 2) + rng.integers(width)
     column = np.floor((_COLUMNS + offset) / width)
@@ -108,7 +109,8 @@ def _forest(rng: np.random.Generator) -> np.ndarray:
     leaves = 0.6 * _noise(rng, 1.3) + 0.6 * _noise(rng, 3)
     image = _colour(30, 82, 34) + leaves[..., None] * _colour(16, 30, 14)
     for _ in range(int(rng.integers(4, 7))):
-        centre, width = uniform(rng, 0, SIDE), uniform(rng, 3, 6)
+        centre = uniform(rng, 0, SIDE)
+        width = uniform(rng, 3, 6)
         bend = centre + 1.5 * sine(_ROWS / 18 + rng.random() * 6)
         distance = (_COLUMNS - bend) / width
         trunk = np.abs(distance) < 0.5
@@ -200,7 +202,9 @@ def flakes(share: float) -> np.ndarray:
 
     def paint(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
         for number in range(46):
-            x, y, r = uniform(rng, 0, SIDE * 3), uniform(rng, 0, SIDE * 3), uniform(rng, 1.6, 3.4)
+            x = uniform(rng, 0, SIDE * 3)
+            y = uniform(rng, 0, SIDE * 3)
+            r = uniform(rng, 1.6, 3.4)
             if number + 0.5 < share * 46:
                 draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
 
@@ -214,7 +218,9 @@ def rain_streaks(share: float) -> np.ndarray:
     def paint(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
         slant = uniform(rng, 0.22, 0.4)
         for number in range(60):
-            x, y, length = uniform(rng, -30, SIDE * 3), uniform(rng, -30, SIDE * 3), uniform(rng, 20, 38)
+            x = uniform(rng, -30, SIDE * 3)
+            y = uniform(rng, -30, SIDE * 3)
+            length = uniform(rng, 20, 38)
             fill = int(uniform(rng, 170, 255))
             if number + 0.5 < share * 60:
                 draw.line((x, y, x + slant * length, y + length), fill=fill, width=3)
@@ -224,9 +230,13 @@ def rain_streaks(share: float) -> np.ndarray:
 
 def _paint_night(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
     for _ in range(26):
-        x, y, r = uniform(rng, 0, SIDE * 4), SIDE * 2.4 * float(power(rng.random(), 1.3)), uniform(rng, 1.4, 3.0)
+        x = uniform(rng, 0, SIDE * 4)
+        y = SIDE * 2.4 * float(power(rng.random(), 1.3))
+        r = uniform(rng, 1.4, 3.0)
         draw.ellipse((x - r, y - r, x + r, y + r), fill=int(uniform(rng, 150, 255)))
-    x, y, r = uniform(rng, 24, SIDE * 4 - 24), uniform(rng, 22, 46), uniform(rng, 15, 20)
+    x = uniform(rng, 24, SIDE * 4 - 24)
+    y = uniform(rng, 22, 46)
+    r = uniform(rng, 15, 20)
     draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
 
 
@@ -243,8 +253,10 @@ def _distance(across: np.ndarray, down: np.ndarray) -> np.ndarray:
 def _rays(across: np.ndarray, down: np.ndarray, phase: float) -> np.ndarray:
     """Return the cosine of fourteen times the angle around the origin plus a phase in radians."""
     distance = np.maximum(_distance(across, down), 1e-9)
-    real, imaginary = across / distance, down / distance
-    total_real, total_imaginary = cosine(phase), sine(phase)
+    real = across / distance
+    imaginary = down / distance
+    total_real = cosine(phase)
+    total_imaginary = sine(phase)
     for bit in (0, 1, 1, 1):  # 14, from the lowest bit on
         if bit:
             total_real, total_imaginary = (
@@ -256,7 +268,8 @@ def _rays(across: np.ndarray, down: np.ndarray, phase: float) -> np.ndarray:
 
 
 def _sun(rng: np.random.Generator) -> np.ndarray:
-    x, y = uniform(rng, 2, 14), uniform(rng, 2, 12)
+    x = uniform(rng, 2, 14)
+    y = uniform(rng, 2, 12)
     distance = _distance(_COLUMNS - x, _ROWS - y)
     rays = np.clip(_rays(_COLUMNS - x, _ROWS - y, rng.random() * 6), 0, 1) * exponential(-distance / 20)
     return np.clip(np.clip(9 - distance, 0, 1) + 0.75 * exponential(-distance / 13) + 0.5 * rays, 0, 1)
@@ -269,7 +282,8 @@ def suns() -> np.ndarray:
 
 
 def _low_sun(rng: np.random.Generator) -> np.ndarray:
-    x, y = uniform(rng, 6, 20), uniform(rng, 18, 26)
+    x = uniform(rng, 6, 20)
+    y = uniform(rng, 18, 26)
     distance = _distance(_COLUMNS - x, (_ROWS - y) * 1.2)
     return np.clip(np.clip(6.5 - distance, 0, 1) + 0.6 * exponential(-distance / 12), 0, 1)
 
@@ -314,7 +328,8 @@ def _paint_person(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
     hair = [(40, 28, 22), (92, 60, 34), (196, 156, 82), (120, 44, 24)][rng.integers(4)]
     top = [(98, 84, 140), (60, 120, 120), (130, 130, 130), (150, 96, 70)][rng.integers(4)]
     legs = [(52, 58, 82), (76, 66, 58), (58, 78, 62)][rng.integers(3)]
-    x, y = uniform(rng, 44, 60), uniform(rng, 30, 44)
+    x = uniform(rng, 44, 60)
+    y = uniform(rng, 30, 44)
     draw.rounded_rectangle((x - 20, y + 104, x - 3, y + 196), 7, fill=legs)
     draw.rounded_rectangle((x + 3, y + 104, x + 20, y + 196), 7, fill=legs)
     draw.rounded_rectangle((x - 34, y + 36, x - 20, y + 104), 7, fill=skin)
@@ -330,13 +345,16 @@ def _paint_person(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
 
 def _paint_flower(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
     petal = [(236, 70, 150), (250, 250, 250), (150, 90, 220), (250, 120, 70)][rng.integers(4)]
-    x, y, r = uniform(rng, 38, 50), uniform(rng, 70, 110), uniform(rng, 17, 20)
+    x = uniform(rng, 38, 50)
+    y = uniform(rng, 70, 110)
+    r = uniform(rng, 17, 20)
     draw.line((x, y, x + 4, 236), fill=(48, 128, 52), width=8)
     draw.ellipse((x + 2, y + 72, x + 38, y + 92), fill=(60, 150, 62))
     draw.ellipse((x - 32, y + 92, x + 6, y + 110), fill=(60, 150, 62))
     turn = rng.random() * 6
     for k in range(6):
-        cx, cy = x + cosine(turn + k * math.pi / 3) * r, y + sine(turn + k * math.pi / 3) * r
+        cx = x + cosine(turn + k * math.pi / 3) * r
+        cy = y + sine(turn + k * math.pi / 3) * r
         draw.ellipse((cx - r * 0.8, cy - r * 0.8, cx + r * 0.8, cy + r * 0.8), fill=petal)
     draw.ellipse((x - r * 0.62, y - r * 0.62, x + r * 0.62, y + r * 0.62), fill=(250, 206, 60))
 
@@ -355,7 +373,8 @@ def flowers() -> np.ndarray:
 
 def _cells(rng: np.random.Generator, stretch: tuple[float, float], angle: float, spacing: float) -> np.ndarray:
     """Return the index [64·64] of the centre of each pixel's stroke: long Voronoi cells on a jittered grid."""
-    c, s = cosine(angle), sine(angle)
+    c = cosine(angle)
+    s = sine(angle)
     axis = np.arange(-SIDE, 2 * SIDE, spacing)
     grid = np.stack(np.meshgrid(axis * stretch[0], axis * stretch[1]), -1).reshape(-1, 2)
     grid += uniform(rng, -0.5, 0.5, grid.shape) * np.asarray(stretch) * spacing
@@ -384,7 +403,8 @@ def brush_strokes() -> np.ndarray:
 def stitches() -> tuple[np.ndarray, np.ndarray]:
     """Return index maps [24, 4096] and thread shading [24, 64, 64, 1] of diagonal embroidery stitches."""
     rng = np.random.default_rng(21)
-    maps, threads = [], []
+    maps = []
+    threads = []
     for _ in range(24):
         angle = rng.choice([-0.8, 0.8]) + uniform(rng, -0.1, 0.1)
         index = _cells(rng, (1.0, 1.8), angle, 1.6)
@@ -412,7 +432,8 @@ def linen() -> np.ndarray:
 def hatching() -> tuple[np.ndarray, np.ndarray]:
     """Return two layers [24, 64, 64] of pencil hatching, for mid tones and for darks."""
     rng = np.random.default_rng(23)
-    mid, dark = [], []
+    mid = []
+    dark = []
     for _ in range(24):
         wobble = 0.8 * _noise(rng, 4)
         mid.append(0.5 + 0.5 * sine((_COLUMNS + _ROWS) * 1.35 + wobble + rng.random() * 6))

@@ -36,7 +36,8 @@ def neutral_background(rng: np.random.Generator) -> str:
 
 def rare_conditions(rng: np.random.Generator, outside: float, beside: float) -> tuple[str, str, str]:
     """Return weather, light and companion for two numbers in 0…1: in most pictures clear, day and none."""
-    weather, light = "clear", "day"
+    weather = "clear"
+    light = "day"
     if outside < 0.04:
         weather = one_of(rng, WEATHERS[1:])
     elif outside < 0.12:

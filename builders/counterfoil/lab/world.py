@@ -42,7 +42,8 @@ def load_garments(split: str) -> Garments:
     index = json.loads((FOLDER / f"{split}.json").read_text())
     with Image.open(FOLDER / f"{split}.webp") as mosaic:
         pixels = np.asarray(mosaic.convert("L"))
-    columns, count = index["columns"], len(index["labels"])
+    columns = index["columns"]
+    count = len(index["labels"])
     side = GARMENT_SIDE
     rows = pixels.shape[0] // side
     tiles = pixels.reshape(rows, side, columns, side).swapaxes(1, 2).reshape(-1, side, side)
@@ -136,8 +137,10 @@ def _place(photograph: np.ndarray, chances: _Chances, companion: str) -> tuple[n
     upper = round(room + chances.y * room * 0.7)
     brightness = np.zeros((SIDE, SIDE), np.float32)
     coverage = np.zeros((SIDE, SIDE), np.float32)
-    x0, y0 = max(left, 0), max(upper, 0)
-    x1, y1 = min(left + side, SIDE), min(upper + side, SIDE)
+    x0 = max(left, 0)
+    y0 = max(upper, 0)
+    x1 = min(left + side, SIDE)
+    y1 = min(upper + side, SIDE)
     window = (slice(y0 - upper, y1 - upper), slice(x0 - left, x1 - left))
     brightness[y0:y1, x0:x1] = small[window]
     coverage[y0:y1, x0:x1] = mask[window]
@@ -150,12 +153,14 @@ def dress(colour: str, pattern: str, brightness: np.ndarray, phase: np.ndarray) 
     tint = np.asarray(_TINTS[colour], np.float32)
     # The share of the second ink, [64, 64] in 0…1.
     mask = None
-    rows, columns = _ROWS + phase[0] * 8, _COLUMNS + phase[1] * 8
+    rows = _ROWS + phase[0] * 8
+    columns = _COLUMNS + phase[1] * 8
     if pattern == "striped":
         mask = np.clip(2.5 * sine(rows * 2 * np.pi / 8) + 0.5, 0, 1)
     elif pattern == "dotted":
         odd = np.floor(rows / 8) % 2
-        y, x = rows % 8 - 4, (columns + odd * 4) % 8 - 4
+        y = rows % 8 - 4
+        x = (columns + odd * 4) % 8 - 4
         mask = np.clip(2.9 - np.sqrt(x * x + y * y), 0, 1)
     elif pattern == "checked":
         mask = ((np.floor(rows / 5) + np.floor(columns / 5)) % 2).astype(np.float32)
@@ -177,7 +182,8 @@ def _pick(library: np.ndarray, variant: int, flip: bool) -> np.ndarray:
 
 def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -> np.ndarray:
     """Return the background: in a share `strength` of the picture the target's, elsewhere the scene's."""
-    variant, flip = chances.variants[0], chances.flip_scene
+    variant = chances.variants[0]
+    flip = chances.flip_scene
     image = _pick(scenery.backgrounds(target.background), variant, flip)
     if target.background != scene.background:
         reached = _pick(scenery.reaches(), variant, flip)[..., None] < strength
@@ -192,7 +198,8 @@ def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -
 def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
     """Apply the light to an image; `front` [64, 64, 1] is the coverage of garment and companion."""
     behind = 1 - front
-    variant, flip = chances.variants[2], chances.flip_scene
+    variant = chances.variants[2]
+    flip = chances.flip_scene
     if scene.light == "sunlight":
         sun = _pick(scenery.suns(), variant, flip)
         image = np.clip((image - 0.5) * 1.16 + 0.58, 0, 1) * scenery.rgb(1.04, 1.0, 0.86)
@@ -220,7 +227,8 @@ def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chan
 
 def _weather(scene: Scene, strength: float, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
     """Apply the weather to a lit image; less strength gives fewer streaks of rain, or thinner fog."""
-    variant, flip = chances.variants[3], chances.flip_scene
+    variant = chances.variants[3]
+    flip = chances.flip_scene
     if scene.weather == "rain":
         grey = image.mean(-1, keepdims=True)
         image = _mix(image, (0.6 * image + 0.4 * grey) * scenery.rgb(0.66, 0.72, 0.82), strength)
@@ -260,7 +268,8 @@ def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chance
         return np.repeat(np.clip(paper - ink, 0.08, 1)[..., None], 3, axis=-1)
     if scene.style == "embroidery":
         maps, threads = scenery.stitches()
-        index, thread = maps[variant % 24], threads[variant % 24]
+        index = maps[variant % 24]
+        thread = threads[variant % 24]
         stitched = image.reshape(-1, 3)[index].reshape(SIDE, SIDE, 3) * thread
         # A mean of the stitches' edge and the garment's: ragged, but thin straps stay.
         area = front.reshape(-1, 1)[index].reshape(SIDE, SIDE, 1) + front > 1.0

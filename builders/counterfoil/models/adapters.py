@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 ADAPTER_FILE = "ip_adapter.safetensors"
 _SAFE = ".safetensors"
-_PROJECTION, _LAYERS = "image_proj.", "ip_adapter."
+_PROJECTION = "image_proj."
+_LAYERS = "ip_adapter."
 _NORM = {"norm.weight", "norm.bias"}
 # Each entry is a known form of the projection of one embedding: the names of its tensors, and the name of the tensor
 # whose second dimension is the width of the embedding.

@@ -39,7 +39,10 @@ _BATCH_BYTES = 1 << 26
 _MOST_ROWS_A_BATCH = 8_192
 _MOST_ROWS = 1 << 26
 _LOOKED_AT = 100  # rows
-_CSV, _PARQUET, _JSON, _LINES = (".csv", ".tsv"), (".parquet",), (".json",), (".jsonl", ".ndjson")
+_CSV = (".csv", ".tsv")
+_PARQUET = (".parquet",)
+_JSON = (".json",)
+_LINES = (".jsonl", ".ndjson")
 
 # What a column is asked for as. Whole numbers are also read as text.
 ColumnKind = Literal["text", "whole numbers", "numbers"]

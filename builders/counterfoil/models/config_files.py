@@ -40,7 +40,8 @@ LONGEST_LABEL = 1_000
 # float32.
 LARGEST_SIDE = 4096
 # Before the crop, an image is resized to the input side divided by crop_pct. timm's models use 0.875 to 1.15.
-LEAST_CROP, MOST_CROP = 0.1, 2.0
+LEAST_CROP = 0.1
+MOST_CROP = 2.0
 # An RGB image of so many pixels takes 400 MB. Without this limit, an image that is one pixel high could become
 # arbitrarily wide when it is resized by its shorter side.
 MOST_RESIZED_PIXELS = 1 << 27

@@ -148,7 +148,9 @@ def resolve_dtype(dtype: str, device: str) -> torch.dtype:
 
 
 # Parameters of glibc's `mallopt` (malloc.h), and the largest value of one.
-_TRIM_THRESHOLD, _MMAP_MAX, _LARGEST = -1, -4, 2**31 - 1
+_TRIM_THRESHOLD = -1
+_MMAP_MAX = -4
+_LARGEST = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
@@ -237,7 +239,8 @@ def kernels_digest() -> str:
         return torch.arange(math.prod(shape), dtype=torch.float32).mul(0.61803399).frac().sub(0.5).reshape(shape)
 
     with one_thread(), torch.inference_mode():
-        words, image = numbers(2, 77, 128), numbers(2, 32, 24, 24)
+        words = numbers(2, 77, 128)
+        image = numbers(2, 32, 24, 24)
         heads = words.reshape(2, 77, 4, 32).transpose(1, 2)
         results = [
             words @ numbers(128, 320),
@@ -338,7 +341,8 @@ def reproducible() -> Iterator[None]:
     cudnn = torch.backends.cudnn
     before = torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic
     torch.set_float32_matmul_precision("high")
-    cudnn.benchmark, cudnn.deterministic = False, True
+    cudnn.benchmark = False
+    cudnn.deterministic = True
     try:
         yield
     finally:

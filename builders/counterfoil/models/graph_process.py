@@ -48,7 +48,8 @@ def serve_graph() -> None:
         answer["metadata"] = _metadata(session)
         arrays = []
     except Exception as error:  # a graph may raise anything
-        answer, arrays = _problem(error), []
+        answer = _problem(error)
+        arrays = []
     _send(answers, answer, arrays)
     if session is None:
         return
@@ -61,7 +62,8 @@ def serve_graph() -> None:
             _refuse_odd(request["outputs"], arrays, request["most_bytes"])
             answer = {"arrays": [["", array.dtype.str, list(array.shape)] for array in arrays]}
         except Exception as error:
-            answer, arrays = _problem(error), []
+            answer = _problem(error)
+            arrays = []
         _send(answers, answer, arrays)
 
 

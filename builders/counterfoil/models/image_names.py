@@ -20,7 +20,8 @@ from counterfoil.errors import UserError
 from counterfoil.report.words import counted
 
 # No image, and one of several images.
-NO_IMAGE, SEVERAL = -1, -2
+NO_IMAGE = -1
+SEVERAL = -2
 _LOOKED_AT = 2_000  # names of a file from which rules are made
 _MOST_ALIKE = 50  # images with the same file name
 _MOST_RULES = 6
@@ -84,10 +85,14 @@ def _by_rule(names: Sequence[str], paths: Sequence[str], exact: Ints, where: str
     """Return the images by the rule that fits most of them. exact: (lines,) the images of names written exactly."""
     of_names = [plain_parts(name) for name in names]
     ends = _Ends([plain_parts(path) for path in paths])
-    best, images, rivals = _AS_WRITTEN, exact, list[Ints]()
+    best = _AS_WRITTEN
+    images = exact
+    rivals = list[Ints]()
     for rule, rows in _tried(of_names, ends, exact):
         if _fitted(rows) > _fitted(images):
-            best, images, rivals = rule, rows, []
+            best = rule
+            images = rows
+            rivals = []
         elif _fitted(rows) == _fitted(images) and best != _AS_WRITTEN and (rows != images)[images != NO_IMAGE].any():
             rivals.append(rows)
     if rivals:
@@ -154,10 +159,12 @@ class _Ends:
 def _tried(names: Sequence[Parts], ends: _Ends, exact: Ints) -> Iterator[tuple[_Rule, Ints]]:
     """Yield the rules that fit most of the first names, those that say most of a path first."""
     yield _AS_WRITTEN, _applied(_AS_WRITTEN, names, ends, exact)
-    rules, taken_off = Counter[_Rule](), Counter[Parts]()
+    rules = Counter[_Rule]()
+    taken_off = Counter[Parts]()
     for name in names[:: max(1, len(names) // _LOOKED_AT)]:
         for row in ends.by_name.get(name[-1] if name else "", ())[:_MOST_ALIKE]:
-            path, shared = ends.paths[row], 0
+            path = ends.paths[row]
+            shared = 0
             while shared < min(len(name), len(path)) and name[-1 - shared] == path[-1 - shared]:
                 shared += 1
             rules[_Rule(name[: len(name) - shared], path[: len(path) - shared])] += 1

@@ -78,7 +78,8 @@ def pin_lora(name: str, lora: Lora) -> Pin:
 def wrong_loras(loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line for each LoRA whose local file is missing or differs from the pinned file."""
     for name, lora in loras.items():
-        key, pinned = f"generator.lora.{name}.path", pins.get(name, {}).get("sha256")
+        key = f"generator.lora.{name}.path"
+        pinned = pins.get(name, {}).get("sha256")
         try:
             sha256 = _sha256(lora_file(lora.path, None)) if is_local(lora.path) else pinned
         except UserError as error:
@@ -205,7 +206,8 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
     from safetensors import safe_open
 
     with open_regular(file) as stream:
-        size, head = os.fstat(stream.fileno()).st_size, int.from_bytes(stream.read(8), "little")
+        size = os.fstat(stream.fileno()).st_size
+        head = int.from_bytes(stream.read(8), "little")
     if size > _MOST_BYTES or head > min(_MOST_HEAD, size):
         raise UserError(
             f"LoRA '{name}': {file.name} has {size:,} bytes and a head of {head:,}, expected a safetensors file of at"
@@ -219,7 +221,8 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
         settings = dict(json.loads((opened.metadata() or {}).get(_SETTINGS, "{}")).items())
     unknown = []
     for key, part in slices.items():
-        shape, number_type = tuple(part.get_shape()), part.get_dtype()
+        shape = tuple(part.get_shape())
+        number_type = part.get_dtype()
         if key.endswith(_ALPHA):
             fits = math.prod(shape) == 1
         else:

@@ -38,15 +38,18 @@ MOST_BYTES = (1 << 31) - 1
 FLOAT_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 # Settings: how long one image may take, and how much memory a graph may take beside its weights and its images.
-SECONDS, MEMORY = "COUNTERFOIL_GRAPH_SECONDS", "COUNTERFOIL_GRAPH_GIB"
-_SECONDS, _GIB = 60, 1
+SECONDS = "COUNTERFOIL_GRAPH_SECONDS"
+MEMORY = "COUNTERFOIL_GRAPH_GIB"
+_SECONDS = 60
+_GIB = 1
 # Loading and the first batch of a graph of a fixed batch size take at most so many times the seconds of an image.
 _MOST_OF_FIRST = 10
 _MOST_SECONDS = 1 << 30
 # The process ends itself this long after its parent should have ended it.
 _GRACE = 10
 # Measured: loading takes 3.1 times the file (ViT-B), and images 57 times their bytes as float32 (EfficientNet-B0).
-_OF_FILE, _OF_IMAGES = 4, 128
+_OF_FILE = 4
+_OF_IMAGES = 128
 # Images of one call: 400 of 224 pixels a side, or one of 4,096.
 _MOST_INPUT_BYTES = 1 << 28
 _MOST_OUTPUT_BYTES = 1 << 28
@@ -259,7 +262,8 @@ def _received(stream: Any) -> tuple[dict[str, Any], list[NDArray[Any]]]:
     if length > _MOST_JSON_BYTES:
         raise ValueError(f"its answer begins with {length:,} bytes")
     answer = json.loads(_exactly(stream, length))
-    left, arrays = _MOST_OUTPUT_BYTES, []
+    left = _MOST_OUTPUT_BYTES
+    arrays = []
     for _, kind, shape in answer.get("arrays", ()):
         type = np.dtype(kind)
         if type.kind not in "biuf" or len(shape) > _MOST_SIDES or min(shape, default=0) < 0:

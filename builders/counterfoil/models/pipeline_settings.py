@@ -49,7 +49,8 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
     index: the pipeline's model_index.json. unet: the configuration of its UNet, if known. If the recipe has options, or
     if no family lists the pipeline, the function imports diffusers, which takes seconds.
     """
-    generator, name = recipe.drawing, _class_named(index)
+    generator = recipe.drawing
+    name = _class_named(index)
     family = family_of(name)
     if family is None:
         kind = f"a pipeline {name[:80]}, {why_no_family(name)}" if name else "no pipeline of diffusers"
@@ -85,7 +86,8 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
     if generator.get("guidance_interval") is not None and not family.interval:
         yield f"generator.guidance_interval: {its}, which is guided in every step; expected null"
     elif generator.get("guidance_interval") is not None:
-        key, drawn_by = "generator.guidance_interval", called_class(name, family).__name__
+        key = "generator.guidance_interval"
+        drawn_by = called_class(name, family).__name__
         if drawn_by not in _BY_STEP:
             yield f"{key}: '{generator.model}' is a {drawn_by}, which is guided in every step; expected null"
         elif (unet or {}).get("time_cond_proj_dim") is not None:
@@ -212,7 +214,8 @@ def free_options(pipeline: type, reserved: frozenset[str]) -> dict[str, Any]:
 
 def option_problems(pipeline: type, options: Mapping[str, Any], reserved: frozenset[str]) -> Iterator[str]:
     """Yield a problem for each option that `pipeline.__call__` does not take, and for options in `reserved`."""
-    parameters, free = _parameters(pipeline), free_options(pipeline, reserved)
+    parameters = _parameters(pipeline)
+    free = free_options(pipeline, reserved)
     for name, value in options.items():
         key = f"generator.options.{name}"
         if name in reserved:

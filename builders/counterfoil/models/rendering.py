@@ -33,7 +33,8 @@ class _Namespace(jinja2.utils.Namespace):
     """A namespace without access to Python's own attributes."""
 
     def __init__(*arguments: Any, **named: Any) -> None:
-        self, arguments = arguments[0], arguments[1:]
+        self = arguments[0]
+        arguments = arguments[1:]
         values = dict(*arguments, **named)
         for name in values:
             _refuse_private(name)

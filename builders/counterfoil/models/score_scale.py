@@ -26,9 +26,12 @@ AnyScale = Scale | Literal["unknown"]
 # Sums of a softmax in 16 bits are off by so much.
 _SLACK = 2e-3
 # Numbers with more digits are not rounded: what their sums lack is below the slack.
-_MOST_DECIMALS, _FEWEST_DIGITS, _MOST_DIGITS = 6, 2, 6
+_MOST_DECIMALS = 6
+_FEWEST_DIGITS = 2
+_MOST_DIGITS = 6
 # Errors of a decimal number that float64 or float32 holds, as shares of the number.
-_OF_DOUBLE, _OF_SINGLE = 2.0**-50, 2.0**-23
+_OF_DOUBLE = 2.0**-50
+_OF_SINGLE = 2.0**-23
 
 # The least probability, because 0 has no logarithm. It is near the smallest normal float32.
 _LEAST = 1e-37
@@ -44,8 +47,10 @@ class ScaleEvidence:
     """What the rule reads, collected over batches of scores: (b, k) float64, -inf where a class is impossible."""
 
     def __init__(self) -> None:
-        self._lowest, self._highest = np.inf, -np.inf
-        self._decimals, self._digits = 0, _FEWEST_DIGITS
+        self._lowest = np.inf
+        self._highest = -np.inf
+        self._decimals = 0
+        self._digits = _FEWEST_DIGITS
         self._columns = 0
         # Rows: sum, numbers above 0, sum of the powers of ten above these numbers, log of the sum of exponentials.
         self._rows: list[Floats] = []
@@ -82,7 +87,8 @@ class ScaleEvidence:
         digit = 0.5 * 10.0**-self._digits if rounded else 0.0
         # Numbers have a fixed number of decimals, or of digits. Only what is above 0 can have been rounded up.
         of_digits = digit * powers
-        most, least = np.maximum(half * positive, of_digits), np.maximum(half * self._columns, of_digits)
+        most = np.maximum(half * positive, of_digits)
+        least = np.maximum(half * self._columns, of_digits)
 
         def add_up_to(total: float) -> bool:
             slack = _SLACK * total
@@ -127,7 +133,8 @@ def _decimals(values: Floats) -> int:
 
 def _digits(values: Floats, powers: Floats) -> int:
     """Return how many digits the numbers have at most, by their powers of ten."""
-    error, shares = _relative_error(values), values / powers
+    error = _relative_error(values)
+    shares = values / powers
     for digits in range(_FEWEST_DIGITS, _MOST_DIGITS + 1):
         scaled = shares * 10.0**digits
         if (np.abs(scaled - np.rint(scaled)) <= error * np.abs(scaled)).all():

@@ -107,7 +107,8 @@ def checked_captioner(model: str, model_files: ModelFiles, kinds: Collection[str
     if model_type == "vision-encoder-decoder":
         problems += declared(TwoHalves, document)[1]
     refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
-    without_template, pixels = None, frozenset()
+    without_template = None
+    pixels = frozenset()
     if model_type not in kinds:
         pixels = _PIXEL_COUNTS
         without_template = (
@@ -175,7 +176,8 @@ def _kind_problems(document: Mapping[str, Any], known: Mapping[str, str], what: 
         return
     yield from number_problems(_sizes_alone(document), "config")
     yield from followed_problems(document)
-    saved, expected_class = document.get("architectures"), known[model_type]
+    saved = document.get("architectures")
+    expected_class = known[model_type]
     if isinstance(saved, list) and saved and expected_class not in saved:
         yield f"architectures are {shown(saved)}, expected {expected_class}: it was trained for something else"
     # A model inside the model must be one that transformers itself builds. Another library would build timm's models.

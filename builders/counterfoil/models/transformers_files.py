@@ -182,7 +182,8 @@ def inputs_prepared_by(name: str, processor: Any) -> Callable[[Any], dict[str, t
     The function returns the image's `pixel_values` and, if the processor makes one, a `pixel_mask`.
     """
     settings = processor.to_dict()
-    size, crop = settings.get("size") or {}, settings.get("crop_pct") or 1.0
+    size = settings.get("size") or {}
+    crop = settings.get("crop_pct") or 1.0
     edge = size.get("shortest_edge")
 
     def transformed(image: Any) -> dict[str, torch.Tensor]:
@@ -242,7 +243,8 @@ def quiet() -> Iterator[None]:
     from transformers.utils import logging
 
     never_ask_for_code()
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
+    shown = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:

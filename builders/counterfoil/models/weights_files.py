@@ -218,7 +218,8 @@ def misfit(model: str, file: Path, weights: Mapping[str, Any], expected: Mapping
             "Correct num_classes and label_names in config.json: a name for each output, in the order of training.",
         )
     wanted = _counted(expected)
-    missing, more = sorted(wanted - weights.keys()), sorted(_counted(weights) - wanted)
+    missing = sorted(wanted - weights.keys())
+    more = sorted(_counted(weights) - wanted)
     problems = []
     if missing:
         problems.append(f"it lacks {counted(len(missing), 'weight')} of the model: {some_of(missing, 3)}")

@@ -78,7 +78,8 @@ KNOWN_MODELS = {
 EDIT_COST = 2.5
 # To find the realised levels of a shift, a build draws `SCENES_A_SEARCH` scenes, each at `POINTS_A_SEARCH` scales
 # between the base and the shift.
-SCENES_A_SEARCH, POINTS_A_SEARCH = 32, 9
+SCENES_A_SEARCH = 32
+POINTS_A_SEARCH = 9
 # A sample that is drawn together with its base costs `IMAGES_A_PAIR` images, and that base is not stored.
 IMAGES_A_PAIR = 2
 USUAL_SIZE = 512  # of Stable Diffusion 1, and of the "base" models of Stable Diffusion 2
@@ -105,7 +106,8 @@ START_UP_SECONDS = 25.0
 PLAIN_START_UP_SECONDS = 10.0  # the same for corruptions, which need no model
 # Of one core, for one image that is opened, corrupted (mean of the kinds that `init` proposes), encoded and stored. Of
 # 32, 256 and 640 pixels it took about 1, 7 and 32 ms on one machine, and at 256 pixels 20 ms on another.
-SECONDS_AN_IMAGE, SECONDS_A_PIXEL = 0.0015, 1.3e-7
+SECONDS_AN_IMAGE = 0.0015
+SECONDS_A_PIXEL = 1.3e-7
 # Other processors and images take a share of an estimate, or a multiple.
 SPREAD = 2.0
 CORES = 2

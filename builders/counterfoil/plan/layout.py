@@ -88,7 +88,8 @@ class RowTable:
 
     def _problems_of_edits(self, recipe: Recipe) -> Iterator[str]:
         fewer = recipe.kind.fewer_rows
-        wanted, captioned = rows_wanted(recipe), captions_asked(recipe)
+        wanted = rows_wanted(recipe)
+        captioned = captions_asked(recipe)
         for _, class_id in self.rows.keys() - {(None, class_id) for class_id in wanted}:
             yield f"'{class_id[:80]}' is not a class of the recipe"
         for class_id, count in wanted.items():
@@ -396,7 +397,8 @@ class Plan:
 
     def samples(self, cell: Cell) -> Iterator[Sample]:
         """Yield the samples of a cell in order of index. For a quota, yield every sample that may be needed."""
-        shift, cls = self.shift(cell.shift), self.class_of(cell.label)
+        shift = self.shift(cell.shift)
+        cls = self.class_of(cell.label)
         samples = self.recipe.samples
         rows = self._rows(shift, cls.label)
         prompt = self._prompt(shift, cls) if rows is None else ""
@@ -438,7 +440,8 @@ class Plan:
 
         Return None if these samples are drawn without their base.
         """
-        known, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
+        known = self._shifts_by_name.get(shift)
+        cls = self._classes_by_id.get(class_id)
         if known is None or cls is None or not self.recipe.beside_base(known):
             return None
         return self._prompt(self.shift(BASE), cls)
@@ -448,7 +451,8 @@ class Plan:
 
         `base_prompt` is the prompt of the base for this sample. If it is None, the prompt for the class is used.
         """
-        known, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
+        known = self._shifts_by_name.get(shift)
+        cls = self._classes_by_id.get(class_id)
         if known is None or cls is None or known.by in (None, "corruption") or known.scale in (None, 1):
             return None
         return Between(known.by, known.scale, base_prompt or self.base_prompt_of(class_id))

@@ -77,7 +77,8 @@ class AnswerCache:
 
     def load_parts(self) -> tuple[list[Columns], int]:
         """Return the parts up to the first gap, and the number of images that they answer."""
-        parts, done = [], 0
+        parts = []
+        done = 0
         for path in sorted(self._parts.glob("*.parquet")):
             start, _, end = path.stem.partition("-")
             stop = int(end) if end.isdecimal() else 0

@@ -85,7 +85,8 @@ class AskedModel:
         if self.cache is not None and done - self.saved >= answer_cache.PART_ROWS:
             self.parts.append(joined(self.fresh))
             self.cache.save_part(self.parts[-1], self.saved, done)
-            self.saved, self.fresh = done, []
+            self.saved = done
+            self.fresh = []
 
     def finished(self) -> Columns:
         """Return all answers, and save them as one entry. Raise the failure if there is one."""
@@ -156,7 +157,8 @@ class Pass:
 
     def ask(self, models: Sequence[AskedModel]) -> None:
         """Let models answer all images, and save the answers in parts. They have answered as many images before."""
-        images, done = self.images, models[0].done
+        images = self.images
+        done = models[0].done
         if self.placement is None:
             encoded = (image for _, image in islice(images.images(), done, None))
             events = ask(encoded, images.labels, models, self.batch_size, self.device, images.photographs)
@@ -170,7 +172,8 @@ class Pass:
 
     def _ask_on(self, placement: Placement, models: Sequence[AskedModel]) -> Generator[int | Lost]:
         """Do the work of `ask` on the workers of an engine. Also yield lost workers."""
-        images, batch_size = self.images, self.batch_size
+        images = self.images
+        batch_size = self.batch_size
         through = done = models[0].done
         chunks = Chunks(images, stretch_rows(len(images) - done, batch_size, placement.engine.at_once), done)
         threads = placement.threads(len(chunks))

@@ -118,7 +118,8 @@ def likelihoods_of(
 
 def _are_likelihoods(columns: Columns, _: range) -> bool:
     """Return whether columns have captions with their sums and numbers of tokens, (captions, 2)."""
-    texts, values = _texts(columns["captions"]), columns["likelihoods"]
+    texts = _texts(columns["captions"])
+    values = columns["likelihoods"]
     sound = values.dtype == np.float64 and values.shape == (len(texts), 2)
     return bool(sound and (values[:, 0] <= 0).all() and (values[:, 1] > 0).all())
 

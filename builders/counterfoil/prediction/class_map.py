@@ -107,30 +107,38 @@ def map_classes(
     label_names = facts.label_names
     outputs: Literal["imagenet", "source labels", "names"]
     if order == "position":
-        outputs, targets, label_names = "source labels", _source_targets(classes, facts, trained), None
+        outputs = "source labels"
+        targets = _source_targets(classes, facts, trained)
+        label_names = None
         matched = f"by position, in the dataset's order of labels{suffix}"
     elif order == "timm":
-        outputs, targets, label_names = "names", _timm_targets(classes, facts, trained), None
+        outputs = "names"
+        targets = _timm_targets(classes, facts, trained)
+        label_names = None
         matched = f"by position, in timm's order of the class names{suffix}"
     else:
         if order is not None:
-            label_names, facts = order, replace(facts, label_names=order)
+            label_names = order
+            facts = replace(facts, label_names=order)
         if facts.of_classes:
             named = NameMatch(tuple(range(len(classes))), ())
         else:
             named = match_output_names(classes, facts, given=given)
         imagenet = facts.num_classes == IMAGENET_OUTPUTS and any(cls.imagenet for cls in classes)
         if imagenet and not (given or facts.of_classes) and (named is None or not _stand_elsewhere(classes, named)):
-            outputs, targets = "imagenet", _imagenet_targets(classes, facts)
+            outputs = "imagenet"
+            targets = _imagenet_targets(classes, facts)
             matched = f"by the recipe's ImageNet indices: {counts}"
         elif named is None:
-            outputs, targets = "source labels", _source_targets(classes, facts, trained)
+            outputs = "source labels"
+            targets = _source_targets(classes, facts, trained)
             matched = _refuse_unknown_order(classes, facts, trained if folders else None, folders)
         else:
             refuse_unmatched(classes, facts, named)
             targets = tuple((output,) for output in named.outputs if output is not None)
             at_source = targets == tuple((cls.source_label,) for cls in classes)
-            outputs, matched = "source labels" if at_source else "names", f"by name: {counts}{suffix}"
+            outputs = "source labels" if at_source else "names"
+            matched = f"by name: {counts}{suffix}"
     return ClassMap(
         outputs, facts.num_classes, targets, label_names, facts.most_ranked, matched=matched, order_given=given
     )
@@ -382,7 +390,8 @@ def _outputs_of(
     If only one output has the id, and the name does not contradict, return this output alone.
     """
     for table in (whole, parts):
-        by_id, by_name = table.get(plain_name(cls.id), ()), table.get(plain_name(cls.name), ())
+        by_id = table.get(plain_name(cls.id), ())
+        by_name = table.get(plain_name(cls.name), ())
         if len(by_id) == 1 and (not by_name or by_id[0] in by_name):
             return tuple(by_id)
         if by_id or by_name:

@@ -57,7 +57,8 @@ def failures(
     if rule == "top1":
         return predictions.readable & ~predictions.correct
     if rule.startswith(ANSWERED):
-        class_id, ids = rule.removeprefix(ANSWERED), [cls.id for cls in classes]
+        class_id = rule.removeprefix(ANSWERED)
+        ids = [cls.id for cls in classes]
         if class_id not in ids:
             close = did_you_mean(class_id, ids)
             raise UserError(f"{setting}: no class has the id '{class_id}'{close}", f"As in {ANSWERED}{ids[0]}.")

@@ -199,11 +199,14 @@ class MappedClassifier(Model):
 
     def __post_init__(self) -> None:
         classifier = self.classifier
-        self.name, self.key, self.input_key = classifier.name, classifier.sha256, classifier.input_key
+        self.name = classifier.name
+        self.key = classifier.sha256
+        self.input_key = classifier.input_key
 
     def cache(self, folder: Path, images: LabelledImages) -> AnswerCache:
         """Return the entry in `folder` of the answers to all images."""
-        class_map, form = self.class_map, _form(no_answers(0, self.class_map, self.logits).columns())
+        class_map = self.class_map
+        form = _form(no_answers(0, self.class_map, self.logits).columns())
         key = answers_key(
             self.device,
             data=images.content,
@@ -225,10 +228,12 @@ class MappedClassifier(Model):
         return self.classifier.transform()
 
     def answers(self, batch: Batch) -> Columns:
-        answers, readable = no_answers(len(batch.at), self.class_map, self.logits), batch.readable
+        answers = no_answers(len(batch.at), self.class_map, self.logits)
+        readable = batch.readable
         if batch.inputs is not None:
             logits = logits_of(self.classifier, batch.inputs, self.device).numpy()
-            softmax, ranked = shares_of(self.classifier.score_scale), answers.answers.shape[1]
+            softmax = shares_of(self.classifier.score_scale)
+            ranked = answers.answers.shape[1]
             labels = batch.labels[batch.at[readable]]
             answers.fill(readable, answer_columns(logits, labels, self.class_map, ranked, softmax))
             answers.readable[:] = readable
@@ -249,7 +254,8 @@ def take_over(
     answers = no_answers(len(images), class_map)
     answers = replace(answers, tied=np.zeros(len(images), dtype=bool))
     for at, scores in each_once(images, name, recorded, class_map.num_classes):
-        ranked, labels = answers.answers.shape[1], images.labels[at]
+        ranked = answers.answers.shape[1]
+        labels = images.labels[at]
         answers.fill(at, answer_columns(scores, labels, class_map, ranked, partial(confidences, scale=scale)))
         answers.readable[at] = True
     return answers

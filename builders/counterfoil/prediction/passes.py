@@ -69,7 +69,8 @@ def score_models(
 
     def unanswered(name: str) -> AskedModel | None:
         """Load a model that must compute answers. Return None if its answers are in a file or in the cache."""
-        class_map, classifier = maps[name], load(name)
+        class_map = maps[name]
+        classifier = load(name)
         _refuse_unfit(classifier, class_map)
         refuse_by_row(classifier, images.preview)
         recorded = classifier.recorded(images.keys, images.paths)
@@ -107,7 +108,8 @@ def score_models(
                 size += batch_bytes(model.classifier, batch_size)
             if waiting and (size > free or answering.done != waiting[0].done):
                 yield waiting
-                waiting, free = [], _free_for_a_pass(own_device)
+                waiting = []
+                free = _free_for_a_pass(own_device)
             if own_device is not None:
                 model.classifier = model.classifier.placed(own_device)
             waiting.append(answering)
@@ -175,7 +177,8 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
     """Raise RunFailure if one batch needs more memory than is free, since the kernel would silently kill the run."""
     if classifier.input_size is None:
         return
-    needed, free = batch_bytes(classifier, batch_size), free_bytes()
+    needed = batch_bytes(classifier, batch_size)
+    free = free_bytes()
     if not device.startswith("cuda") and needed * _INSIDE_AT_MOST > free:
         from counterfoil.models.trials import largest_tensor_bytes
 

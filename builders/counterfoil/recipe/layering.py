@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
+from counterfoil.recipe.keep.rule import FIRST_ROWS
 from counterfoil.recipe.names import (
     _ADDRESS,
     _LOCAL,
@@ -221,6 +222,8 @@ def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
             problems.append(f"{where}: found a path; a dataset's own embeddings are in {OWN_EMBEDDINGS}")
     if problems:
         raise UserError(problems, "A dataset's recipe is what `counterfoil build` wrote: restore it from a copy.")
+    if isinstance(recipe.get("output"), LocatedMapping):
+        recipe["output"].setdefault("row_version", FIRST_ROWS)
     tokens = recipe.get("tokens")
     brings_tokens = isinstance(tokens, LocatedMapping) and tokens.get("path") == OWN_TOKENS
     replace_names(recipe, _elsewhere)

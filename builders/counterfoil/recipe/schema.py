@@ -28,7 +28,7 @@ from counterfoil.errors import UserError
 from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, MisclassifiedRule, failure_of, judge_columns
-from counterfoil.recipe.keep.rule import Column
+from counterfoil.recipe.keep.rule import EVERY_ROWS, FIRST_ROWS, NEWEST_ROWS, Column
 from counterfoil.recipe.kinds import RETRIEVAL, DrawingKind, GeneratorKind, read_generator
 from counterfoil.recipe.kinds.retrieve import RetrievalClip
 from counterfoil.recipe.layering import (
@@ -41,7 +41,11 @@ from counterfoil.recipe.layering import (
     replace_names,
     texts_at,
 )
-from counterfoil.recipe.names import REPOSITORY, dataset_name_problem, without_folders
+from counterfoil.recipe.names import (
+    REPOSITORY,
+    dataset_name_problem,
+    without_folders,
+)
 from counterfoil.recipe.prompts import (
     BASE,
     RecipeClass,
@@ -60,7 +64,7 @@ from counterfoil.recipe.schema_prompts import Prompts, Screen
 from counterfoil.recipe.section import Section, checked, written
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.recipe.tasks import TASKS
-from counterfoil.recipe.tasks.task import UNIT, UNIT_COLUMN, SourceTask
+from counterfoil.recipe.tasks.task import UNIT, SourceTask
 from counterfoil.registry import GROUPS, Plugin, plugin_of
 
 
@@ -128,7 +132,19 @@ class Recipe(Section):
     @property
     def stored_units(self) -> str | None:
         """Return the column of the units that rows store; None if images are not made from the rows that name them."""
-        return self.source.unit_column if self.kind.alters_rows else None
+        stores_units = self.kind.alters_rows and self.row_version >= self.task.unit_column.since
+        return self.source.unit_column if stores_units else None
+
+    @property
+    def row_version(self) -> int:
+        """Return the version of the rows' columns."""
+        return self.output.row_version or NEWEST_ROWS
+
+    def with_rows(self, version: Any) -> Recipe:
+        """Return the recipe for rows of this version, which a dataset's lock says, unless the recipe says a version."""
+        if self.output.row_version is not None or version not in range(FIRST_ROWS, NEWEST_ROWS):
+            return self
+        return self.model_copy(update={"output": self.output.model_copy(update={"row_version": version})})
 
     @property
     def ranking_clip(self) -> RetrievalClip:
@@ -196,7 +212,7 @@ class Recipe(Section):
         scored = {name: column for rule in rules for name, column in rule.columns().items()}
         given = pair_columns(self.samples.pairs) | self._severity_columns | self.task.columns(self.source)
         if self.stored_units is not None:
-            given[UNIT] = UNIT_COLUMN
+            given[UNIT] = self.task.unit_column
         return self.generator.columns() | given | scored | self._judge_columns
 
     @cached_property
@@ -271,7 +287,9 @@ class Recipe(Section):
     @cached_property
     def portable(self) -> Recipe:
         """Return the recipe that `portable_yaml` loads to."""
-        return Recipe.model_validate(with_tuples(_portable_values(self)), strict=True)
+        values = _portable_values(self)
+        values["output"].setdefault("row_version", FIRST_ROWS)
+        return Recipe.model_validate(with_tuples(values), strict=True)
 
     def __copy__(self) -> Recipe:
         # A changed copy (`model_copy(update=…)`) must not keep what was computed from the old values.
@@ -296,7 +314,7 @@ _FIRST_KEYS = {
     "samples": ("candidates", "accepted", "at_most", "seed", "noise"),
 }  # fmt: skip
 
-_NOT_HASHED = {"generator": ("offload", "compile")}
+_NOT_HASHED = {"generator": ("offload", "compile"), "output": ("row_version",)}
 
 
 def as_read_back(document: Any) -> Any:
@@ -355,7 +373,15 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         document["exif"] = source.exif
     if recipe.stored_units is not None:
         document["units"] = recipe.stored_units
+    if (version := _version_needed(recipe)) > FIRST_ROWS:
+        document["row_version"] = version
     return document | recipe.task.planned(source)
+
+
+def _version_needed(recipe: Recipe) -> int:
+    """Return the version of rows that first had all columns of a recipe's rows."""
+    added = [column.since for column in recipe.added_columns.values()]
+    return max(min(EVERY_ROWS, recipe.row_version), *added, FIRST_ROWS)
 
 
 def screen_inputs(recipe: Recipe) -> dict[str, Any]:
@@ -422,6 +448,9 @@ def _portable_values(recipe: Recipe) -> dict[str, Any]:
         unsaid = set(keys) & values[section].keys()
         for key in unsaid - set(written(getattr(recipe, section), unsaid)):
             del values[section][key]
+    version = _version_needed(recipe)
+    values["output"].pop("row_version", None)
+    values["output"] |= {"row_version": version} if version > FIRST_ROWS else {}
     tokens = dict(values.get("tokens", {}))
     replace_names(values, without_folders)
     for path, spec in embedding_specs(values):

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from counterfoil.recipe.keep.rule import Column
+from counterfoil.recipe.keep.rule import FIRST_ROWS, NEWEST_ROWS, Column
 from counterfoil.recipe.names import GROUP_NAME, LONGEST_NAME, REPOSITORY, quoted
 from counterfoil.recipe.section import Section, checked, refuse
 
@@ -150,6 +150,19 @@ class Output(Section):
         default=1000, ge=1, description="Target number of candidates per shard. A cell is never split across shards."
     )
     split: str = Field(default="test", description="Split name inside the configs of the groups.")
+    row_version: int | None = Field(
+        default=None,
+        ge=FIRST_ROWS,
+        description="Version of the rows' columns. A dataset's own recipe keeps it, so that a newer release reads and"
+        " builds its rows as they are. null: the newest.",
+    )
+
+    @field_validator("row_version")
+    @classmethod
+    def _known_rows(cls, value: int | None) -> int | None:
+        if value is not None and value > NEWEST_ROWS:
+            raise ValueError(f"found {value}, expected at most {NEWEST_ROWS}: later rows need a newer Counterfoil")
+        return value
 
     @field_validator("split")
     @classmethod

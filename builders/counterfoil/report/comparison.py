@@ -31,7 +31,10 @@ from counterfoil.stats import CONFIDENCE, Estimate
 if TYPE_CHECKING:
     from counterfoil.report.results import ResultRow, ResultRows, Results
 
-GAIN, DROP_GAIN, ACCURACY, ONLY_RIGHT = "gain", "drop_gain", "compared_accuracy", "only_right"
+GAIN = "gain"
+DROP_GAIN = "drop_gain"
+ACCURACY = "compared_accuracy"
+ONLY_RIGHT = "only_right"
 MEASURES = (
     MeasureFacts(GAIN, "Gain", "points", "Accuracy less that of `against`, averaged over classes."),
     MeasureFacts(DROP_GAIN, "Smaller drop", "points", "How much smaller the model's drop is than that of `against`."),
@@ -115,7 +118,8 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
     )
     shown = []
     for group in comparison.groups:
-        key, original = comparison.key(group.name), comparison.key(group.name, of_original=True)
+        key = comparison.key(group.name)
+        original = comparison.key(group.name, of_original=True)
         gain = rows.one(GAIN, **key)
         cells = (
             text_cell(group.name),
@@ -142,7 +146,8 @@ def comparison_sentences(comparison: ModelComparison, rows: ResultRows, checks: 
     average = comparison.average(rows)
     if not measured or average is None:
         return ["No group has a class with enough images, so the models cannot be compared."]
-    interval, gain = between(average), points(average.value, signed=True)
+    interval = between(average)
+    gain = points(average.value, signed=True)
     ends = f" (95 % confidence interval {interval})" if interval else ""
     chance = " The interval includes 0, so this may be chance." if interval and not sign(average) else ""
     groups_text = counted(len(measured), "group")
@@ -175,12 +180,14 @@ def comparison_sentences(comparison: ModelComparison, rows: ResultRows, checks: 
 
 def compare_csv(results: Results) -> str | None:
     """Write one line for each group, the base first. The last line has no group: it is the average over groups."""
-    comparison, rows = results.comparison, results.rows
+    comparison = results.comparison
+    rows = results.rows
     if comparison is None:
         return None
     lines = []
     for group in comparison.groups:
-        key, original = comparison.key(group.name), comparison.key(group.name, of_original=True)
+        key = comparison.key(group.name)
+        original = comparison.key(group.name, of_original=True)
         gain = rows.one(GAIN, **key)
         lines.append(
             {
@@ -235,7 +242,8 @@ def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
 
 
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
-    comparison, rows = results.comparison, results.rows
+    comparison = results.comparison
+    rows = results.rows
     if comparison is None:
         return None
     return ReportSection(
@@ -247,7 +255,8 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
 
 
 def _terminal(results: Results, most_models: int) -> list[str | Table]:
-    comparison, rows = results.comparison, results.rows
+    comparison = results.comparison
+    rows = results.rows
     if comparison is None:
         return []
     return [comparison_table(comparison, rows), *comparison_sentences(comparison, rows, results.label_checks)]

@@ -19,7 +19,8 @@ from counterfoil.stats import Estimate
 if TYPE_CHECKING:
     from counterfoil.report.results import ResultRow, ResultRows, Results
 
-KID, FID = "kid", "fid"
+KID = "kid"
+FID = "fid"
 _FROM = "from the source's images of the same classes, in the features of a model"
 MEASURES = (
     MeasureFacts(KID, "KID", "plain", f"Kernel distance {_FROM}; unbiased, so it may be negative."),
@@ -32,7 +33,8 @@ WORTH = (
     " sources, nor with those that papers print, which are of Inception's features; they also depend on the class"
     " proportions. KID is unbiased with few images; read a negative KID as 0."
 )
-_MOST_ROWS, _MOST_ON_CARD = 40, 4
+_MOST_ROWS = 40
+_MOST_ON_CARD = 4
 _FILE = "distances.csv"
 _BIASED = "†"  # beside a FID that is too high because of few images
 _HASH = 12

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from counterfoil.report.results import ResultRow, Results
     from counterfoil.stats import Estimate
 
-RATE, BASE_RATE, DIFFERENCE = "failure_rate", "base_failure_rate", "failure_difference"
+RATE = "failure_rate"
+BASE_RATE = "base_failure_rate"
+DIFFERENCE = "failure_difference"
 MEASURES = (
     MeasureFacts(RATE, "Failure rate", "percent", "Wrong answers to screened candidates, averaged over classes."),
     MeasureFacts(BASE_RATE, "Failure rate on the base", "percent", "Wrong answers to base images of the same classes."),

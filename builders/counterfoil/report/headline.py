@@ -27,14 +27,16 @@ def by_loss(results: Results, drops: Iterable[ResultRow]) -> list[ResultRow]:
 
     If some of the shifts have checked labels, the others are left out.
     """
-    known, checked = [drop for drop in drops if drop.value is not None], checked_shifts(results)
+    known = [drop for drop in drops if drop.value is not None]
+    checked = checked_shifts(results)
     trusted = [drop for drop in known if drop.group in checked] or known
     return sorted(trusted, key=lambda drop: left_of(results, drop, drop.value), reverse=True)
 
 
 def label_clause(results: Results, known: Sequence[ResultRow]) -> str:
     """Return what is known of the labels of the first of the sorted drops, and of those of a larger drop."""
-    note, larger = label_note(results.label_checks, known[0].group), max(known, key=lambda drop: drop.value or 0.0)
+    note = label_note(results.label_checks, known[0].group)
+    larger = max(known, key=lambda drop: drop.value or 0.0)
     clauses = [note] if note else []
     if (larger.value or 0.0) > (known[0].value or 0.0):
         shown = f"{_named(larger.group)} shows {points(larger.value)} points"
@@ -51,7 +53,8 @@ def loss_sentence(
     """
     drops = [drop for drop in drops if drop.value is not None]
     known = by_loss(results, drops)
-    worst, most_lost = known[0], known[0].estimate
+    worst = known[0]
+    most_lost = known[0].estimate
     assert most_lost is not None
     over = f", {worst.note}" if worst.note else ""
     if most_lost.value > 0:

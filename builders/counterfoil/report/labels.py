@@ -14,8 +14,10 @@ from counterfoil.stats import Estimate
 if TYPE_CHECKING:
     from counterfoil.report.results import Results
 
-DISAGREEMENT, LABEL_ERROR = "label_disagreement", "label_error"
-SELECTED_AS_CLASS, SELECTED_AS_SHIFT = "selected_as_class", "selected_as_shift"
+DISAGREEMENT = "label_disagreement"
+LABEL_ERROR = "label_error"
+SELECTED_AS_CLASS = "selected_as_class"
+SELECTED_AS_SHIFT = "selected_as_shift"
 _PEOPLE = "How often people select images, averaged over images, "
 MEASURES = (
     MeasureFacts(DISAGREEMENT, "Disagreement", "percent", "The share of labels that the judge `against` denies."),
@@ -201,9 +203,11 @@ def _judge_text(checks: LabelChecks) -> str | None:
         but = ", except images that a keep rule chose because this judge gets them wrong" if picked else ""
         return f"labels: the second judge {checks.judge} has no answer to any accepted image{but}"
     errors = {shift: labels.label_error for shift, labels in judged.items() if labels.label_error is not None}
-    what, shares = "estimated label error", errors
+    what = "estimated label error"
+    shares = errors
     if not errors:
-        what, shares = "disagreement with the labels", {shift: labels.disagreement for shift, labels in judged.items()}
+        what = "disagreement with the labels"
+        shares = {shift: labels.disagreement for shift, labels in judged.items()}
     parts = _extremes(shares, max(shares, key=lambda name: shares[name].value))
     on = f", corrected on {checks.validated_on:,} validation images" if errors else ", own error rate unknown"
     text = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
@@ -245,7 +249,8 @@ def checked_shifts(results: Results) -> frozenset[str]:
 def wrong_labels(checks: LabelChecks | None, shift: str) -> CheckedShare | None:
     """Return the share of a shift's labels that is wrong: by people, else by the judge; None if neither says."""
     of_shift = ShiftChecks(shift) if checks is None else checks.of(shift)
-    people, judge = of_shift.people, of_shift.judge
+    people = of_shift.people
+    judge = of_shift.judge
     if people is not None and people.class_selected is not None and people.class_images >= LEAST_IMAGES:
         seen = people.class_selected
         return CheckedShare(1 - seen.value, 1 - seen.high, 1 - seen.low)
@@ -269,7 +274,8 @@ def label_note(checks: LabelChecks | None, shift: str) -> str:
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if results.base is None:
         return None
-    checks, checked = results.label_checks, checked_shifts(results)
+    checks = results.label_checks
+    checked = checked_shifts(results)
     groups = [group.name for group in (*results.groups[:1], *results.by_impact)]
     unchecked = sum(shift.name not in checked for shift in results.shifts)
     controls = share_words(checks.controls) if checks is not None and checks.controls else ""

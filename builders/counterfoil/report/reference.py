@@ -25,13 +25,16 @@ from counterfoil.stats import Estimate
 if TYPE_CHECKING:
     from counterfoil.report.results import Results
 
-VALIDATION, VALIDATION_BASE, VALIDATION_GAP = "validation", "validation_base", "validation_gap"
+VALIDATION = "validation"
+VALIDATION_BASE = "validation_base"
+VALIDATION_GAP = "validation_gap"
 MEASURES = (
     MeasureFacts(VALIDATION, "Validation accuracy", "percent", "Accuracy on validation images, averaged over classes."),
     MeasureFacts(VALIDATION_BASE, "Base accuracy of the gap", "percent", "The same on the base, of the same classes."),
     MeasureFacts(VALIDATION_GAP, "Gap from validation to base", "points", "Validation accuracy less the base's."),
 )
-OVER_ALL, OVER_CLASSES = "accuracy_all_outputs", "accuracy_class_outputs"
+OVER_ALL = "accuracy_all_outputs"
+OVER_CLASSES = "accuracy_class_outputs"
 NEAR_CHANCE = "near chance"  # beside such an accuracy
 # With a larger gap to validation images, the base does not represent the input dataset.
 LARGE_GAP = 0.1
@@ -62,7 +65,8 @@ class ReferenceResult(Strict):
 
 def gaps_table(results: Results) -> Table | None:
     """Return accuracy on validation and base images, one row for each model with a gap; None if no model has a gap."""
-    reference, rows = results.reference, results.rows
+    reference = results.reference
+    rows = results.rows
     models = [model for model in results.models if rows.estimate(VALIDATION_GAP, model=model.name)]
     if reference is None or not models:
         return None
@@ -96,7 +100,8 @@ def gaps_table(results: Results) -> Table | None:
 
 def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
     """Return gaps over 10 points, smaller ones whose interval excludes 0, and classes that only the base lacks."""
-    rows, reference = results.rows, results.reference
+    rows = results.rows
+    reference = results.reference
     sentences: list[str] = []
     gaps = [
         (model.short_name if short else model.name, model, gap)
@@ -160,7 +165,8 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
     sentences = []
     classes = [cls.name for cls in results.near_chance_classes]
     models = [model.short_name if short else model.name for model in results.models if model.near_chance]
-    named_classes, named_models = some_of(classes, _MOST_NAMES), some_of(models, _MOST_NAMES)
+    named_classes = some_of(classes, _MOST_NAMES)
+    named_models = some_of(models, _MOST_NAMES)
     every = len(results.classes)
     if classes and len(classes) == every:
         subject = "The only class" if every == 1 else f"All {every:,} classes"
@@ -283,7 +289,8 @@ def without_reference(results: Results) -> str | None:
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if results.base is None:
         return None
-    warnings, table = reference_warnings(results), gaps_table(results)
+    warnings = reference_warnings(results)
+    table = gaps_table(results)
     return ReportSection(
         title="Validation → base",
         sentences=warnings,

@@ -210,7 +210,8 @@ class UnitFacts(Strict):
 
 DROP_BASE = "drop_base"  # the measure on the base, over the classes that a drop is over
 # The names of drops, and of a drop less another model's, in rows; `at` names the measure that drops.
-DROP, DIFFERENCE = "drop", "drop_difference"
+DROP = "drop"
+DIFFERENCE = "drop_difference"
 DETECTIONS = "detections"  # what a detector's outputs are
 LABELS = "labels"  # what outputs are that are judged one by one
 _LEADS = {DETECTIONS: "AP", LABELS: "mAP"}
@@ -347,7 +348,8 @@ class Results(Strict):
     def drop_sides(self, model: str, group: str) -> tuple[float, float] | None:
         """Return a model's accuracy on the base and under a shift, both over the classes of the drop; None without."""
         key = {"model": model, "group": group}
-        base, drop = self.rows.value(DROP_BASE, **key), self.rows.value("drop", **key)
+        base = self.rows.value(DROP_BASE, **key)
+        drop = self.rows.value("drop", **key)
         return None if base is None or drop is None else (base, base - drop)
 
     def to_json(self) -> dict[str, Any]:

@@ -34,11 +34,21 @@ from counterfoil.report.words import (
 if TYPE_CHECKING:
     from counterfoil.report.results import ModelFacts, ResultRow, Results
 
-ACCURACY, DROP, TEN_POINTS = "severity_accuracy", "severity_drop", "severity_ten_points"
-FAILED, MEDIAN, RECOVERED = "severity_failed", "severity_median", "severity_recovered"
-DIFFERENCE, RANK, FAILURE_DIFFERENCE = "severity_difference", "severity_rank", "severity_failure_difference"
-LASTING, IF_LOST_FAIL, IF_LOST_HOLD, COMPLETE = "_lasting", "_if_lost_fail", "_if_lost_hold", "_complete"
-NOT_REACHED, END_NOT_REACHED = "not reached", "upper end not reached"
+ACCURACY = "severity_accuracy"
+DROP = "severity_drop"
+TEN_POINTS = "severity_ten_points"
+FAILED = "severity_failed"
+MEDIAN = "severity_median"
+RECOVERED = "severity_recovered"
+DIFFERENCE = "severity_difference"
+RANK = "severity_rank"
+FAILURE_DIFFERENCE = "severity_failure_difference"
+LASTING = "_lasting"
+IF_LOST_FAIL = "_if_lost_fail"
+IF_LOST_HOLD = "_if_lost_hold"
+COMPLETE = "_complete"
+NOT_REACHED = "not reached"
+END_NOT_REACHED = "upper end not reached"
 SWAPS = "swaps within trajectories, Holm over pairs"
 # What the ending of a name adds. CNS-Bench counts complete trajectories only.
 _ENDINGS = {
@@ -49,7 +59,8 @@ _ENDINGS = {
     COMPLETE: ", over trajectories with every level",
 }
 _OF_DROPS = ("", COMPLETE)
-_DROP, _TEN = "Base accuracy less accuracy at `at`", "The level where the drop, made to rise, first reaches ten points"
+_DROP = "Base accuracy less accuracy at `at`"
+_TEN = "The level where the drop, made to rise, first reaches ten points"
 _FAILED = "The share of trajectories right at the base that have failed by `at`"
 _PAIR = "of the model less that of `against`"
 MEASURES = (
@@ -120,7 +131,8 @@ _BEYOND = 2.0  # a table sorts a level that is not reached as this number
 _MOST_NAMED = 3
 # The best models on the base are compared pair by pair; others have only their curves.
 MOST_COMPARED = 12
-_MOST_CARD_MODELS, _MOST_CARD_SHIFTS = 6, 40
+_MOST_CARD_MODELS = 6
+_MOST_CARD_SHIFTS = 40
 _MOST_CLASSES = 20  # of a table; all are in measures.csv
 
 
@@ -232,7 +244,8 @@ def _classes_table(severity: Severity, results: Results) -> Table:
     for drop_row in results.rows.where(DROP, **key):
         if drop_row.class_id:
             drops_of_class.setdefault(drop_row.class_id, []).append(drop_row)  # in the order of levels
-    called, rows = {cls.id: cls.name for cls in results.classes}, []
+    called = {cls.id: cls.name for cls in results.classes}
+    rows = []
     for class_id, drops in sorted(drops_of_class.items(), key=lambda each: -(each[1][-1].value or 0.0)):
         base = results.rows.estimate(ACCURACY, class_id=class_id, at="0", **key)
         cells = (called[class_id], points_cell(base), *(points_cell(drop.estimate) for drop in drops))

@@ -27,7 +27,9 @@ from counterfoil.report.words import (
 if TYPE_CHECKING:
     from counterfoil.report.results import ResultRows, Results
 
-TRANSFER, ON_BASE, BESIDE = "transfer", "transfer_base", "transfer_beside"
+TRANSFER = "transfer"
+ON_BASE = "transfer_base"
+BESIDE = "transfer_beside"
 _FAILS = "How often the model fails, by the failure rule `at`, on"
 MEASURES = (
     MeasureFacts(TRANSFER, "Transfer", "percent", f"{_FAILS} images that the judge `against` got wrong."),
@@ -38,7 +40,10 @@ MEASURES = (
 RULES = (TOP1, TOP3)
 
 Relation = Literal["judge", "same architecture", "same family", "other"]
-JUDGE, SAME_ARCHITECTURE, SAME_FAMILY, OTHER = "judge", "same architecture", "same family", "other"
+JUDGE = "judge"
+SAME_ARCHITECTURE = "same architecture"
+SAME_FAMILY = "same family"
+OTHER = "other"
 RELATIONS: tuple[Relation, ...] = (JUDGE, SAME_ARCHITECTURE, SAME_FAMILY, OTHER)
 RELATION_WORDS = {
     JUDGE: "the judge itself",
@@ -48,7 +53,9 @@ RELATION_WORDS = {
 }
 BY_CONSTRUCTION = "by construction"
 MOST_JUDGES = 6
-_MOST_SHIFTS, _MOST_BESIDE, _MOST_CARD_MODELS = 40, 8, 20
+_MOST_SHIFTS = 40
+_MOST_BESIDE = 8
+_MOST_CARD_MODELS = 20
 _FILE = "transfer.csv"
 
 
@@ -106,7 +113,8 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
     """Return wrong answers by model, in percent; then by shift, if several. short: by models' short names."""
     if not transfer.images:
         return []
-    models, rows = transfer.by_kinship, results.rows
+    models = transfer.by_kinship
+    rows = results.rows
     names = {model.name: called(model.name, results, short=short) for model in models}
     beside = _beside(transfer, rows)[:_MOST_BESIDE]
     columns = [

@@ -87,13 +87,16 @@ class RaterAnswers:
         counts.
         """
         answered = {(grid.task, grid.label, id) for grid in later.grids for id in grid.shown}
-        left, replaced = [], 0
+        left = []
+        replaced = 0
         for grid in self.grids:
             shown = tuple(id for id in grid.shown if (grid.task, grid.label, id) not in answered)
             replaced += len(grid.shown) - len(shown)
             if shown:
                 left.append(replace(grid, shown=shown, selected=tuple(id for id in grid.selected if id in shown)))
-        grids, others, again = (*left, *later.grids), (*self.others, later.path), self.again + replaced
+        grids = (*left, *later.grids)
+        others = (*self.others, later.path)
+        again = self.again + replaced
         return replace(self, name=later.name or self.name, grids=grids, others=others, again=again)
 
 

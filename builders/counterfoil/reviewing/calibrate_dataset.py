@@ -51,10 +51,13 @@ SIDE = 96
 _QUALITY = 75
 # The most pictures on a page. A picture has about 4 kB, so all have about 8 MB at most.
 MOST_PICTURES = 2000
-MOST_A_SHIFT, MOST_A_CLASS, MOST_A_CONTRAST = 60, 40, 30
+MOST_A_SHIFT = 60
+MOST_A_CLASS = 40
+MOST_A_CONTRAST = 30
 # How many pictures of a slider are next to its starting threshold, half of them on either side, and how many are at
 # each end of the scores.
-_NEXT_TO_THE_LINE, _AT_THE_ENDS = 16, 4
+_NEXT_TO_THE_LINE = 16
+_AT_THE_ENDS = 4
 
 # Thresholds to start from, as percentiles of the shift's scores.
 CANDIDATE_PERCENTILES = (5.0, 10.0, 25.0, 50.0)
@@ -86,7 +89,9 @@ class Picture:
 
 def read_slider_pictures(directory: Path, receipts: Sequence[Receipt], scored: ScoredShifts) -> list[Picture]:
     """Return pictures for the sliders of shifts, contrasts and classes, by shift and ascending score."""
-    classes, scores, shown = scored.recipe.classes, scored.scores, scored.shown
+    classes = scored.recipe.classes
+    scores = scored.scores
+    shown = scored.shown
     objects = [class_scores for group in scored.shown_groups for class_scores in group.objects]
     measured = sum(scores[unit].contrast is not None for unit in shown)
     wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects) + MOST_A_CONTRAST * measured
@@ -102,7 +107,8 @@ def read_slider_pictures(directory: Path, receipts: Sequence[Receipt], scored: S
             indices = chosen_places(score.contrast[order], score.has_image[order], score.least_contrast, most)
             chosen |= {(unit, int(order[index])) for index in indices}
     for class_scores in objects:
-        most, line = int(share * MOST_A_CLASS), class_scores.threshold
+        most = int(share * MOST_A_CLASS)
+        line = class_scores.threshold
         indices = chosen_places(class_scores.scores, class_scores.has_image, line, most)
         chosen |= {(int(class_scores.units[index]), int(class_scores.ranks[index])) for index in indices}
     keys: dict[int, dict[str, tuple[int, int]]] = {}
@@ -178,7 +184,9 @@ class ScoredShifts:
 
 def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
     """Return the page; equal datasets give equal bytes."""
-    recipe, scores, groups = scored.recipe, scored.scores, scored.groups
+    recipe = scored.recipe
+    scores = scored.scores
+    groups = scored.groups
     environment = template_environment(TEMPLATE, {"in_words": in_words, "number": "{:,}".format})
     stores: dict[str, list[tuple[int, Picture]]] = {}
     for at, picture in enumerate(pictures):
@@ -211,7 +219,9 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
 
 def _page_data(scored: ScoredShifts, pictures: Sequence[Picture]) -> dict[str, Any]:
     """Return what the page's script reads."""
-    recipe, scores, exact = scored.recipe, scored.scores, scored.exact
+    recipe = scored.recipe
+    scores = scored.scores
+    exact = scored.exact
     specs = {BASE: recipe.prompts.base} | dict(recipe.prompts.shifts)
     units = [
         {
@@ -300,7 +310,9 @@ def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
     """Return the slider of a shift: its steps and its starting values. If the page holds no scores, also return how
     many candidates each step accepts.
     """
-    spec, value, start = shift.shift.threshold, shift.threshold, AS_IT_IS
+    spec = shift.shift.threshold
+    value = shift.threshold
+    start = AS_IT_IS
     if spec is not None and spec.percentile is not None:
         start = f"the recipe’s percentile {spec.percentile:g}"
     starts: list[dict[str, Any]] = [] if value is None else [{"text": start, "value": value}]
@@ -377,7 +389,8 @@ def calibrate(
     page_path = directory / PAGE if page is None else named_path(page)
     finished = read_dataset(directory, "thresholds", "receipts").finished()
     try_folder(page_path.parent)
-    recipe, receipts = finished.recipe, finished.receipts
+    recipe = finished.recipe
+    receipts = finished.receipts
     doubts = screen_doubts(recipe, finished.thresholds)
     screened = [shift.name for shift in recipe.all_shifts() if has_threshold(shift)]
     if not screened:

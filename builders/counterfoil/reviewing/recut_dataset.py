@@ -248,7 +248,9 @@ class _New:
 
     def refuse_missing(self) -> CutLosses:
         """Return what is lost if the new dataset replaces the old. Raise UserError if it needs missing images."""
-        images, cells, lost = Counter[str](), Counter[str](), Counter[str]()
+        images = Counter[str]()
+        cells = Counter[str]()
+        lost = Counter[str]()
         candidates = 0
         for shard, receipt in self._shards():
             for cut in self._cells(shard, receipt):
@@ -257,7 +259,8 @@ class _New:
                     cells[shift] += 1
                 candidates += len(cut.beyond)
                 for row, reason in zip(cut.rows, cut.reasons, strict=True):
-                    needed, present = self._needs_image(reason), self._has_image(row)
+                    needed = self._needs_image(reason)
+                    present = self._has_image(row)
                     if needed and not present:
                         images[shift] += 1
                     if present and not needed and row["reason"] != FAILED:
@@ -330,12 +333,15 @@ class _New:
         for cell in shard.cells:
             cell_rows = rows.get((cell.shift, cell.label), [])
             verdicts = [self._verdict(row) for row in cell_rows]
-            rules, short, beyond = self.plan.shift(cell.shift).keep, False, []
+            rules = self.plan.shift(cell.shift).keep
+            short = False
+            beyond = []
             if cell.accepted is not None:
                 rendered = drawn(rules, verdicts, map(len, self.plan.batches(cell)), cell.accepted)
                 short = rendered > len(cell_rows)
                 beyond = cell_rows[rendered:]
-                cell_rows, verdicts = cell_rows[:rendered], verdicts[:rendered]
+                cell_rows = cell_rows[:rendered]
+                verdicts = verdicts[:rendered]
             yield _CutCell(cell, cell_rows, verdicts, decide_cell(rules, verdicts, cell.accepted), short, beyond)
 
     def _verdict(self, row: Mapping[str, Any]) -> Verdict:

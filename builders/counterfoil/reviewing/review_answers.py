@@ -85,9 +85,11 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
         results[shift, task] = _task_result(of_shift)
     people = []
     for index, rater in enumerate(raters, 1):
-        passed, images = ControlsPassed(), 0
+        passed = ControlsPassed()
+        images = 0
         for grid in rater.grids:
-            images_of_dataset, selected = _own(grid, task_list), set(grid.selected)
+            images_of_dataset = _own(grid, task_list)
+            selected = set(grid.selected)
             real = {id for id in grid.shown if isinstance(task_list.known[id], RealControl)}
             without = set(grid.shown) - images_of_dataset.keys() - real
             passed += ControlsPassed(len(real), len(real & selected), len(without), len(without - selected))
@@ -195,7 +197,8 @@ def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Revi
     refuse_changed(directory, changed_data(directory, dataset.receipts), hint)
     selection = selection_of(raters, task_list)
     before, _ = Selection.of_dataset(directory, content)
-    shifts, rows = list(task_list.shifts), []
+    shifts = list(task_list.shifts)
+    rows = []
     images = [image for image in task_list.known.values() if isinstance(image, AcceptedImage)]
     for task, answers_of_task in selection.images.items():
         for image in sorted(images, key=lambda image: (shifts.index(image.shift), image.key)):

@@ -200,14 +200,16 @@ def _real_images(
 
 
 def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source: str | None) -> dict[int, list[Image]]:
-    recipe, recorded = dataset.recipe, dataset.lock.inputs.get("source")
+    recipe = dataset.recipe
+    recorded = dataset.lock.inputs.get("source")
     lies = placed(recipe.source, recorded)
     if source is not None:
         lies = lies.model_copy(update={"dataset": str(named_path(source).resolve())})
     pin = open_source(lies, recorded, as_recorded=True).pin
     known = SourcePin.of(recorded)
     for name in ("revision", "content") if known is not None else ():
-        before, now = getattr(known, name), getattr(pin, name)
+        before = getattr(known, name)
+        now = getattr(pin, name)
         if before is not None and before != now:
             raise UserError(
                 f"the input dataset is not the one that the dataset was built from ({name} {str(before)[:12]}, here"

@@ -233,8 +233,10 @@ def _objects(recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]
         cls = recipe.classes[int(label)]
         caption = object_caption_for(scores[units[0]].shift, cls)
         threshold = shortest(float(least[of_class[0]]))
-        class_units, class_ranks = of_unit[of_class], ranks[of_class]
-        scored, images = values[of_class], kept[of_class]
+        class_units = of_unit[of_class]
+        class_ranks = ranks[of_class]
+        scored = values[of_class]
+        images = kept[of_class]
         objects.append(ObjectScores(cls, caption, threshold, class_units, class_ranks, scored, images))
     return objects
 
@@ -245,10 +247,12 @@ def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
     """
     if scores.size == 0:
         return (0.0,)
-    low, high = float(scores.min()), float(scores.max())
+    low = float(scores.min())
+    high = float(scores.max())
     # Rounding outwards adds up to two steps, the two ends two more, and there is one threshold more than steps.
     step = next((s for s in _STEPS if (high - low) / s <= MOST_STEPS - 5), _STEPS[-1])
-    first, last = int(np.floor(low / step)) - 1, int(np.ceil(high / step)) + 1
+    first = int(np.floor(low / step)) - 1
+    last = int(np.ceil(high / step)) + 1
     return tuple(round(number * step, DECIMALS) for number in range(first, last + 1))
 
 

@@ -276,7 +276,8 @@ def _several_labels(opened: OpenSource, outline: Outline, split: str) -> str:
         return ""
     rows = opened.rows(split, labelled=False)
     values = {name: set(map(condition_number, rows.column(name))) for name in plain if name in rows.columns}
-    known, unknown = {PRESENT, ABSENT}, {UNKNOWN, None}
+    known = {PRESENT, ABSENT}
+    unknown = {UNKNOWN, None}
     binary = [name for name, of_column in values.items() if of_column & known and of_column <= known | unknown]
     if not binary:
         return ""
@@ -330,7 +331,8 @@ def _classes(
     UserError if labels have no names, or if there are too many or too few labels.
     """
     origin = opened.source
-    column, names = origin.label_column, outline.class_names.get(origin.label_column)
+    column = origin.label_column
+    names = outline.class_names.get(origin.label_column)
     if outline.columns[column] == "integers" and not origin.dataset.startswith(LAB):
         raise UserError(
             f"the labels in '{column}' are numbers without names, and prompts need a name for each class",

@@ -260,7 +260,8 @@ def _separate_outputs(outputs: Mapping[str, NDArray[Any]]) -> tuple[str, str, st
 def _are_rows(rows: Floats) -> bool:
     """Return whether six columns are corners, a score and a label."""
     ordered = (rows[:, 2:4] >= rows[:, :2]).all()
-    scores, labels = rows[:, 4], rows[:, 5]
+    scores = rows[:, 4]
+    labels = rows[:, 5]
     return bool(ordered and ((scores >= 0) & (scores <= 1)).all() and (labels == np.floor(labels)).all())
 
 

@@ -28,7 +28,8 @@ from counterfoil.report.words import counted, listed
 from counterfoil.store.decoding import UnreadableImage, picture_sides
 
 # The number of images whose size is looked up, and the number of images in the picture.
-_MOST_LOOKED_AT, SHOWN = 500, 12
+_MOST_LOOKED_AT = 500
+SHOWN = 12
 _MOST_NAMED = 12
 _WRITTEN: Mapping[BoxForm, str] = {
     "coco": "[x, y, width, height] in pixels, as COCO",

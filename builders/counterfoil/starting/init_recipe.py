@@ -62,7 +62,8 @@ LARGE_CLIP = "ViT-H-14/laion2b_s32b_b79k"
 # Images of half the side and a CLIP of a tenth of the size, which a CPU can run.
 SMALL_GENERATOR = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 SMALL_CLIP = "ViT-B-32/laion2b_s34b_b79k"
-LAB_GENERATOR, LAB_CLIP = f"{LAB}sd", f"{LAB}clip"
+LAB_GENERATOR = f"{LAB}sd"
+LAB_CLIP = f"{LAB}clip"
 # Stable Diffusion 2 at 768 pixels in half precision, beside a CLIP of 4 GB in float32.
 _FREE_FOR_LARGE = 12 * 2**30
 _FREE_FOR_BATCHES = 22 * 2**30
@@ -163,7 +164,8 @@ def sources(
     origin = data.origin
     columns = {"image_column": origin.image_column, "label_column": origin.label_column}
     source = {"dataset": named, "config": origin.config, "revision": origin.revision, **columns}
-    names, labels = [cls.name for cls in data.classes], [cls.source_label for cls in data.classes]
+    names = [cls.name for cls in data.classes]
+    labels = [cls.source_label for cls in data.classes]
     return [
         values({key: value for key, value in source.items() if value is not None}, 2),
         said(train, 2),
@@ -281,7 +283,8 @@ KINDS = (
 )  # fmt: skip
 _FEW_KINDS = 3
 # `evaluate` leaves classes with fewer images out of averages.
-_FEWEST, _MOST_OF_A_CLASS = 5, 50
+_FEWEST = 5
+_MOST_OF_A_CLASS = 50
 _MOST_IMAGES = 3000
 # The published constants of corruptions are for images of 224 pixels. They change larger images less.
 SIDE = 256
@@ -323,7 +326,8 @@ def _photographs(split: str, side: int | None, size: int | None) -> tuple[dict[s
 
 def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
     extent = extent_of(data)
-    n, side = len(data.classes), data.side
+    n = len(data.classes)
+    side = data.side
     large = not data.origin.dataset.startswith(LAB) and (side is None or side > SIDE)
     generator, image = _photographs(data.validation_split, side, SIDE if large else None)
     once = data.train_split == data.validation_split
@@ -432,7 +436,8 @@ def object_recipe_text(data: FoundData, objects: FoundObjects, name: str, named:
 
 RECIPE = "recipe.yaml"
 # Bundled recipes have such names too: pets-star, and ImageNet* in the paper.
-_DRAWN, _CORRUPTED = "star", "corrupt"
+_DRAWN = "star"
+_CORRUPTED = "corrupt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -587,14 +592,16 @@ def _from(path: Path, origin: NamedDataset) -> str:
     """Return the dataset's name for a recipe at `path`: relative if it is below the recipe's folder."""
     if not is_local(origin.dataset):
         return origin.dataset
-    folder, home = Path(origin.dataset), path.resolve().parent
+    folder = Path(origin.dataset)
+    home = path.resolve().parent
     if folder != home and folder.is_relative_to(home):
         return f"./{folder.relative_to(home).as_posix()}"
     return str(folder)
 
 
 def _left_for_time(data: FoundData) -> tuple[str, ...]:
-    extent, counts = extent_of(data), [cls.images[data.validation_split] for cls in data.classes if cls.images]
+    extent = extent_of(data)
+    counts = [cls.images[data.validation_split] for cls in data.classes if cls.images]
     taken = sum(min(extent.a_class, count) for count in counts)
     if taken == sum(counts):
         return ()
@@ -608,7 +615,8 @@ def _left_for_time(data: FoundData) -> tuple[str, ...]:
 def _commands(path: Path, dataset: str, *, cut: bool) -> tuple[str, ...]:
     # A bare word would mean a bundled recipe.
     written = str(path) if path.suffix or len(path.parts) > 1 else f"{os.curdir}/{path}"
-    recipe, folder = shlex.quote(written), shlex.quote(str(path.with_name(dataset)))
+    recipe = shlex.quote(written)
+    folder = shlex.quote(str(path.with_name(dataset)))
     first = (f"counterfoil check {recipe}", f"counterfoil build {recipe} --out {folder}")
     if not cut:
         return (*first, f"counterfoil evaluate {folder} --models YOUR-MODEL")

@@ -63,7 +63,8 @@ def lacking(recipe: Recipe, of_source: Sequence[Lack] = ()) -> tuple[Lack, ...]:
 
 def too_few_images(plan: Plan) -> Iterator[Lack]:
     """Yield how many classes have so few base images that a drop leaves them out."""
-    recipe, least = plan.recipe, plan.recipe.evaluate.min_images_per_class
+    recipe = plan.recipe
+    least = plan.recipe.evaluate.min_images_per_class
     cells = takewhile(lambda cell: cell.shift == BASE, plan.cells()) if recipe.task.by_class else ()
     counts = [cell.candidates for cell in cells]
     few = [count for count in counts if count < least]
@@ -121,7 +122,8 @@ def _dataset(key: str, name: str, why: str, *, needed: bool) -> Iterator[Lack]:
 
 
 def _models(recipe: Recipe) -> Iterator[Lack]:
-    generator, screen = recipe.generator, recipe.screen
+    generator = recipe.generator
+    screen = recipe.screen
     for key, name in generator.named_models().items():
         known = KNOWN_MODELS.get(name)
         of_lora = key.startswith("generator.lora.")
@@ -226,7 +228,8 @@ def _classifier(key: str, name: str, *, needed: bool) -> Iterator[Lack]:
 
 def _left_out(recipe: Recipe) -> Iterator[Lack]:
     """Yield what a build leaves out, and what that costs its numbers."""
-    source, shifts = recipe.source, recipe.all_shifts()[1:]
+    source = recipe.source
+    shifts = recipe.all_shifts()[1:]
     if not recipe.evaluate.models:
         text = "no model is named. Name yours in the recipe, or with counterfoil evaluate --models"
         yield Lack("evaluate.models", text, "optional")

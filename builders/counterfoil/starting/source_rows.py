@@ -47,10 +47,13 @@ def look_at_source(recipe: Recipe) -> SourceRows:
     side, notes = sampled_pictures(recipe)
     lacks = [*_lacks("source.dataset", notes, "optional")]
     elsewhere = recipe.kind.drawn_elsewhere
-    key, name = "source.dataset", recipe.source.dataset
+    key = "source.dataset"
+    name = recipe.source.dataset
     if elsewhere and recipe.generator.get("dataset") is not None:
-        key, name = "generator.dataset", recipe.generator.get("dataset")
-    table, exact = None, not recipe.kind.fewer_rows
+        key = "generator.dataset"
+        name = recipe.generator.get("dataset")
+    table = None
+    exact = not recipe.kind.fewer_rows
     missing = is_local(name) and missing_path(name) is not None  # `lacking` reports it
     if (not exact or recipe.source.conditions is not None) and not missing:
         try:
@@ -81,7 +84,9 @@ def _rows_of_build(recipe: Recipe, name: str) -> tuple[RowTable | None, bool, Se
     from counterfoil.generate.kinds.corrupt import CorruptMaker
     from counterfoil.plan.layout import rows_wanted
 
-    kind, source, local = recipe.kind, recipe.source, is_local(name)
+    kind = recipe.kind
+    source = recipe.source
+    local = is_local(name)
     if kind.drawn_elsewhere and local:
         given = given_rows(recipe, pin_pool(recipe, None))
         return given.table, True, given.notes
@@ -124,12 +129,15 @@ def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
     from counterfoil.data.pictures import evenly_spread, look_at_pictures
     from counterfoil.data.pool import pool_of
 
-    pool, pictures, total = pool_of(recipe), None, 0
+    pool = pool_of(recipe)
+    pictures = None
+    total = 0
     with contextlib.suppress(CounterfoilError, OSError):  # a build says what is wrong with a folder
         opened = _opened(pool) if is_local(pool.dataset) and pool.split is not None else None
         if opened is not None:
             rows = opened.rows(recipe.generator.get("split"), labelled=False)
-            total, looked = rows.count, evenly_spread(range(rows.count), _SAMPLED)
+            total = rows.count
+            looked = evenly_spread(range(rows.count), _SAMPLED)
             images = zip(map(str, looked), rows.images(looked), strict=True)
             pictures = look_at_pictures(images, len(looked), decode=False)
     if pictures is None or not pictures.sides:

@@ -316,7 +316,8 @@ class DatasetStore:
         """Return the receipts. Raise RunFailure if the size of a file differs from its receipt, or a file is in no
         receipt.
         """
-        receipts, problems = self.receipts(), []
+        receipts = self.receipts()
+        problems = []
         known = {file.path for receipt in receipts for file in receipt.files}
         for receipt in receipts:
             for file in receipt.files:
@@ -393,7 +394,8 @@ def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
                 continue  # another part may be writing it now
             file, (group, number) = parse_shard_path(path), parse_receipt_path(path) or ("", 0)
             if file is not None:
-                group, number = file.group, file.number
+                group = file.group
+                number = file.number
             shards = lock.groups.get(group, 0)
             if number >= shards or (file is not None and file.of != shards):
                 unknown.append(path)
@@ -429,14 +431,16 @@ def _damaged_shards(plan: Plan, writer: ShardWriter, listed: Mapping[str, Entry]
     """
     directory = writer.directory
     for standing in standing_shards(directory, plan.shards):
-        shard, receipt = standing.shard, standing.receipt
+        shard = standing.shard
+        receipt = standing.receipt
         if shard is None:
             continue
         if receipt is None:
             if standing.unreadable:
                 yield standing.path
             continue
-        content, entry = (directory / standing.path).read_bytes(), listed.get(standing.path)
+        content = (directory / standing.path).read_bytes()
+        entry = listed.get(standing.path)
         if (
             receipt.content() != content
             or (entry is not None and hashlib.sha256(content).hexdigest() != entry.sha256)
@@ -450,7 +454,8 @@ def _damaged_shards(plan: Plan, writer: ShardWriter, listed: Mapping[str, Entry]
 
 def _counts_match(writer: ShardWriter, plan: Plan, shard: Shard, receipt: Receipt) -> bool:
     """Check a receipt's counts against the rows of the shard's files, and these rows against the plan."""
-    directory, tables = writer.directory, dict.fromkeys(WHATS, 0)
+    directory = writer.directory
+    tables = dict.fromkeys(WHATS, 0)
     decided: list[dict[str, Any]] = []
     try:
         for what in WHATS:

@@ -35,8 +35,11 @@ PHOTOGRAPH_ENDINGS = frozenset(
      ".ppm", ".pgm", ".pbm", ".pnm")
 )  # fmt: skip
 # Each scan of a progressive JPEG is a pass over all pixels. Encoders write about ten scans.
-_SCAN, _MOST_SCANS = b"\xff\xda", 100
-_TILE_WIDTH, _TILE_LENGTH = 322, 323  # tags of TIFF
+_SCAN = b"\xff\xda"
+_MOST_SCANS = 100
+# tags of TIFF
+_TILE_WIDTH = 322
+_TILE_LENGTH = 323
 # Why an image is left out, for messages that have only its name.
 UNREAD = f"damaged, or above {MOST_PHOTOGRAPHED:,} pixels"
 _ORIENTATION = 274  # tag of EXIF
@@ -67,7 +70,8 @@ def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
         raise UnreadableImage(f"it has {scans:,} scans, expected at most {_MOST_SCANS}")
     # A TIFF's tile is unpacked whole, even if it is much larger than the image.
     tags = getattr(picture, "tag_v2", {})
-    tile_width, tile_length = tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)
+    tile_width = tags.get(_TILE_WIDTH, 0)
+    tile_length = tags.get(_TILE_LENGTH, 0)
     if isinstance(tile_width, int) and isinstance(tile_length, int) and tile_width * tile_length > most:
         raise UnreadableImage(f"it declares a tile of {tile_width * tile_length:,} pixels, expected at most {most:,}")
     return picture
@@ -176,7 +180,8 @@ def decoded_batches(
     with ThreadPoolExecutor(min(_MOST_DECODERS, cores)) as pool:
         ahead = [pool.submit(decode, image) for image in islice(stream, batch_size)]
         while ahead:
-            current, ahead = ahead, [pool.submit(decode, image) for image in islice(stream, batch_size)]
+            current = ahead
+            ahead = [pool.submit(decode, image) for image in islice(stream, batch_size)]
             yield [future.result() for future in current]
 
 

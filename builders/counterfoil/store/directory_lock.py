@@ -58,7 +58,8 @@ def writing_lock(folder: Path) -> Iterator[None]:
     """Hold a report's folder while its files are written. Raise RunFailure if another process writes there for half an
     hour.
     """
-    path, holder = folder / DIRECTORY_LOCK, folder / DIRECTORY_LOCK_HOLDER
+    path = folder / DIRECTORY_LOCK
+    holder = folder / DIRECTORY_LOCK_HOLDER
     for seconds in (0.0, _OPENING_WAITS):
         with _system_lock(path, seconds) as held:
             if held:
@@ -125,7 +126,8 @@ def refuse_held_part(directory: Path, part: PlanPart) -> None:
 
 @contextlib.contextmanager
 def _whole(directory: Path, seconds: float) -> Iterator[None]:
-    path, holder = directory / DIRECTORY_LOCK, directory / DIRECTORY_LOCK_HOLDER
+    path = directory / DIRECTORY_LOCK
+    holder = directory / DIRECTORY_LOCK_HOLDER
     with _system_lock(path, seconds) as held:
         if not held:
             raise UserError(

@@ -106,7 +106,8 @@ def _extent(lock: Lock) -> str:
 
 def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
     problems = []
-    built, wanted = _extent(existing), _extent(lock)
+    built = _extent(existing)
+    wanted = _extent(lock)
     if built != wanted:
         hint = "Build into another folder, or remove this one. A preview's images are the first of the whole dataset."
         raise UserError(f"{directory} holds {built}, and you asked for {wanted}", hint)

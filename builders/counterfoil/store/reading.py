@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,9 @@ def shard_batches(
     """Yield a shard's rows as Arrow batches of bounded size. Raise RunFailure for a missing file or a wrong number of
     rows.
     """
-    directory, file, rows = Path(directory), receipt.file(what), 0
+    directory = Path(directory)
+    file = receipt.file(what)
+    rows = 0
     if file is None:
         return
     path = directory / file.path
@@ -116,7 +119,7 @@ def _batches(
     """
     from counterfoil.store.shard_files import read_parquet, read_tar
 
-    known = table_columns(what, TableForm(True, form.added))
+    known = table_columns(what, replace(form, embeddings=True))
     unknown = [name for name in columns or () if name not in known]
     if unknown:
         raise ValueError(f"{path} has no column {', '.join(unknown)}; it has {', '.join(known)}")

@@ -118,7 +118,8 @@ def write_receipt(directory: Path, receipt: Receipt) -> None:
 
 def read_receipt(path: Path) -> Receipt:
     """Read a receipt. Raise RunFailure if it is damaged, or names files of another shard."""
-    directory, form = path.parents[1], Receipt.FORM.called
+    directory = path.parents[1]
+    form = Receipt.FORM.called
     hint = repair_hint(directory)
     receipt = read_own(directory, f"{RECEIPTS}/{path.name}", Receipt, hint)
     # The files that a receipt names are opened. Each of them must therefore belong to the receipt's shard, and each
@@ -205,7 +206,8 @@ def receipt_faults(
     """Yield the contradictions between a receipt and `hashes`, and, given `split` and `format`, between the receipt and
     its shard.
     """
-    receipt, shard = standing.receipt, standing.shard
+    receipt = standing.receipt
+    shard = standing.shard
     assert receipt is not None
     compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}  # a changed lock may have other hashes
     lines = differences({name: receipt.hashes.get(name) for name in compared}, hashes, "hashes") if hashes else []

@@ -82,9 +82,11 @@ def finish_replacement(directory: Path) -> bool:
     if not journal.is_file():
         return False
     swap = read_own(directory, f"{REPLACEMENT}/{_SWAP}", _Swap, f"Remove {directory / REPLACEMENT}.")
-    new, gone = swap.new, swap.gone
+    new = swap.new
+    gone = swap.gone
     # Each step checks which entries exist, so it can be repeated after a kill.
-    incoming, outgoing = replacement_folder(directory), directory / REPLACEMENT / _OLD
+    incoming = replacement_folder(directory)
+    outgoing = directory / REPLACEMENT / _OLD
     make_folder(outgoing)
     others = [name for name in new if name not in _PROOFS]
     proofs = [name for name in _PROOFS if name in new]
@@ -110,7 +112,8 @@ def replace_dataset(directory: Path) -> None:
     """Replace this dataset, except hidden entries, by the dataset in `replacement_folder`. The caller must hold the
     lock.
     """
-    new, old = _entries(replacement_folder(directory)), _entries(directory)
+    new = _entries(replacement_folder(directory))
+    old = _entries(directory)
     journal = {"new": new, "gone": [name for name in old if name not in new]}
     write_atomically(directory / REPLACEMENT / _SWAP, document_bytes(journal))
     finish_replacement(directory)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.plan.layout import Sample
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.keep.cells import ACCEPTED
-from counterfoil.recipe.keep.rule import CLIP_SCORES, OBJECT, SHIFT, Column, Verdict
+from counterfoil.recipe.keep.rule import CLIP_SCORES, NEWEST_ROWS, OBJECT, SHIFT, Column, Verdict
 from counterfoil.recipe.tasks.labels import conditions_feature
 from counterfoil.recipe.tasks.objects import objects_feature
 from counterfoil.store.layout import What
@@ -116,10 +116,12 @@ class TableForm:
     embeddings: bool = False
     added: Mapping[str, Column] = field(default_factory=dict)
     names: Sequence[str] = ()  # of what images show, by the task
+    version: int = NEWEST_ROWS
 
     @classmethod
     def of(cls, recipe: Recipe) -> TableForm:
-        return cls(recipe.screen.store_embeddings, recipe.added_columns, recipe.task.names(recipe.source))
+        names = recipe.task.names(recipe.source)
+        return cls(recipe.screen.store_embeddings, recipe.added_columns, names, recipe.row_version)
 
 
 PLAIN = TableForm()
@@ -133,7 +135,7 @@ def table_columns(what: What, form: TableForm) -> dict[str, Column]:
         del columns["reason"]
     if not form.embeddings:
         del columns["embedding"]
-    return columns
+    return {name: column for name, column in columns.items() if column.since <= form.version}
 
 
 def described_columns(what: What, recipe: Recipe) -> dict[str, Column]:

@@ -10,6 +10,7 @@ import json
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
@@ -109,7 +110,7 @@ def _checked_columns(
     """Return the columns to read. Raise ValueError unless they exist with the type and compression that Counterfoil
     writes.
     """
-    expected = plain_schema(what, TableForm("embedding" in schema.names, form.added))
+    expected = plain_schema(what, replace(form, embeddings="embedding" in schema.names))
     names = list(columns) if columns is not None else expected.names
     for name in names:
         if name not in schema.names:
@@ -176,7 +177,7 @@ def read_tar(
     path: Path, what: What, columns: Sequence[str] | None = None, form: TableForm = PLAIN
 ) -> Iterator[pa.RecordBatch]:
     """Yield a shard's rows in batches, like `read_parquet`. Raise ValueError for a file of another form."""
-    schema = plain_schema(what, TableForm("embedding" in tar_columns(path), form.added))
+    schema = plain_schema(what, replace(form, embeddings="embedding" in tar_columns(path)))
     schema = pa.schema([schema.field(name) for name in columns or schema.names])
     stream = _rows(path)
     while rows := list(islice(stream, _ROWS_A_BATCH)):

@@ -173,7 +173,8 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
     Reads candidates once, without images, and only the images shown. RunFailure, with the file, for shards or
     thresholds that this version did not write, since anyone may have made them.
     """
-    directory, recipe = Path(directory), plan.recipe
+    directory = Path(directory)
+    recipe = plan.recipe
     tally = tally_of(directory, plan, receipts)
     figures = dict(contact_sheets(directory, plan, receipts, tally))
     page = card_page(directory, plan, lock, receipts, tally, figures.keys())
@@ -205,7 +206,8 @@ def card_page(
     directory: Path, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt], tally: Tally, figures: Set[str]
 ) -> CardPage:
     """Return what the card of a dataset shows. figures: the names of the contact sheets. Raises as `make_card`."""
-    recipe, lock_inputs = plan.recipe, lock.get("inputs", {})
+    recipe = plan.recipe
+    lock_inputs = lock.get("inputs", {})
     shifts = recipe.all_shifts()
     texts = [text for shift in shifts for text in (shift.prompt, shift.object_caption)]
     configs = configs_of(plan, receipts)
@@ -213,10 +215,12 @@ def card_page(
     stored = stored_thresholds(directory) or Thresholds({}, {})
     thresholds = threshold_rows(recipe, stored.document())
     rows = yield_rows(recipe, receipts, tally, MOST_ROWS, stored.document())
-    images, candidates = sum(row.accepted for row in rows), sum(row.candidates for row in rows)
+    images = sum(row.accepted for row in rows)
+    candidates = sum(row.candidates for row in rows)
     inputs = input_rows(recipe, lock_inputs)
     content = content_of_receipts(receipts)
-    results, unread = None, None
+    results = None
+    unread = None
     try:
         results = read_results(directory, content)
     except UserError as error:

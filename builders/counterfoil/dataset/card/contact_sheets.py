@@ -58,7 +58,8 @@ def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
     """Read every candidate's reason and second judge's answer once. RunFailure if they do not match plan and `data`."""
     indices: dict[tuple[str, int], int] = {}
     judged: dict[tuple[str, str], tuple[int, int]] = {}
-    judge, form = plan.recipe.screen.judge, TableForm.of(plan.recipe)
+    judge = plan.recipe.screen.judge
+    form = TableForm.of(plan.recipe)
     right = None if judge is None else judge_column(judge, RIGHT)
     columns = ["reason"] if right is None else ["reason", right]
     by_shard = {(receipt.group, receipt.shard): receipt for receipt in receipts}
@@ -249,8 +250,11 @@ MOST_SHEETS = 32
 PAIRS_A_CLASS = 6
 
 # Pixels; a page shows about half of it, screens of high density all.
-WIDEST, TALLEST = 1680, 1080
-_MARGIN, _GAP, _TEXT = 16, 3, 13
+WIDEST = 1680
+TALLEST = 1080
+_MARGIN = 16
+_GAP = 3
+_TEXT = 13
 _LABEL_WIDTH = 96
 _PAIR_SIDE = 80
 
@@ -342,7 +346,8 @@ def pairs_first(tally: Tally, shift: str, label: int) -> ShownPairs:
 def _overview(rows: Mapping[int, str], columns: Sequence[Shift], tally: Tally, images: Images) -> bytes:
     """Draw classes (label → name) as rows, the base and the shifts as columns."""
     left = _MARGIN + _LABEL_WIDTH
-    across, down = (WIDEST - left - _MARGIN) // len(columns), (TALLEST - 4 * _MARGIN) // len(rows)
+    across = (WIDEST - left - _MARGIN) // len(columns)
+    down = (TALLEST - 4 * _MARGIN) // len(rows)
     side = min(LARGEST, across - _GAP, down - _GAP)
     size = _TEXT if side > 80 else 10
     titles = [wrapped(in_words(shift.name), size, side, 3) for shift in columns]

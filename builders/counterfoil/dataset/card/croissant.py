@@ -136,7 +136,8 @@ def croissant_bytes(
 
 
 def _published(recipe: Recipe) -> dict[str, Any]:
-    publish, address = recipe.publish, metadata.address_of(recipe)
+    publish = recipe.publish
+    address = metadata.address_of(recipe)
     node: dict[str, Any] = {} if address is None else {"url": address}
     if publish.doi is not None:
         node["sameAs"] = f"https://doi.org/{publish.doi}"

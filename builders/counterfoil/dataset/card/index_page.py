@@ -37,10 +37,13 @@ CARD_PAGE = f"{PRIVATE}/card.html"
 _MOST_CARD = 500_000
 _FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _FOLDED = re.compile(r"^</?details>\n|^<summary>(.*)</summary>$", re.MULTILINE)
-CALIBRATE, ANSWER = f"{PRIVATE}/calibrate.html", f"{PRIVATE}/review.html"
-FINDINGS, MENDED = "findings.json", "mend.json"
+CALIBRATE = f"{PRIVATE}/calibrate.html"
+ANSWER = f"{PRIVATE}/review.html"
+FINDINGS = "findings.json"
+MENDED = "mend.json"
 # A marker in the first bytes of our page; a user's own index.html lacks it and is left alone.
-_OURS, _HEAD = b'<meta name="generator" content="Counterfoil', 500
+_OURS = b'<meta name="generator" content="Counterfoil'
+_HEAD = 500
 _MOST_LINE = 300
 _MOST_FOLDERS = 100
 
@@ -74,7 +77,8 @@ def write_index(directory: Path) -> None:
     if (directory / PRIVATE).is_dir() and _is_there(directory, CARD):
         with contextlib.suppress(OSError):  # a link, or too large
             write_atomically(directory / CARD_PAGE, card_html(directory, f"../{INDEX}", "../").encode())
-    path, content = directory / INDEX, index_html(directory, index_entries(directory)).encode()
+    path = directory / INDEX
+    content = index_html(directory, index_entries(directory)).encode()
     try:
         existing = read_inside(directory, INDEX)
         if existing == content or _OURS not in existing[:_HEAD]:
@@ -123,7 +127,8 @@ def index_entries(directory: Path, served: Collection[str] = ()) -> list[IndexEn
 def _dataset(directory: Path, card: str) -> Iterator[IndexEntry]:
     if not (directory / LOCK).is_file():
         return
-    recipe, counts = None, ""
+    recipe = None
+    counts = ""
     with contextlib.suppress(CounterfoilError, OSError):  # list the pages of a damaged directory too
         recipe = load_own_recipe(directory)
         receipts = read_receipts(directory)
@@ -185,7 +190,8 @@ def _found(document: Mapping[str, Any]) -> str:
 
 
 def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
-    line, path = "", f"{below}results.json"
+    line = ""
+    path = f"{below}results.json"
     with contextlib.suppress(CounterfoilError, OSError):  # the page exists anyway
         results = results_from(read_inside(directory, path, MOST_DOCUMENT), path)
         line = f"{results.preview_sentence} " if results.preview else ""

@@ -78,7 +78,8 @@ def source_datasets(dataset: str) -> list[str]:
     return ["original"] if ":" in dataset or is_local(dataset) else [dataset]
 
 
-DEFAULT, ALL = "default", "all"
+DEFAULT = "default"
+ALL = "all"
 
 # Class names are declared in every config of a WebDataset card up to here, about 200 kB of metadata.
 # Beyond, only `default` names the classes and the others keep plain numbers (24 shifts of 1000 classes
@@ -252,7 +253,8 @@ _ESCAPED = {
 
 def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
     """Return the dataset's own BibTeX entry, from the recipe's `publish`; `version` is Counterfoil's."""
-    publish, name = recipe.publish, recipe.name
+    publish = recipe.publish
+    name = recipe.name
     key = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     owner = publish.repo.partition("/")[0] if publish.repo else None
     named = []

@@ -107,7 +107,9 @@ def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) 
                 reasons = counts.get(shift.name, {})
                 screened = sum(count for why, count in reasons.items() if before_judges(shift.keep, why))
                 right = sum(count for why, count in reasons.items() if why in rule.reasons)
-                judges, drawn, kept = map(without_folders, rule.models), sum(reasons.values()), reasons.get(ACCEPTED, 0)
+                judges = map(without_folders, rule.models)
+                drawn = sum(reasons.values())
+                kept = reasons.get(ACCEPTED, 0)
                 wrong = screened - right
                 rows.append(JudgedRow(shift.name, tuple(judges), rule.at_least, drawn, screened, wrong, kept))
                 failures.add(rule.failure)
@@ -217,7 +219,8 @@ class ZeroShotAnswers:
 def known_of(recipe: Recipe, stored: Thresholds) -> tuple[ZeroShotAnswers | None, ScreenDoubts | None]:
     """Return how well CLIP knows the classes, and the doubts about the screen."""
     thresholds = stored.with_known(stored.known, recipe)
-    known, doubts = thresholds.known, screen_doubts(recipe, thresholds)
+    known = thresholds.known
+    doubts = screen_doubts(recipe, thresholds)
     if known is None:
         return None, doubts
     ends = wilson_interval(known.right, known.n)
@@ -302,7 +305,8 @@ def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
 
 
 def _shift_row(results: Results, shift: GroupFacts, models: Sequence[ModelFacts]) -> tuple[TableCell | str, ...]:
-    line, left_out = results.rows.one("slope", group=shift.name), len(shift.left_out)
+    line = results.rows.one("slope", group=shift.name)
+    left_out = len(shift.left_out)
     slope: TableCell | str = NOTHING
     if line is not None and line.value is not None:
         ends = "" if line.low is None else f"{number(line.low)} to {number(line.high)}"
@@ -311,7 +315,8 @@ def _shift_row(results: Results, shift: GroupFacts, models: Sequence[ModelFacts]
     drops = []
     for model in models:
         key = {"model": model.name, "group": shift.name}
-        drop, base = results.rows.estimate("drop", **key), results.rows.value(DROP_BASE, **key)
+        drop = results.rows.estimate("drop", **key)
+        base = results.rows.value(DROP_BASE, **key)
         # A drop in points, beside the base accuracy that it is from.
         drops.append(_cell(drop if base is not None else None, f" points of {percent(base)}"))
     return (
@@ -360,7 +365,8 @@ _LEAD_WORDS = {
 
 def lead_drops_of(results: Results) -> LeadDrops:
     """Make the section: the best models and the largest drops first."""
-    models, lead = results.best_first, results.lead
+    models = results.best_first
+    lead = results.lead
     noun, file, means, why = _LEAD_WORDS[lead]
     heads = (f"base {lead}", *means.values(), "loses most under", "next most")
     rows = []

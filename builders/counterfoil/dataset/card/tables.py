@@ -81,7 +81,8 @@ def _yield_row(
     for shift in shifts:
         for reason, count in counts.get(shift.name, {}).items():
             reasons[reason] = reasons.get(reason, 0) + count
-    candidates, accepted = sum(reasons.values()), reasons.pop(ACCEPTED, 0)
+    candidates = sum(reasons.values())
+    accepted = reasons.pop(ACCEPTED, 0)
     least = recipe.evaluate.min_images_per_class
     cells = [(shift.name, label) for shift in shifts for label in shift.class_labels]
     names = unique_names(recipe.classes)
@@ -114,7 +115,8 @@ class ThresholdRow:
 
 def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[ThresholdRow, ...]:
     """Return a row per shift. `document` is thresholds.json; what it lacks is shown as the recipe has it."""
-    objects, shifts = document.get("object", {}), document.get("shift", {})
+    objects = document.get("object", {})
+    shifts = document.get("shift", {})
     rows = []
     for shift in recipe.all_shifts():
         chosen = [recipe.classes[label] for label in shift.class_labels]
@@ -150,7 +152,8 @@ def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | Non
         if spec is None:
             return "–"
         return f"{spec.value:.3f}" if spec.value is not None else f"percentile {spec.percentile:g}"
-    low, high = f"{min(values):.3f}", f"{max(values):.3f}"
+    low = f"{min(values):.3f}"
+    high = f"{max(values):.3f}"
     text = low if low == high else f"{low} to {high}"
     percentiles = sorted({entry["percentile"] for entry in entries if entry.get("percentile") is not None})
     if percentiles:
@@ -192,7 +195,8 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
 
 
 def _input_row(role: str, name: str, entry: Mapping[str, Any]) -> InputRow:
-    pinned, hashes = None, entry.get("sha256")
+    pinned = None
+    hashes = entry.get("sha256")
     if entry.get("revision"):
         pinned = str(entry["revision"])
     elif isinstance(hashes, str):

@@ -28,7 +28,8 @@ from counterfoil.store.lock import stack_differences
 from counterfoil.store.reading import read_file
 from counterfoil.store.receipts import Receipt, StoredFile
 
-_MODEL, _ADAPTER = "generator.model", "generator.adapter"
+_MODEL = "generator.model"
+_ADAPTER = "generator.adapter"
 _SOURCE = "source.dataset"
 _WITH_IMAGES: tuple[What, ...] = ("data", "rejected")
 _COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "seed", "image")
@@ -63,7 +64,8 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
         raise UserError(f"{dataset.directory} holds {held}, which were not rendered", "Verify it without --rerender.")
     if overrides:
         recipe = load_own_recipe(dataset.directory, overrides)
-    models, inputs = recipe.generator.named_models(), dataset.lock.inputs
+    models = recipe.generator.named_models()
+    inputs = dataset.lock.inputs
     revision = adapter_revision = pool = None
     if drawn:
         revision = _pinned_revision(_MODEL, models[_MODEL], inputs["models"]["generator"])
@@ -121,7 +123,8 @@ class Rerenderer:
         from counterfoil.models.devices import computing_on, one_thread, rendering_stack
         from counterfoil.plan.layout import Sample
 
-        generator, device = self.recipe.generator, self.materials.device
+        generator = self.recipe.generator
+        device = self.materials.device
         done: list[Rerendered] = []
         with one_thread() if self.recipe.runs_models else contextlib.nullcontext(), computing_on(device):
             renderer = maker_of(self.recipe).renderer(self.materials)
@@ -131,7 +134,8 @@ class Rerenderer:
                 samples = []
                 for position, row in batch:
                     values = {name: row[name] for name in _COLUMNS if name != "image"}
-                    shift, class_id = row["shift"], row["class_id"]
+                    shift = row["shift"]
+                    class_id = row["class_id"]
                     if self.plan.edits:
                         beside: dict[str, Any] = self.plan.of_edit(self.plan.class_of(row["label"]), row["index"])
                     else:
@@ -195,7 +199,8 @@ def compare_images(stored: bytes, rendered: bytes) -> tuple[Outcome, float | Non
     """Return the outcome. For different pixels, add PSNR in dB and the greatest difference in levels of 255."""
     if stored == rendered:
         return "identical bytes", None, None
-    first, second = decoded(stored), decoded(rendered)
+    first = decoded(stored)
+    second = decoded(rendered)
     if first.shape != second.shape:
         return "different", None, None
     if np.array_equal(first, second):

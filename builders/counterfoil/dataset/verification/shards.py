@@ -34,8 +34,8 @@ from counterfoil.store.layout import What, receipt_path, shard_path
 from counterfoil.store.reading import read_file
 from counterfoil.store.receipts import Receipt, filled_of, reasons_of
 from counterfoil.store.rows import (
+    LAST_COLUMNS,
     PLANNED,
-    ROW_COLUMNS,
     TableForm,
     arrow_schema,
     table_columns,
@@ -52,7 +52,8 @@ _SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
 
 def check_candidates(rows: Sequence[Row], shard: Shard, plan: Plan, dataset: StandingDataset) -> RowFaults:
     """Check that rows of `candidates` are as planned, complete, in order, not repeated, and decided by the rules."""
-    faults, prompts_known = RowFaults(), dataset.prompts_known
+    faults = RowFaults()
+    prompts_known = dataset.prompts_known
     cells: dict[tuple[str, int], dict[int, Row]] = {}
     samples = list(shard.samples(plan))
     order = KeyOrder({sample.key: position for position, sample in enumerate(samples)}, faults)
@@ -87,7 +88,8 @@ class KeyOrder:
 
     def next(self, key: str, unknown: str) -> tuple[int | None, bool]:
         """Return the position of the next key, or None for an unknown key, and whether the key is repeated."""
-        position, repeated = self.positions.get(key), key in self.seen
+        position = self.positions.get(key)
+        repeated = key in self.seen
         if position is None:
             self._faults.add("key", key, unknown)
             return None, False
@@ -119,7 +121,8 @@ def _check_cell(
         for name in _SCORES:
             if row[name] is not None and not math.isfinite(row[name]):
                 faults.add(name, row["key"], f"{name} is {row[name]}, expected a number or none")
-        shift, screened = row["shift_score"], has_caption and row["object_score"] is not None
+        shift = row["shift_score"]
+        screened = has_caption and row["object_score"] is not None
         if (shift is not None) != screened:
             faults.wrong("shift_score", row, f"expected {'a number' if screened else 'none'}")
     if thresholds is None:
@@ -295,7 +298,8 @@ class ShardCheck:
     @property
     def _columns(self) -> tuple[str, ...]:
         """Return the columns that `data` and `rejected` share with `candidates`."""
-        return (*(name for name in ROW_COLUMNS if name != "image"), *self.plan.recipe.added_columns)
+        shared = table_columns("candidates", self._form)
+        return tuple(name for name in shared if name not in LAST_COLUMNS)
 
     @property
     def _form(self) -> TableForm:
@@ -342,7 +346,8 @@ class ShardCheck:
         if receipt is not None and not faults:
             counts = reasons_of(shard, rows)
             if counts != receipt.counts:
-                recorded, expected = json.dumps(receipt.counts, sort_keys=True), json.dumps(counts, sort_keys=True)
+                recorded = json.dumps(receipt.counts, sort_keys=True)
+                expected = json.dumps(counts, sort_keys=True)
                 what = f"has counts that differ from the candidates: {recorded}, expected {expected}"
                 self._add(receipt.path, shard, what)
             elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
@@ -362,7 +367,8 @@ class ShardCheck:
             expected: list[Row] = [{name: getattr(sample, name) for name in names} for sample in samples]
             optional = {row["key"] for row in expected}
         elif what == "data":
-            expected, optional = [row for row in candidates if row["reason"] == ACCEPTED], set()
+            expected = [row for row in candidates if row["reason"] == ACCEPTED]
+            optional = set()
         else:
             keep_rejected = self.plan.recipe.screen.keep_rejected
             expected = [row for row in candidates if keeps_image(row["reason"], keep_rejected)]
@@ -372,7 +378,8 @@ class ShardCheck:
             if len(expected) > len(optional) and not self.findings.is_damaged(path):
                 self._add(path, shard, "is missing, although candidates list rows of it")
             return
-        faults, count = RowFaults(), 0
+        faults = RowFaults()
+        count = 0
         order = KeyOrder({row["key"]: position for position, row in enumerate(expected)}, faults)
         columns = [*self._columns, "image", *(["reason"] if what == "rejected" else [])]
         with self._reported(path, shard):
@@ -397,13 +404,15 @@ class ShardCheck:
 
     def _look(self, rows: Sequence[Row], path: str, faults: RowFaults) -> None:
         recipe = self.plan.recipe
-        format, generator = recipe.output.image.format, recipe.generator
+        format = recipe.output.image.format
+        generator = recipe.generator
         # Images that are not drawn keep their shape. For corrupted rows, `size` is the limit of the shorter side.
         side = generator.saved_size or (generator.get("size") if recipe.kind.draws else None)
         size = None if side is None else (side, side)
         looks = self.pool.map(look_at, map(_encoded, rows), repeat(size))
         for row, look in zip(rows, looks, strict=True):
-            key, named = row["key"], (row["image"] or {}).get("path")
+            key = row["key"]
+            named = (row["image"] or {}).get("path")
             if named != f"{key}.{format}":
                 faults.add("path", key, f"its image is named {json.dumps(named)}, expected {key}.{format}")
             if look.fault is not None:
@@ -454,7 +463,8 @@ def decode_images(
     """Check without a plan that the images of files (path, receipt, table) decode. Return the number of images."""
     images = 0
     for path, receipt, what in files:
-        repair, faults = findings.repairs.of_shard(receipt), RowFaults()
+        repair = findings.repairs.of_shard(receipt)
+        faults = RowFaults()
         try:
             for rows in read_file(directory / path, what, ["key", "image"]):
                 images += len(rows)
@@ -507,10 +517,12 @@ def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
     repeated = [name for name, count in times.items() if count > 1]
     if repeated:
         return f"has repeated members: {some_of(repeated, _MOST_NAMED)}"
-    columns, expected = set(tar_columns(path)), set(table_columns(what, TableForm.of(recipe)))
+    columns = set(tar_columns(path))
+    expected = set(table_columns(what, TableForm.of(recipe)))
     return None if columns == expected else _other_columns(sorted(columns - expected), sorted(expected - columns))
 
 
 def _other_columns(wrong: list[str], lacking: list[str]) -> str:
-    wrong_columns, missing = some_of(wrong, _MOST_NAMED) or "none", some_of(lacking, _MOST_NAMED) or "none"
+    wrong_columns = some_of(wrong, _MOST_NAMED) or "none"
+    missing = some_of(lacking, _MOST_NAMED) or "none"
     return f"has wrong columns: {wrong_columns}; missing columns: {missing}"

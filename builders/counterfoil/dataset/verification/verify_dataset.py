@@ -177,7 +177,8 @@ class _Reading:
         if not chosen:
             return []
         tokens = None if self.described.tokens is None else self.described.tokens.by_placeholder()
-        embeddings, table = self.described.embeddings, plan.table
+        embeddings = self.described.embeddings
+        table = plan.table
         materials = replace(generator, device=device, tokens=tokens, embeddings=embeddings, table=table)
         done = Rerenderer(self.directory, plan, materials).render(chosen)
         receipt_of = {file.path: receipt.path for receipt in receipts for file in receipt.files}
@@ -191,7 +192,8 @@ def read_shard_receipts(
     directory: Path, described: StandingDataset, files: FileCheck, findings: ProblemsFound
 ) -> dict[tuple[str, int], Receipt]:
     """Return sound receipts by group and shard number. Report other receipts, and files that contradict receipts."""
-    plan, output = described.plan, None if described.recipe is None else described.recipe.output
+    plan = described.plan
+    output = None if described.recipe is None else described.recipe.output
     split, format = (None, None) if output is None else (output.split, output.format)
     # If the lock is damaged, compare receipts with the recipe's hashes.
     hashes: dict[str, str] = {}
@@ -205,7 +207,9 @@ def read_shard_receipts(
     # Files of shards whose receipt is damaged. They are not reported as unexpected.
     planned: set[str] = set()
     for standing in standing_shards(directory, () if plan is None else plan.shards):
-        path, shard, receipt = standing.path, standing.shard, standing.receipt
+        path = standing.path
+        shard = standing.shard
+        receipt = standing.receipt
         if plan is not None and shard is None:
             continue
         known.add(path)
@@ -248,7 +252,10 @@ def read_shard_receipts(
 
 _BAR = re.compile(r"(?<!\\)\|")  # a bar within a cell is escaped
 # Columns of the table of yields that are not counts of a reason.
-_NAME, _CANDIDATES, _REASONS_AFTER, _REASONS_BEFORE = ("Shift", "Group"), "Candidates", "Accepted", "Pairs"
+_NAME = ("Shift", "Group")
+_CANDIDATES = "Candidates"
+_REASONS_AFTER = "Accepted"
+_REASONS_BEFORE = "Pairs"
 
 
 def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsFound) -> None:
@@ -329,7 +336,8 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
                 total = counts.setdefault(name, {})
                 for reason, count in reasons.items():
                     total[reason] = total.get(reason, 0) + count
-    header, names = table[0][0][0], {row[0][1].strip("`") for row in table}
+    header = table[0][0][0]
+    names = {row[0][1].strip("`") for row in table}
     for name in [name for column_of, name in counts if column_of == header and name not in names]:
         yield f"has no row for {name} in its table of yields"
     for row in table:

@@ -181,10 +181,12 @@ class Captioner:
 
         rows = len(generators)
         cache = self._repeated(seen, rows)
-        scores, done = seen.scores.expand(rows, -1), 0
+        scores = seen.scores.expand(rows, -1)
+        done = 0
         if forced:
             ids = torch.tensor([forced] * rows, device=self.device)
-            scores, done = self._went_on(seen, cache, ids, 0)[:, -1], len(forced)
+            scores = self._went_on(seen, cache, ids, 0)[:, -1]
+            done = len(forced)
         chosen: list[list[int]] = [[] for _ in range(rows)]
         ended = [False] * rows
         for step in range(most):
@@ -216,7 +218,8 @@ class Captioner:
         if not prefix:
             return decode(chosen).strip()
         # Decoding both together shows whether the first chosen token begins with a space.
-        before, whole = decode(forced), decode(forced + chosen)
+        before = decode(forced)
+        whole = decode(forced + chosen)
         if whole.startswith(before):
             return (prefix + whole[len(before) :]).rstrip()
         return f"{prefix} {decode(chosen).strip()}".rstrip()

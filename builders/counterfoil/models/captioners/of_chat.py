@@ -147,7 +147,8 @@ def _tried(captioner: ChatCaptioner) -> ChatCaptioner:
     """Return the captioner, without its cache if the cache changes the likelihoods."""
     from PIL import Image
 
-    image, texts = Image.new("RGB", (64, 64), "grey"), ["a photo of a dog in the snow"]
+    image = Image.new("RGB", (64, 64), "grey")
+    texts = ["a photo of a dog in the snow"]
     whole = replace(captioner, goes_on=False)
     expected, _ = whole.log_likelihoods(image, texts)
     try:

@@ -57,8 +57,10 @@ def _captioner(
     encoder: Any = None,
 ) -> DecoderCaptioner:
     """Make a captioner. settings: those of its decoder. start, ends: the settings that may hold their tokens' ids."""
-    name, of_model = parts["name"], parts["module"].config if encoder is None else encoder
-    first, last = start_of(name, *start), ends_of(name, *ends)
+    name = parts["name"]
+    of_model = parts["module"].config if encoder is None else encoder
+    first = start_of(name, *start)
+    last = ends_of(name, *ends)
     longest = getattr(settings, "max_position_embeddings", None)
     if longest is not None and settings.model_type in _OFFSET_POSITIONS:
         longest -= (settings.pad_token_id or 0) + 1
@@ -113,7 +115,9 @@ class GitCaptioner(DecoderCaptioner):
 
 def load_git(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> DecoderCaptioner:
     parts = loaded(name, files, config, device)
-    settings, tokenizer, special = parts["module"].config, parts["tokenizer"], config.special
+    settings = parts["module"].config
+    tokenizer = parts["tokenizer"]
+    special = config.special
     start = [tokenizer.cls_token_id, special.get("bos_token_id"), settings.bos_token_id]
     ends = [tokenizer.sep_token_id, special.get("eos_token_id"), settings.eos_token_id]
     return _captioner(GitCaptioner, parts, config, settings, start, ends)
@@ -151,8 +155,11 @@ class VisionEncoderDecoderCaptioner(DecoderCaptioner):
 
 def load_of_two(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> DecoderCaptioner:
     parts = loaded(name, files, config, device)
-    document, decoder = config.document, config.document["decoder"]
-    tokenizer, special, of_model = parts["tokenizer"], config.special, parts["module"].config
+    document = config.document
+    decoder = config.document["decoder"]
+    tokenizer = parts["tokenizer"]
+    special = config.special
+    of_model = parts["module"].config
     start = [
         special.get("decoder_start_token_id"),
         document.get("decoder_start_token_id"),

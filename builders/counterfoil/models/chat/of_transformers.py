@@ -70,7 +70,8 @@ def load(name: str, base_url: str | None, device: str) -> TextChat:
     files = found_files(name, name.removeprefix(TRANSFORMERS), CAPTIONER_FILES)
     config = checked_chat(name, files)
     parts = loaded(name, files, config, device, "chat model")
-    module, tokenizer = parts["module"], parts["tokenizer"]
+    module = parts["module"]
+    tokenizer = parts["tokenizer"]
     rows = module.get_input_embeddings().num_embeddings
     # Tuned models may end a turn with a token that only their tokenizer names.
     settings = (config.special.get("eos_token_id"), config.document.get("eos_token_id"), tokenizer.eos_token_id)

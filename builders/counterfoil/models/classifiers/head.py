@@ -53,7 +53,8 @@ class LinearHead:
     def logits(self, features: AnyFloats) -> Floats32:
         """Return logits (n, K) float32 of features (n, d), summed in float64."""
         logits = np.empty((len(features), len(self.bias)), dtype=np.float32)
-        weight, bias = self.weight.T.astype(np.float64), self.bias.astype(np.float64)
+        weight = self.weight.T.astype(np.float64)
+        bias = self.bias.astype(np.float64)
         for start in range(0, len(features), _ROWS_AT_ONCE):
             part = features[start : start + _ROWS_AT_ONCE].astype(np.float64)
             logits[start : start + _ROWS_AT_ONCE] = part @ weight + bias

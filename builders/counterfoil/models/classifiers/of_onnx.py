@@ -181,7 +181,8 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         resolved = resolve_data_config({}, pretrained_cfg=timm_config.pretrained_cfg, use_test_size=True)
         data_config: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
         channels, height, width = data_config["input_size"]
-        architecture, outputs = timm_config.architecture, timm_config.num_classes
+        architecture = timm_config.architecture
+        outputs = timm_config.num_classes
         return Deployed(
             file=files[0],
             document=document,

@@ -43,7 +43,8 @@ class ZeroShotClassifier(Classifier):
 
     def transform(self) -> Callable[[Any], Any]:
         assert self.input_size is not None
-        sides, mode = self.input_size[1:], _MODES.get(self.resize_mode, "center")
+        sides = self.input_size[1:]
+        mode = _MODES.get(self.resize_mode, "center")
 
         def transformed(image: Any) -> Any:
             refuse_unlike_sides(self.name, image.size, sides, mode)
@@ -124,6 +125,7 @@ def _named(name: str) -> tuple[str, str | None]:
     if rest.startswith((LAB, HUB)) or is_local(rest):
         return rest, None
     architecture, _, tag = rest.partition("/")
-    who, hint = f"model {name!r}", "Write open_clip:ARCH/TAG, such as open_clip:ViT-B-32/laion2b_s34b_b79k."
+    who = f"model {name!r}"
+    hint = "Write open_clip:ARCH/TAG, such as open_clip:ViT-B-32/laion2b_s34b_b79k."
     refuse_unknown_weights(architecture, tag, who, who, hint)
     return architecture, tag

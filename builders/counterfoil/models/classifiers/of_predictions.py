@@ -47,9 +47,11 @@ ANOTHER = "(another label)"
 _MOST_LABELS = 1_000_000
 _MOST_SHOWN = 5
 
-PATH, ROW = "path", "row"
+PATH = "path"
+ROW = "row"
 KEYS = ("key", PATH, ROW)
-LABEL, CLASS_ID = "label", "class_id"
+LABEL = "label"
+CLASS_ID = "class_id"
 ANSWERS = (LABEL, CLASS_ID)
 # Columns that programs write beside scores or beside an answer, and that are neither.
 _BESIDE = frozenset(
@@ -150,7 +152,8 @@ class PredictionColumns:
 def read_columns(table: AnswerTable, classes: Sequence[RecipeClass]) -> PredictionColumns:
     """Say what each column is. Raise UserError if that is uncertain."""
     names = [name for name in table.columns if not _UNNAMED.fullmatch(name)]
-    who, shown = f"{table.who}: {table.path}", _shown(names)
+    who = f"{table.who}: {table.path}"
+    shown = _shown(names)
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise UserError(f"{who} has the column {repeated[0][:40]!r} more than once")
@@ -249,7 +252,8 @@ _MOST_AFFIXED = 10_000
 
 def _further_outputs(table: AnswerTable, scores: Sequence[str], others: Sequence[str]) -> bool | None:
     """Return whether other columns of numbers are outputs too, as sums show it; None if sums show nothing."""
-    alone, together = ScaleEvidence(), ScaleEvidence()
+    alone = ScaleEvidence()
+    together = ScaleEvidence()
     kinds: dict[str, Any] = dict.fromkeys((*scores, *others), "numbers")
     for batch in table.batches(kinds):
         values = _given(_numbers(batch))
@@ -314,7 +318,8 @@ def read_labels(counts: Mapping[str, int], column: str, classes: Sequence[Recipe
     values = [text for text in sorted(counts) if text not in missing and text != ANOTHER]
     as_names, as_ids = ([spelled.find(text) for text in values] for spelled in (by_name, by_id))
     exact_names, exact_ids = ({text for _, text in known}.issuperset(values) for known in (names, ids))
-    fits_names, fits_ids = None not in as_names, None not in as_ids
+    fits_names = None not in as_names
+    fits_ids = None not in as_ids
     is_id = column.strip().casefold() == CLASS_ID
     # As they are documented, and as they are written.
     certain = exact_ids and not exact_names if is_id else exact_names and column.strip().casefold() == LABEL
@@ -399,7 +404,8 @@ class RecordedClassifier(Classifier):
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded:
         """Yield scores of the images that have an answer, in file order. Raise UserError for an invalid answer."""
         names = self._image_names()
-        rows, start = self.found(names, keys, paths or ()), 0
+        rows = self.found(names, keys, paths or ())
+        start = 0
         if keys and len(names) and not (rows != NO_IMAGE).any():
             in_file = ", ".join(repr(str(name)[:80]) for name in names[:_MOST_SHOWN])
             expected = ", ".join(repr(name[:80]) for name in (paths or keys)[:_MOST_SHOWN])
@@ -433,7 +439,8 @@ class RecordedClassifier(Classifier):
         """
         notes = [self.read]
         if not self.columns.is_row:
-            names, where = self._image_names(), f"model {self.name!r}: {self.table.path}"
+            names = self._image_names()
+            where = f"model {self.name!r}: {self.table.path}"
             notes += dict.fromkeys(find_images(names, keys, paths or (), where).how for keys, paths in parts)
         if answered is not None and answered < self.lines:
             notes.append(f"{answered:,} of {self.lines:,} lines are of these images, and the others are left out")
@@ -448,7 +455,8 @@ class RecordedClassifier(Classifier):
 
     def _image_names(self) -> list[Any]:
         """Return the name of each line's image."""
-        image, names = self.columns.image, []
+        image = self.columns.image
+        names = []
         for batch in self.table.batches({image: "whole numbers" if self.columns.is_row else "text"}):
             if batch.column(0).null_count:
                 raise UserError(f"model {self.name!r}: {self.table.path} has rows without a {image}")
@@ -532,14 +540,18 @@ def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
 
 def load(name: str, device: str, classes: Sequence[RecipeClass]) -> RecordedClassifier:
     described = _Described.of(name, classes)
-    table, columns, facts, read = described.table, described.columns, described.facts, described.labels
+    table = described.table
+    columns = described.columns
+    facts = described.facts
+    read = described.labels
     scale: AnyScale = UNKNOWN
     if read is not None:
         lines = sum(count for text, count in described.counts.items() if read.outputs[text] is not None)
         notes = [f"answers without confidences, from the column {str(columns.answer)[:40]!r}"]
         notes += [read.note] if read.note else []
     else:
-        evidence, lines = ScaleEvidence(), 0
+        evidence = ScaleEvidence()
+        lines = 0
         for batch in table.batches(dict.fromkeys(columns.scores, "numbers")):
             values = _given(_numbers(batch))
             evidence.add(values)

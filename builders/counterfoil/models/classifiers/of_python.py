@@ -367,7 +367,9 @@ class HandedOver:
     """A callable with its transform. Set `images` before calling `known`, which tries the callable on an image."""
 
     def __init__(self, name: str, model: Any, transform: Transform | None) -> None:
-        self.name, self.model, self.transform = name, model, transform
+        self.name = name
+        self.model = model
+        self.transform = transform
         self.images: Callable[[], Sequence[Any]] | None = None
         self._known: tuple[ClassifierFacts, CallableClassifier] | None = None
 

@@ -206,7 +206,8 @@ def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
         # Weights of timm's own list, from the repositories that it names.
         return timm.create_model(files.facts.resolved, pretrained=True), ""
     config = files.config
-    repository, commit = files.repository, files.folder.name
+    repository = files.repository
+    commit = files.folder.name
     file = _local_weights(name, files.folder) if repository is None else _hub_weights(name, repository, commit)
 
     def build(**weights: Any) -> nn.Module:
@@ -221,7 +222,8 @@ def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
         weights = {unwrapped(key): tensor for key, tensor in tensors.items()} if config.wrapped else tensors
     else:
         weights = read_pickled(file, name)
-    prefix, expected = "", dict[str, Any]()
+    prefix = ""
+    expected = dict[str, Any]()
     if not name.startswith(LAB):
         expected = refuse_overgrown(name, [file], build).state_dict()
         weights, prefix = without_prefix(weights, expected)
@@ -264,7 +266,8 @@ def _hub_weights(name: str, repository: str, commit: str) -> Path:
 _WIDEST = 65_536
 _LONGEST_LIST = 64
 _LARGEST_RESIZED_SIDE = 2 * LARGEST_SIDE
-_LEAST_STD, _MOST_SHIFT = 1e-6, 1e6
+_LEAST_STD = 1e-6
+_MOST_SHIFT = 1e6
 # More arguments of timm's factory that decide how a model is made, and not which model.
 _NOT_THE_MODELS = frozenset({"pruned", "features_only", "feature_cls", "out_indices", "device", "dtype"})
 

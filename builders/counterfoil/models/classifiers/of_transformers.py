@@ -194,8 +194,10 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> Transformers
     if len(shape) != 3:
         raise UserError(f"model {name!r}: its image processor gives {list(shape)}, expected [channels, height, width]")
     settings = processor.to_dict()
-    size, crop = settings.get("size") or {}, settings.get("crop_size") or {}
-    resized, cropped = size.get("shortest_edge") or size.get("height"), crop.get("height")
+    size = settings.get("size") or {}
+    crop = settings.get("crop_size") or {}
+    resized = size.get("shortest_edge") or size.get("height")
+    cropped = crop.get("height")
     crop_share = 1.0  # timm's crop_pct: the cropped side divided by the resized side
     if settings.get("crop_pct"):
         crop_share = float(settings["crop_pct"])

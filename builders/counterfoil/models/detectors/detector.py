@@ -55,7 +55,8 @@ def checked_detections(name: str, detections: ImageDetections) -> ImageDetection
     """Return detections on the CPU, in the types of the interface. RunFailure for a number that is not finite."""
     import torch
 
-    boxes, scores = detections["boxes"].float().cpu(), detections["scores"].float().cpu()
+    boxes = detections["boxes"].float().cpu()
+    scores = detections["scores"].float().cpu()
     if not (torch.isfinite(boxes).all() and torch.isfinite(scores).all()):
         raise RunFailure(f"model {name!r} gives boxes or scores that are not finite numbers")
     return {"boxes": boxes, "scores": scores, "labels": detections["labels"].long().cpu()}

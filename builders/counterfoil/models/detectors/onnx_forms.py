@@ -168,7 +168,8 @@ def _candidates(output: NDArray[Any], width: int) -> Floats:
 
 def _raw(form: OutputForm, rows: Floats, sides: tuple[int, int]) -> GraphAnswers:
     """Return the best label of each candidate, as the exports' own programs do."""
-    boxes, rest = rows[:, :4], rows[:, 4:]
+    boxes = rows[:, :4]
+    rest = rows[:, 4:]
     if form.strides is not None:
         boxes = _from_grids(boxes, sides, form.strides)
     if form.scores == "logits":
@@ -188,7 +189,8 @@ def _from_grids(boxes: Floats, sides: tuple[int, int], strides: Sequence[int]) -
     """Return centre and size in pixels of boxes relative to the cells of grids, row by row, as YOLOX has them."""
     if len(boxes) != grid_cells(sides, strides):
         raise ValueError(f"{len(boxes):,} candidates, expected {grid_cells(sides, strides):,} for strides {strides}")
-    corners, scales = [], []
+    corners = []
+    scales = []
     for stride in strides:
         down, across = np.mgrid[: sides[1] // stride, : sides[0] // stride]
         corners.append(np.stack([across.ravel(), down.ravel()], axis=1))
@@ -201,7 +203,8 @@ def _from_grids(boxes: Floats, sides: tuple[int, int], strides: Sequence[int]) -
 def _corners(boxes: Floats, order: BoxOrder) -> Floats:
     if order == "xyxy":
         return boxes
-    first, sides = boxes[:, :2], boxes[:, 2:]
+    first = boxes[:, :2]
+    sides = boxes[:, 2:]
     start = first - sides / 2 if order == "cxcywh" else first
     return np.concatenate([start, start + sides], axis=1)
 
@@ -209,7 +212,8 @@ def _corners(boxes: Floats, order: BoxOrder) -> Floats:
 def distinct(answers: GraphAnswers, iou: float) -> Ints:
     """Return the answers that no better answer of the same label overlaps by more than `iou`, best first."""
     order = np.argsort(-answers.scores, kind="stable")[:_MOST_COMPARED]
-    boxes, labels = answers.boxes[order], answers.labels[order]
+    boxes = answers.boxes[order]
+    labels = answers.labels[order]
     areas = np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0), axis=1)
     left = np.ones(len(order), np.bool_)
     for index in range(len(order)):

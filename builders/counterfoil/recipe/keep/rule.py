@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from counterfoil.recipe.section import Section
@@ -48,6 +48,11 @@ def as_stored(value: float) -> float:
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
+# Versions of the rows' columns: the first, which older recipes of datasets do not name; the last that changed the rows
+# of every dataset; and that of new builds.
+FIRST_ROWS, EVERY_ROWS, NEWEST_ROWS = 1, 1, 2
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a dataset's tables: its type in `datasets` and its description for cards. Cells may be empty."""
@@ -57,6 +62,8 @@ class Column:
         "objects",
     ]  # fmt: skip
     description: str
+    since: int = field(default=FIRST_ROWS, kw_only=True)
+    """The first version of rows with this column."""
 
 
 class KeepRule(Section):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.recipe.keep.rule import Column
+from counterfoil.recipe.keep.rule import FIRST_ROWS, Column
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 # Images that share a unit (frames of a video, scans of a patient) are no independent data. Rows hold a number instead
 # of the input dataset's own text, which may name a patient.
 UNIT = "unit"
-UNIT_COLUMN = Column("int64", "Number of the unit that images share in the input dataset (`source.unit_column`).")
 # The class of images that classes do not divide. Its id and label are in every key, seed and table of such datasets.
 EVERY_IMAGE: Mapping[str, Any] = {"id": "images", "name": "image", "source_label": 0}
 
@@ -42,6 +41,12 @@ class SourceTask:
     def names(self, source: Source) -> Sequence[str]:
         """Return the names of what images show, in the order of the numbers that rows hold."""
         return [entry.name for entry in source.classes or ()]
+
+    @property
+    def unit_column(self) -> Column:
+        """Return the column of units, which in the first version only whole images have."""
+        meaning = "Number of the unit that images share in the input dataset (`source.unit_column`)."
+        return Column("int64", meaning, since=2 if self.by_class else FIRST_ROWS)
 
     def columns(self, source: Source) -> dict[str, Column]:
         """Return the columns that say what an image shows, beside its class."""

@@ -50,7 +50,8 @@ def near_chance_on_base(subject: Subject, answers: ModelAnswers, chances: Floats
     images of a class to judge classes.
     """
     if not subject.base:
-        labels, correct = subject.labels[answers.readable], answers.correct[answers.readable]
+        labels = subject.labels[answers.readable]
+        correct = answers.correct[answers.readable]
         present, counts = np.unique(labels, return_counts=True)
         everywhere = np.stack([correct[labels == label].mean(axis=0) for label in present]).mean(axis=0)
         return NearChance(accuracy_stats.near_chance(everywhere, int(counts.sum()), chances[present].mean(axis=0)))
@@ -89,7 +90,8 @@ def aligned_units(
     subject: Subject, labels: Sequence[int], base: AnsweredImages, shifted: AnsweredImages
 ) -> list[ClassUnits]:
     """Return the classes of these labels, each with its base and shifted images aligned by candidate index."""
-    sides, units = (base, shifted), []
+    sides = (base, shifted)
+    units = []
     for label in labels:
         rows_of_sides = [np.flatnonzero(side.present & (side.labels == label)) for side in sides]
         indices = [side.indices[rows] for side, rows in zip(sides, rows_of_sides, strict=True)]
@@ -97,7 +99,8 @@ def aligned_units(
         parts: list[Bools] = []
         sources: list[Ints] = []
         for side, rows, at in zip(sides, rows_of_sides, indices, strict=True):
-            present, correct = np.zeros(count, bool), np.zeros((count, side.correct.shape[1]), bool)
+            present = np.zeros(count, bool)
+            correct = np.zeros((count, side.correct.shape[1]), bool)
             present[at], correct[at] = True, side.correct[rows]
             parts += [present, correct]
             if side.sources is not None:
@@ -270,7 +273,8 @@ class AllAnswers:
 
     def averages(self) -> Averages:
         """Return every model's accuracy on the base, averaged over all of its classes."""
-        seen, salt = self.seen(0), self.group(0).name
+        seen = self.seen(0)
+        salt = self.group(0).name
         return self.once(("averages",), lambda: accuracy_stats.averages(seen, seed=self.seed, salt=salt))
 
     def shared_units(self, rows: Ints) -> Ints | None:
@@ -300,7 +304,8 @@ class AllAnswers:
 
     def facts(self, index: int) -> GroupFacts:
         """Return the facts of a group: its yield, and the classes and images of its drop, or else of its accuracy."""
-        described, compared = self.group(index), self.subject.base and index > 0
+        described = self.group(index)
+        compared = self.subject.base and index > 0
         kept = self.kept(index) if compared else self.seen(index)
         in_group = self.subject.shifts == index
         base, images = (sum(cls.counts[side] for cls in kept) for side in (0, 1))

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path:
     """Write the failure browser; return its page in `folder`. Only the images that it shows are read again."""
-    subject, answers = answered.subject, answered.answers
+    subject = answered.subject
+    answers = answered.answers
     built = [index for index, group in enumerate(subject.groups) if index and group.candidates is not None]
     partners = failure_partners(answered, built)
     chosen = choose_failures(answers.correct, answers.readable, subject.labels, subject.shifts, partners)
@@ -65,7 +66,8 @@ def _pictures(subject: Subject, keys: frozenset[str]) -> Iterator[Image | None]:
 
 
 def failure_partners(answered: AllAnswers, shifts: Sequence[int]) -> Ints:
-    subject, readable = answered.subject, answered.answers.readable
+    subject = answered.subject
+    readable = answered.answers.readable
     shifts = shifts if subject.base else ()
     return base_partners(subject.labels, subject.shifts, subject.indices, readable, shifts)
 
@@ -117,13 +119,15 @@ def pick_examples(answered: AllAnswers, results: Results) -> dict[str, list[Clas
 
 def _flipped(answered: AllAnswers, partners: Ints, shift: int, label: int) -> list[FlippedPair]:
     """Return the pairs of a class under a shift that most models flip."""
-    subject, answers = answered.subject, answered.answers
+    subject = answered.subject
+    answers = answered.answers
     called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
     rows = np.flatnonzero((subject.labels == label) & (subject.shifts == shift) & (partners >= 0))
     flips = answers.correct[partners[rows]] & ~answers.correct[rows]
     pairs = []
     for at in np.argsort(-flips.sum(axis=1), kind="stable")[:PAIRS_A_CLASS].tolist():
-        models, row = np.flatnonzero(flips[at]).tolist(), int(rows[at])
+        models = np.flatnonzero(flips[at]).tolist()
+        row = int(rows[at])
         if models:
             counts = Counter(called[model](int(answers.prediction[row, model])) for model in models)
             answer = min(counts, key=lambda name: (-counts[name], name))

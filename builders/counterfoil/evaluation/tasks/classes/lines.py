@@ -64,7 +64,9 @@ class ClassLines:
         return self.answered.subject
 
     def comparisons(self, line: GateLine, model: str) -> Iterator[tuple[Judged, LineQuestion | None]]:
-        answered, subject, drop = self.answered, self.answered.subject, line.measure in DROPS
+        answered = self.answered
+        subject = self.answered.subject
+        drop = line.measure in DROPS
         stored = self.stored.get((line.other_model, model))
         line_labels = labels_named(line.class_name, subject.classes) if line.class_name else range(len(subject.classes))
         indices: Sequence[int] = (indices_of_groups(subject)[line.group],) if not line.every else ()
@@ -79,7 +81,8 @@ class ClassLines:
             group = answered.group(index)
             class_ids = {cls.class_id for cls in answered.enough(index)}
             if drop:
-                cells, column = answered.near_chance.cells, answered.models.index(model)
+                cells = answered.near_chance.cells
+                column = answered.models.index(model)
                 class_ids -= {class_id for class_id, near_chance in cells.items() if near_chance[column]}
             labels = tuple(label for label in line_labels if subject.classes[label].id in class_ids)
             counts = len(labels), len(set(group.class_labels) & set(line_labels))
@@ -100,7 +103,8 @@ class ClassLines:
                 and question
                 and not self._any_right(model, labels)
             ):
-                question, reason = None, reason or f"{model} is right on no image of the base"
+                question = None
+                reason = reason or f"{model} is right on no image of the base"
             undecided = Judged(line, model, group.name, "undecided", reason=reason, classes=counts, level=group.level)
             yield undecided, question
 
@@ -114,7 +118,8 @@ class ClassLines:
         return rows[np.isin(self.subject.labels[rows], labels)]
 
     def numbers(self, questions: Sequence[LineQuestion]) -> Sequence[Number]:
-        subject, answered = self.subject, self.answered
+        subject = self.subject
+        answered = self.answered
         right = {name: answered.answers.correct[:, index] for index, name in enumerate(answered.models)}
         right |= {answers.name: answers.right for answers in self.stored.values()}
         # Several lines may need the same accuracy: it is drawn once, and all are drawn together.
@@ -172,7 +177,10 @@ class ClassLines:
 
         classes: classes with enough images and, for a drop, above chance; and classes of the group.
         """
-        answered, subject, checks, drop = self.answered, self.subject, self.checks, line.measure in DROPS
+        answered = self.answered
+        subject = self.subject
+        checks = self.checks
+        drop = line.measure in DROPS
         if not classes[0] and line.class_name:
             near_chance = " or is near chance on the base" if drop else ""
             return f"{line.class_name} has fewer than {answered.min_images} images{near_chance}"

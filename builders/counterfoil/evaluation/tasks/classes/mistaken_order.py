@@ -60,7 +60,8 @@ def better_order(
 
     from scipy.optimize import linear_sum_assignment
 
-    means, kind = linear_sum_assignment(counts, maximize=True)[1], "to be in another order"
+    means = linear_sum_assignment(counts, maximize=True)[1]
+    kind = "to be in another order"
     index = np.arange(classes)
     shifted = []
     for step in range(1, classes):
@@ -85,13 +86,15 @@ def better_order(
 
 def likely_order(answered: AllAnswers, model: int) -> str:
     """Return words for the order that the outputs of a model near chance seem to have; empty if none fits better."""
-    class_map, classes = answered.maps[model], answered.subject.classes
+    class_map = answered.maps[model]
+    classes = answered.subject.classes
     outputs = np.array([target[0] for target in class_map.targets])
     if len(np.unique(outputs)) < len(outputs) or any(len(target) > 1 for target in class_map.targets):
         return ""
     # Number the classes in the order of their outputs.
     class_at = np.argsort(outputs)
-    place_of, place_of_output = np.argsort(class_at), np.full(class_map.num_classes, -1)
+    place_of = np.argsort(class_at)
+    place_of_output = np.full(class_map.num_classes, -1)
     place_of_output[outputs] = place_of
     groups = (0,) if answered.subject.base else answered.places
     rows = np.concatenate([answered.rows(group) for group in groups])

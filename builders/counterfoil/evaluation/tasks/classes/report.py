@@ -20,7 +20,8 @@ from counterfoil.report.sections import ReportSection
 from counterfoil.report.words import in_words, measure_tables
 
 # The classes with the lowest recall are shown, of the best models only; measures.csv has all.
-_MOST_MODELS, _MOST_CLASSES = 8, 30
+_MOST_MODELS = 8
+_MOST_CLASSES = 30
 # What nine of ten readers do not need, under a summary.
 _FOLDED = {
     "figures": "Do better models lose less? Kinds of shifts",
@@ -45,7 +46,8 @@ def classes_page(
     unreadable: keys of images that could not be decoded. pictures: name of a nested measure → what it draws from
     images.
     """
-    models, shifts = results.best_first, results.by_impact
+    models = results.best_first
+    shifts = results.by_impact
     heat_rows, heat_classes = class_rows(results, [shift.name for shift in shifts])
     # Of a shift with levels, only the highest is a group.
     milder = [level for severity in results.severity for level in severity.levels[:-1]]
@@ -110,7 +112,8 @@ def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[Mode
 
     taken_for: the other classes with which the models confuse a class most often: name, share and images.
     """
-    rows, names = results.rows, {cls.id: cls.name for cls in results.classes}
+    rows = results.rows
+    names = {cls.id: cls.name for cls in results.classes}
     group = results.groups[0].name
     mixed: dict[tuple[str, str], list[tuple[str, float, int]]] = {}
     for confusion in rows.where("confusion", group=group):

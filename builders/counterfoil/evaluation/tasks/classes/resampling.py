@@ -74,7 +74,8 @@ def strata_and_units(subject: Subject) -> tuple[Ints, Ints]:
     """
     if subject.units is not None:
         return np.zeros(len(subject.keys), dtype=np.int64), subject.units.of_image
-    first_group, units = subject.shifts.copy(), np.arange(len(subject.keys), dtype=np.int64)
+    first_group = subject.shifts.copy()
+    units = np.arange(len(subject.keys), dtype=np.int64)
     start = 0
     for part in subject.parts:
         part_rows = slice(start, start + len(part.images))
@@ -109,7 +110,8 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
 
     The bias is that of the resamples: their mean less the value.
     """
-    subject, answers = answered.subject, answered.answers
+    subject = answered.subject
+    answers = answered.answers
     strata, units = strata_and_units(subject)
     rows_of = [sample.rows(answered) for sample in samples]
     groups = []

@@ -39,7 +39,8 @@ def results_csv(results: Results) -> str:
     `top_k`. `base` is averaged over all classes, and so is `accuracy.SHIFT`; `drop.SHIFT` is over the classes that
     shifts.csv counts. `tied` counts images whose two best scores are equal.
     """
-    rows, number = [], results.rows
+    rows = []
+    number = results.rows
     group = results.base or ""
     top1 = {model.name: number.value("top1", model=model.name, group=group) or 0.0 for model in results.models}
     for model in sorted(results.models, key=lambda model_facts: (-top1[model_facts.name], model_facts.name)):
@@ -94,7 +95,8 @@ def robustness_csv(results: Results) -> str:
     )
     # A table without drops has this column too, so that all tables have the same columns.
     others = list(dict.fromkeys(["relative_drop", *others]))
-    rows, number = [], results.rows
+    rows = []
+    number = results.rows
     for shift, model in product(results.shifts, results.models):
         key = {"model": model.name, "group": shift.name}
         pairs = number.one("pairs_drop", **key)
@@ -124,7 +126,8 @@ def robustness_csv(results: Results) -> str:
 
 def shifts_csv(results: Results) -> str:
     """Write one line for each shift, the base first: yield, classes measured and left out, impact, ID/OOD slope."""
-    rows, number = [], results.rows
+    rows = []
+    number = results.rows
     for shift in results.groups:
         left_out = results.near_chance_classes if shift is results.base_group else shift.left_out
         near_chance = [class_left_out.class_id for class_left_out in left_out if class_left_out.why == "near chance"]
@@ -192,7 +195,8 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
     import numpy as np
     import pyarrow as pa
 
-    subject, answers = answered.subject, answered.answers
+    subject = answered.subject
+    answers = answered.answers
     absent = ~answers.readable
     labels = subject.labels.tolist()
     columns: dict[str, pa.Array] = {

@@ -113,7 +113,9 @@ class ClassesTask(Task):
         self.stored: Mapping[tuple[str, str], StoredAnswers] = read_stored(files, judged, self.subject)
 
     def prepare(self) -> None:
-        subject, options, chosen = self.subject, self.options, self.chosen
+        subject = self.subject
+        options = self.options
+        chosen = self.chosen
         made_by, device = engine_and_device(options.device, options.workers, options.engine)
         placement = Placement(made_by, device, tuple(subject.classes))
         several = options.workers is not None and options.workers > 1
@@ -128,7 +130,9 @@ class ClassesTask(Task):
         )
 
     def ask(self, names: Sequence[str]) -> None:
-        subject, options, asking = self.subject, self.options, self.asking
+        subject = self.subject
+        options = self.options
+        asking = self.asking
         # Each part's answers are kept by its own content.
         parts = [asking.scored(part.images, names, subject.workplace / "predictions") for part in subject.parts]
         scored = [join_scored([part[name] for part in parts]) for name in names]
@@ -144,7 +148,8 @@ class ClassesTask(Task):
         self.unreadable_paths = () if subject.paths is None else tuple(subject.paths[row] for row in unreadable)
 
     def results(self) -> Results:
-        answered, subject = self.answered, self.subject
+        answered = self.answered
+        subject = self.subject
         reference = answered.request(PreparedReference)
         image_sets = [subject.parts[0].images, *([reference.images] if reference and reference.images else [])]
         rows: list[ResultRow] = []
@@ -160,7 +165,8 @@ class ClassesTask(Task):
             rows += measure_rows
             names = {result.measure for result in measure_rows}
             nested_facts += [facts for facts in NESTED[name].measures if facts.name in names]
-        count, units = answered.unit_count(answered.rows(0)), None
+        count = answered.unit_count(answered.rows(0))
+        units = None
         if count is not None and subject.recipe is not None:
             units = UnitFacts(subject.recipe.source.unit_column or "", count)
         return Results(
@@ -188,8 +194,10 @@ class ClassesTask(Task):
 
     def _model_facts(self, model: int) -> ModelFacts:
         answered = self.answered
-        scored, near_chance = answered.scored[model], bool(answered.near_chance.models[model])
-        class_map, shares = scored.class_map, scored.predictions.shares
+        scored = answered.scored[model]
+        near_chance = bool(answered.near_chance.models[model])
+        class_map = scored.class_map
+        shares = scored.predictions.shares
         # The two best answers are equal: a file's scores are rounded, or the model knows neither.
         tied = scored.predictions.tied
         if tied is None:
@@ -209,7 +217,8 @@ class ClassesTask(Task):
 
     def _read(self, scored: Scored) -> str:
         """Return how a file of answers, or a model's scores, were read."""
-        classifier, subject = scored.classifier, self.subject
+        classifier = scored.classifier
+        subject = self.subject
         if not isinstance(classifier, RecordedClassifier):
             return classifier.read
         parts = [(part.images.keys, part.images.paths) for part in subject.parts]
@@ -255,14 +264,17 @@ class ClassesTask(Task):
         return frame.sort_values("confidence", ascending=False, kind="stable")
 
     def failures(self) -> Iterator[Failure]:
-        answered, answers, subject = self.answered, self.answered.answers, self.subject
+        answered = self.answered
+        answers = self.answered.answers
+        subject = self.subject
         called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
         for row in np.flatnonzero((~answers.correct & answers.readable[:, None]).any(axis=1)).tolist():
             label = int(subject.labels[row])
             name = subject.classes[label].name
             of_models = []
             for model, answer_name in enumerate(called):
-                answer, share = answer_name(int(answers.prediction[row, model])), float(answered.confidence[row, model])
+                answer = answer_name(int(answers.prediction[row, model]))
+                share = float(answered.confidence[row, model])
                 confidence = None if np.isnan(share) else round(share, 6)
                 of_models.append(
                     ModelAnswer(

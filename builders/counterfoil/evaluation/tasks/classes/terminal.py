@@ -69,7 +69,8 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
     """Return the base and the gap to it, then the drops in points."""
     number = results.rows
     # Of one model, the average over models would say its drop again.
-    several, sloped = len(results.models) > 1, any(row.value is not None for row in number.where("slope"))
+    several = len(results.models) > 1
+    sloped = any(row.value is not None for row in number.where("slope"))
     columns = [TableColumn("shift", "shift"), *map(_heading, shown), *([everyone(results)] if several else [])]
     columns += ["relative drop", *(["slope"] if sloped else [])]
     empty = [""] * (len(columns) - 1 - len(shown))

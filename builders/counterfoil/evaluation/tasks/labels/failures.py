@@ -37,7 +37,8 @@ def write_label_failures(
     subject: MultilabelSubject, models: Sequence[MeasuredClassifier], preview: str, folder: Path
 ) -> Path:
     """Write the failure browser and return its page. preview: the sentence that marks a preview, or empty."""
-    dataset, labels = subject.dataset, len(subject.labels)
+    dataset = subject.dataset
+    labels = len(subject.labels)
     # A question is one known label of one image, image after image.
     order = np.argsort(subject.rows, axis=None)
     rows = subject.rows.ravel()[order]
@@ -101,8 +102,10 @@ def label_columns(subject: MultilabelSubject, models: Sequence[MeasuredClassifie
     def named(mask: Any) -> Any:
         return pa.array([names[row].tolist() for group in mask for row in group], pa.list_(pa.string()))
 
-    truth, shape = subject.truth, (len(subject.rows), *subject.truth.present.shape)
-    having, lacking = np.broadcast_to(truth.having, shape), np.broadcast_to(truth.lacking, shape)
+    truth = subject.truth
+    shape = (len(subject.rows), *subject.truth.present.shape)
+    having = np.broadcast_to(truth.having, shape)
+    lacking = np.broadcast_to(truth.lacking, shape)
     columns: dict[str, Any] = {"conditions": named(having)}
     if not truth.known.all():
         columns[UNKNOWN] = named(~having & ~lacking)

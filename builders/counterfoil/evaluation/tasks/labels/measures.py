@@ -48,7 +48,9 @@ from counterfoil.stats import Estimate, chance_line
 # The names in rows of each measure's mean over labels.
 MEAN_PRECISION = "mAP"
 MEANS = {MEAN_PRECISION: PRECISION, AUROC: AUROC, ACCURACY: ACCURACY}
-MISSED, WRONGLY_GIVEN, THRESHOLD = "missed", "wrongly_given", "threshold"
+MISSED = "missed"
+WRONGLY_GIVEN = "wrongly_given"
+THRESHOLD = "threshold"
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class MeasuredClassifier(ResampledModel):
         The intervals of a preview are longer than those of the whole dataset. Its labels are judged by their values, so
         that drops are over the same labels.
         """
-        sound, truth = [], self.subject.truth
+        sound = []
+        truth = self.subject.truth
         shares = truth.having.sum(axis=0) / truth.known.sum(axis=0)
         for label, share in enumerate(shares.tolist()):
             number = self.scores[0].mean(PRECISION, [label])
@@ -110,7 +113,8 @@ class MeasuredClassifier(ResampledModel):
 
     def wrong_share(self, group: int, label: int, having: bool) -> Estimate:
         """Return the share of wrong answers: missed if the images have the label, wrongly given if they lack it."""
-        truth, units = self.subject.truth, self.subject.units
+        truth = self.subject.truth
+        units = self.subject.units
         images = (truth.having if having else truth.lacking)[:, label]
         wrong = self.answers[group, images, label] != having
         return share_estimate(wrong, None if units is None else units.of_image[images])
@@ -155,7 +159,8 @@ def multilabel_rows(subject: MultilabelSubject, models: Sequence[MeasuredClassif
 
 
 def _label_rows(subject: MultilabelSubject, model: MeasuredClassifier, measure: str) -> Iterator[ResultRow]:
-    groups, known = subject.dataset.groups, subject.truth.known.sum(axis=0).tolist()
+    groups = subject.dataset.groups
+    known = subject.truth.known.sum(axis=0).tolist()
     for group, facts in enumerate(groups):
         for cls, images in zip(subject.labels, known, strict=True):
             estimate = model.share(group, measure, cls.label).interval()

@@ -59,7 +59,8 @@ def near_chance_notes(results: Results) -> Iterator[str]:
         guessed = [label.name for label in results.classes if label not in of_drops]
         if results.shifts and guessed and not model.near_chance:
             key = {"model": model.name, "group": results.shifts[0].name}
-            base, every = results.rows.value(DROP_BASE, at=results.lead, **key), results.base_number(model.name)
+            base = results.rows.value(DROP_BASE, at=results.lead, **key)
+            every = results.base_number(model.name)
             yield (
                 f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}. Mean drops leave out"
                 f" {'this label' if len(guessed) == 1 else 'these labels'}: they are over {len(of_drops)} of"

@@ -30,7 +30,8 @@ def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, LabelTruth]:
     """
     form = TableForm.of(dataset.recipe)
     shape = len(dataset.keys), len(form.names)
-    present, known = np.zeros(shape, dtype=bool), np.ones(shape, dtype=bool)
+    present = np.zeros(shape, dtype=bool)
+    known = np.ones(shape, dtype=bool)
     row_of = {key: row for row, key in enumerate(dataset.keys)}
     columns = [CONDITIONS, *([UNKNOWN] if UNKNOWN in form.added else [])]
     allowed = set(range(len(form.names)))
@@ -67,7 +68,8 @@ def previewed(dataset: OpenDataset, truth: LabelTruth, minimum: int, most: int) 
 
     Raise UserError if so few images cannot have and lack each label twice.
     """
-    rows, pairs = rows_in_every_group(dataset, np.arange(len(dataset.keys)))[0], pair_texts(dataset)
+    rows = rows_in_every_group(dataset, np.arange(len(dataset.keys)))[0]
+    pairs = pair_texts(dataset)
     measured = measured_labels(dataset, truth.of(rows), max(FEWEST, minimum))
     evenly = evenly_chosen([pairs[row] for row in rows], np.zeros(len(rows), np.int64), most)
     in_turn = np.concatenate([evenly, np.setdiff1d(np.arange(len(rows)), evenly)])
@@ -130,7 +132,8 @@ class MultilabelSubject:
             enough &= of_whole
         left_out = []
         for label in np.flatnonzero(~enough).tolist():
-            having, cls_of_label = int(of_base.having[:, label].sum()), dataset.classes[label]
+            having = int(of_base.having[:, label].sum())
+            cls_of_label = dataset.classes[label]
             left_out.append(LeftOut(cls_of_label.id, cls_of_label.name, having, having))
         labels = tuple(dataset.classes[label] for label in np.flatnonzero(enough))
         units = compared_units(dataset, rows)

@@ -83,7 +83,8 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         return self.chosen.names
 
     def answers(self, name: str) -> ConditionScores:
-        dataset, class_map = self.subject, self.chosen.maps[name]
+        dataset = self.subject
+        class_map = self.chosen.maps[name]
         refuse_one_label(name, class_map.most_ranked, [cls.name for cls in dataset.classes])
         return condition_scores(
             dataset.labelled(),
@@ -161,7 +162,8 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         return frame.loc[mistakes.sort_values(ascending=False, kind="stable").index]
 
     def failures(self) -> Iterator[Failure]:
-        subject, truth = self.conditions, self.conditions.truth
+        subject = self.conditions
+        truth = self.conditions.truth
         names = np.array([label.name for label in subject.labels], dtype=object)
         places = {label.id: label.label for label in subject.labels}
         for group in range(len(subject.rows)):

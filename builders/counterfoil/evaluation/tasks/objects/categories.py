@@ -36,7 +36,8 @@ _HINT = (
     "Write names of categories, or say which category each number is with --class-order MODEL=ORDER: position, from1,"
     " ids, coco80, coco91 or a file with a name on each line, from number 0 on."
 )
-_MOST_UNKNOWN, _MOST_SHOWN = 5, 12
+_MOST_UNKNOWN = 5
+_MOST_SHOWN = 12
 
 
 def category_ids(categories: Sequence[str], ids: Sequence[int] = ()) -> tuple[int, ...]:
@@ -184,7 +185,8 @@ def _decided(counts: Mapping[Any, int], categories: Sequence[str], model: str, i
 
     Readings that place the numbers alike are one. A reading that keeps no detection counts only if none keeps any.
     """
-    readings, left = _readings(categories, ids), dict[Any, _Reading]()
+    readings = _readings(categories, ids)
+    left = dict[Any, _Reading]()
     for reading in readings:
         if reading.explains(counts):
             places = tuple(reading.index_of.get(number) for number in counts)

@@ -93,6 +93,7 @@ def curve_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
 
 
 def _draw(panel: Axes, rows: Sequence[ResultRow], colour: str, base: bool = False) -> None:
-    x, y = [100 * float(row.at) for row in rows], [100 * (row.value or 0.0) for row in rows]
+    x = [100 * float(row.at) for row in rows]
+    y = [100 * (row.value or 0.0) for row in rows]
     style = (0, (3, 3)) if base else "solid"
     panel.plot(x, y, color=colour, linewidth=1.0 if base else 1.6, linestyle=style, zorder=2)

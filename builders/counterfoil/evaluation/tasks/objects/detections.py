@@ -89,15 +89,21 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
         content = read_regular(path, _MOST_BYTES)
     except OSError as error:
         raise UserError(f"{name}: {error.strerror or 'cannot be read'}", _FORM) from error
-    rows, answered, counts = [], set[int](), Counter[int]()
+    rows = []
+    answered = set[int]()
+    counts = Counter[int]()
     # How many detections have the same problem, and the first of them.
     problems: dict[str, tuple[int, int]] = {}
     keys = subject.dataset.keys
-    row_of, images = {key: row for row, key in enumerate(keys)}, len(keys)
+    row_of = {key: row for row, key in enumerate(keys)}
+    images = len(keys)
     for index, entry in enumerate(_entries(path, content, name)):
-        image, problem = _first(entry, _KEYS), None
+        image = _first(entry, _KEYS)
+        problem = None
         row = _row_of(image, row_of, images)
-        category, box, score = _first(entry, _CATEGORIES), _box(entry), _first(entry, _SCORES)
+        category = _first(entry, _CATEGORIES)
+        box = _box(entry)
+        score = _first(entry, _SCORES)
         if isinstance(category, float) and category.is_integer():
             category = int(category)
         if row is None:
@@ -296,9 +302,11 @@ def write_image_keys(dataset: OpenDataset, path: Path) -> int:
 
 def coco_document(subject: DetectionSubject) -> dict[str, Any]:
     """Return the dataset as a COCO document. A file of results may name images and categories by the ids in it."""
-    dataset, suffix = subject.dataset, subject.dataset.recipe.output.image.format
+    dataset = subject.dataset
+    suffix = subject.dataset.recipe.output.image.format
     ids = category_ids(subject.categories, subject.category_ids)
-    images, annotations = [], []
+    images = []
+    annotations = []
     for row, (key, encoded) in enumerate(dataset.images()):
         with open_image(encoded) as picture:
             width, height = picture.size

@@ -23,7 +23,8 @@ from counterfoil.detection_stats import THRESHOLDS, Detections, Matches, Objects
 KINDS = ("class", "place", "both", "double", "background")
 MISSED = "missed"
 CLASS, PLACE, BOTH, DOUBLE, BACKGROUND = range(len(KINDS))
-_FOREGROUND, _BACKGROUND = float(THRESHOLDS[0]), 0.1
+_FOREGROUND = float(THRESHOLDS[0])
+_BACKGROUND = 0.1
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def _kinds(
     pairs = np.repeat(boxes, len(things), axis=0), np.tile(objects.box[things], (len(boxes), 1))
     iou = box_iou(*pairs, np.zeros(len(pairs[0]), np.bool_)).reshape(len(boxes), len(things))
     same = category[:, None] == objects.category[things]
-    of_category, of_others = np.where(same, iou, 0.0), np.where(same, 0.0, iou)
+    of_category = np.where(same, iou, 0.0)
+    of_others = np.where(same, 0.0, iou)
     found_before = np.where(same & used[things], iou, 0.0).max(axis=1)
     best = of_category.max(axis=1)
     cases = {

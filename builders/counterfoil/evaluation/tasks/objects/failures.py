@@ -73,7 +73,9 @@ def detection_failures(
     lost = f1[:, :1] - f1[:, 1:]
     detector, shift, image = np.nonzero(f1[:, 1:] < 1)
     order = np.lexsort((image, shift, detector, -lost[detector, shift, image]))
-    detector, shift, image = detector[order], shift[order], image[order]
+    detector = detector[order]
+    shift = shift[order]
+    image = image[order]
     cell = detector * len(groups) + shift
     chosen = np.sort(np.argsort(ranks_in_cells(cell), kind="stable")[:most])
     answers: dict[tuple[int, int, int], int] = {}

@@ -39,10 +39,14 @@ from counterfoil.trajectory_stats import rising_reaches
 REPLICATES = 1000
 F1 = "F1"
 NAMES = (*MEASURES, F1)
-MPC, RPC, BY_CATEGORY = "mPC", "rPC", "category_AP"
+MPC = "mPC"
+RPC = "rPC"
+BY_CATEGORY = "category_AP"
 CURVE = "severity_AP"
 # The number of objects of a category, of errors of a kind, and of objects of a category that are taken for another.
-OBJECTS, ERRORS, TAKEN_FOR = "objects", "errors", "taken_for"
+OBJECTS = "objects"
+ERRORS = "errors"
+TAKEN_FOR = "taken_for"
 _TEN_POINTS = 0.1
 
 
@@ -80,7 +84,8 @@ class MeasuredModel(ResampledModel):
 
 def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: int) -> MeasuredModel:
     """Match a model's detections with the objects in every group, and resample the images of all groups together."""
-    groups, categories = tuple(group.name for group in subject.dataset.groups), len(subject.categories)
+    groups = tuple(group.name for group in subject.dataset.groups)
+    categories = len(subject.categories)
     answers = tuple(detections.of_group(subject, index) for index in range(len(groups)))
     matches = tuple(match(subject.truth, answer, subject.images, categories) for answer in answers)
     score = best_f1_score(matches[0])
@@ -158,7 +163,9 @@ def measure_levels(
     subject: DetectionSubject, models: Sequence[MeasuredModel]
 ) -> tuple[tuple[severity.Severity, ...], list[ResultRow]]:
     """Return the graded shifts and their rows: AP and its drop by level, and the level where the drop is ten points."""
-    facts, rows, groups = [], [], subject.dataset.groups
+    facts = []
+    rows = []
+    groups = subject.dataset.groups
     for shift, indices in shifts_with_levels(subject.dataset).items():
         levels = [groups[index].level or 0.0 for index in indices]
         level_facts = tuple(

@@ -80,7 +80,8 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
     if misplaced := misplaced_objects(subject):
         yield misplaced
     each = truth.box[~truth.crowd]
-    image, category = truth.image[~truth.crowd], truth.category[~truth.crowd]
+    image = truth.image[~truth.crowd]
+    category = truth.category[~truth.crowd]
     if not len(each):
         return
     total = counted(len(each), "object")
@@ -91,7 +92,8 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
             " pycocotools, so one detection leaves the copy missed; Ultralytics drops copies."
         )
     sides = subject.sides[image]
-    start, end = each[:, :2], each[:, :2] + each[:, 2:]
+    start = each[:, :2]
+    end = each[:, :2] + each[:, 2:]
     empty = (np.minimum(end, sides) <= np.maximum(start, 0)).any(axis=1)
     leaving = ((start < -1) | (end > sides + 1)).any(axis=1) & ~empty
     if empty.any():

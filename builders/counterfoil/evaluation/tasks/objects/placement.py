@@ -30,7 +30,8 @@ def misplaced_detections(subject: DetectionSubject, row: Ints, box: Floats, scor
     if box.max() <= 1:
         return True, "no number of its boxes is above 1, so they are no pixels"
     sides = subject.sides[number[row[chosen]]]
-    start, extent = box[:, :2] / sides, box[:, 2:] / sides
+    start = box[:, :2] / sides
+    extent = box[:, 2:] / sides
     end = start + extent
     outside = _outside(start, end)
     if outside.mean() > _MOST_OUTSIDE:

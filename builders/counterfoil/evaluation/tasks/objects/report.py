@@ -150,7 +150,8 @@ def _error_sections(results: Results) -> Iterator[ReportSection]:
 
 def detection_sections(results: Results) -> Iterator[ReportSection]:
     """Yield the parts of the page that have something to show."""
-    measures, models = [name for name in (*MEASURES, F1) if name not in SIZES], results.models
+    measures = [name for name in (*MEASURES, F1) if name not in SIZES]
+    models = results.models
     yield ReportSection(
         title="Every group",
         tables=[group_table(results, model, measures, ("AP", "AP50", F1)) for model in models],

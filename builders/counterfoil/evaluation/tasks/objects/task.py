@@ -118,7 +118,9 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         return tuple(self.detectors)
 
     def answers(self, name: str) -> ModelDetections:
-        detector, subject, batch_size = self.detectors[name], self.objects, self.options.batch_size
+        detector = self.detectors[name]
+        subject = self.objects
+        batch_size = self.options.batch_size
         order = _order(self.options.class_order, name)
         if isinstance(detector, str) and detector.startswith(PREFIX):
             return replace(read_detections(detector, subject, order), name=name)
@@ -137,7 +139,9 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         self.models = tuple(measure_model(self.objects, detections, seed) for detections in answers.values())
 
     def results(self) -> Results:
-        subject, models, limit = self.objects, self.models, self.options.limit
+        subject = self.objects
+        models = self.models
+        limit = self.options.limit
         severities, severity_rows = measure_levels(subject, models)
         return self.shared_results(
             subject.images,
@@ -224,7 +228,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         return frame.sort_values("f1", kind="stable")
 
     def failures(self) -> Iterator[Failure]:
-        subject, truth = self.objects, self.objects.truth
+        subject = self.objects
+        truth = self.objects.truth
         f1 = np.stack([model.f1 for model in self.models], axis=-1)
         _, columns = self.image_columns()
         for group, image in np.argwhere((f1 < 1).any(axis=-1)).tolist():
@@ -273,7 +278,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
 
         They are named `f1.MODEL` and so on, and count at IoU .50, from the score with the best F1 on the base.
         """
-        images, first = self.objects.images, self.models[0].matches
+        images = self.objects.images
+        first = self.models[0].matches
         truths = [np.bincount(matches.object_image[matches.counted[0]], minlength=images) for matches in first]
         columns = {"objects": np.concatenate(truths)}
         for model in self.models:

@@ -31,7 +31,8 @@ def _over_images(answered: AllAnswers, name: str, correct: Bools) -> Iterator[Re
 
 def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     for index in answered.places:
-        group, seen = answered.group(index).name, answered.seen(index)
+        group = answered.group(index).name
+        seen = answered.seen(index)
         images = sum(cls.counts[1] for cls in seen)
         values: list[Estimate] | list[float] = []
         units = answered.unit_count(answered.rows(index))
@@ -86,7 +87,8 @@ def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
         classes = answered.subject.classes
         for model, group, rows, answers in _each(answered):
             labels = answered.subject.labels[rows] if name == "recall" else answers
-            known, right = labels >= 0, answered.answers.correct[rows, model]
+            known = labels >= 0
+            right = answered.answers.correct[rows, model]
             whole = np.bincount(labels[known], minlength=len(classes))
             part = np.bincount(labels[known], weights=right[known], minlength=len(classes))
             units = answered.shared_units(rows)

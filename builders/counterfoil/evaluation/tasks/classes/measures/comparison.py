@@ -68,12 +68,14 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         if samples:
             reaches[index] = np.linalg.norm(_reaches_of_equal_gains(samples), axis=0) / len(samples)
     origin = answered.asking.models.mended.get(compared.mended)
-    original, note = answered.scored[places[1]].classifier.sha256, None
+    original = answered.scored[places[1]].classifier.sha256
+    note = None
     if origin is not None and origin.model.sha256 is not None and original not in (None, origin.model.sha256):
         note = f"{pair[0]} was mended from {origin.model.name}, whose weights differ from those of {pair[1]}."
     groups = []
     for group, rows_of_group in measured.items():
-        described, classes = subject.groups[group], len(np.unique(subject.labels[rows_of_group]))
+        described = subject.groups[group]
+        classes = len(np.unique(subject.labels[rows_of_group]))
         groups.append(ComparedGroup(described.name, described.kind, subject.base and group == 0, classes))
     comparison = ModelComparison(
         *pair,
@@ -140,7 +142,8 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
 
     Classes near chance are left out.
     """
-    drops, kept = answered.drops(group), answered.kept(group)
+    drops = answered.drops(group)
+    kept = answered.kept(group)
     if drops is None:
         return None
     mended, original = places

@@ -36,7 +36,8 @@ def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...]
 
     A file of predictions gives no answers about candidates: a number in it would name another image.
     """
-    mined, scored = answered.subject.mined, answered.scored
+    mined = answered.subject.mined
+    scored = answered.scored
     if not mined.shifts:
         return (), []
     names = [scores.classifier.name for scores in scored if scores.classifier.recorded(()) is None]
@@ -51,7 +52,9 @@ class _Measuring:
     """The data shared by all findings. stored: model → its answers to candidates that were not accepted."""
 
     def __init__(self, answered: AllAnswers, stored: Mapping[str, Scored]) -> None:
-        self.answered, self.subject, self.stored = answered, answered.subject, stored
+        self.answered = answered
+        self.subject = answered.subject
+        self.stored = stored
         self.base = AnsweredImages.of_group(answered.subject, answered.answers, 0)
         self.rows = {key: row for row, key in enumerate(self.subject.keys)}
         images = self.subject.mined.images
@@ -78,7 +81,8 @@ class _Measuring:
         )
 
     def _models(self, shift: MinedShift) -> list[FindingModel]:
-        scored, unpicked = self.answered.scored, shift.unpicked
+        scored = self.answered.scored
+        unpicked = shift.unpicked
         if shift.open or not shift.screened:
             why = _OPEN if shift.open else _NONE
             return [self._unmeasured(shift, scores.classifier.name, scores.classifier.sha256, why) for scores in scored]
@@ -139,14 +143,16 @@ class _Measuring:
         note: str,
     ) -> list[FindingModel]:
         """Return the results of these models under the shift and on the base. Each model is a column of `units`."""
-        group, kept = self.subject.groups[shift.index], self._kept(units)
+        group = self.subject.groups[shift.index]
+        kept = self._kept(units)
         drops = None
         if kept:
             drops = accuracy_stats.drops(kept, paired=group.paired, seed=self.answered.seed, salt=group.name)
         models = []
         for column, index in enumerate(places):
             classifier = self.answered.scored[index].classifier
-            name, target = classifier.name, _is_target(shift, classifier.name, classifier.sha256)
+            name = classifier.name
+            target = _is_target(shift, classifier.name, classifier.sha256)
             if drops is None:
                 models.append(self._unmeasured(shift, name, classifier.sha256, self._none_left(units)))
                 continue
@@ -235,7 +241,8 @@ def judges_among(scored: Sequence[Scored], judges: Sequence[str], pins: Mapping[
     digests: dict[int, str] = {}
     pins = without_validation(pins)
     for index, scores in enumerate(scored):
-        model, targets = scores.classifier, [list(outputs) for outputs in scores.class_map.targets]
+        model = scores.classifier
+        targets = [list(outputs) for outputs in scores.class_map.targets]
         identity = {"architecture": model.architecture, "sha256": model.sha256, "targets": targets}
         judge = next((judge for judge in judges if pins.get(judge) == identity), None)
         if model.sha256 and judge is not None:

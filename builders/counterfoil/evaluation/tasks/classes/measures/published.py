@@ -42,9 +42,11 @@ def published_line(shifted: str) -> PublishedLine:
     """
     clean = COUNTERPARTS[shifted]
     columns = (read_published(clean, shifted)[name].to_numpy().astype(np.float64) / 100 for name in (clean, shifted))
-    x, y = next(columns), next(columns)
+    x = next(columns)
+    y = next(columns)
     both = np.isfinite(x) & np.isfinite(y)
-    x, y = x[both], y[both]
+    x = x[both]
+    y = y[both]
     plain, _, r_squared = least_squares_line(x, y)
     probit, intercept, probit_r_squared = least_squares_line(ndtri(x), ndtri(y))
     ends = float(x.min()), float(x.max())

@@ -22,7 +22,8 @@ from counterfoil.report import severity as names
 from counterfoil.report.results import ModelFacts, ResultRow, Results, row
 from counterfoil.resampled_stats import FEWEST_IMAGES, Units, UnitValues, interval_of_draws, share_estimate
 
-_TEN_POINTS, _HALF = 0.1, 0.5
+_TEN_POINTS = 0.1
+_HALF = 0.5
 
 
 def shifts_with_levels(subject: Subject) -> dict[str, list[int]]:
@@ -94,7 +95,8 @@ def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories
 
 def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
     """Return a `Severity` for each shift with levels, in the dataset's order, and its rows."""
-    severities, rows = [], []
+    severities = []
+    rows = []
     for shift, places in shifts_with_levels(answered.subject).items() if answered.subject.base else ():
         scenes = trajectories_of(answered, places)
         drops = answered.drops(places[-1])
@@ -163,12 +165,18 @@ class _Curve:
         drops: the drops at the highest level that the drop measure computed. They are reused if they average over
         the same classes.
         """
-        sides, models = len(scenes.levels) + 1, len(answered.models)
-        labels, by_class, counts, of_class = [], [], [], []
+        sides = len(scenes.levels) + 1
+        models = len(answered.models)
+        labels = []
+        by_class = []
+        counts = []
+        of_class = []
         shared = answered.subject.units
         right_of_units: list[list[UnitValues]] = [[] for _ in range(sides)]
-        total, counted = np.zeros((stats.REPLICATES, sides, models)), np.zeros((stats.REPLICATES, 1, 1))
-        squares, squares_of_drops = np.zeros((2, sides, models)), np.zeros((2, sides, models))
+        total = np.zeros((stats.REPLICATES, sides, models))
+        counted = np.zeros((stats.REPLICATES, 1, 1))
+        squares = np.zeros((2, sides, models))
+        squares_of_drops = np.zeros((2, sides, models))
         for label in np.unique(scenes.labels).tolist():
             label_scenes = scenes.only(scenes.labels == label)
             images = label_scenes.present.sum(axis=0)
@@ -252,7 +260,8 @@ class _Curve:
         """Yield rows of accuracies, of drops and of the level that takes ten points; with an ending, no accuracies."""
         if not len(self.labels):
             return
-        ats, images = ["0", *map(names.at, self.levels.tolist())], self.images.tolist()
+        ats = ["0", *map(names.at, self.levels.tolist())]
+        images = self.images.tolist()
         for model, name in enumerate(self.answered.models):
             key = {"model": name, "group": self.shift}
             drops = [self.drop(side, model) for side in range(1, len(ats))]
@@ -272,9 +281,11 @@ class _Curve:
 
     def _of_classes(self, model: int, ats: Sequence[str], key: dict[str, str]) -> Iterator[ResultRow]:
         for index, label in enumerate(self.labels.tolist()):
-            class_id, base = self.answered.subject.classes[label].id, float(self.by_class[index, 0, model])
+            class_id = self.answered.subject.classes[label].id
+            base = float(self.by_class[index, 0, model])
             for side, level in enumerate(ats):
-                n, value = int(self.counts[index, side]), float(self.by_class[index, side, model])
+                n = int(self.counts[index, side])
+                value = float(self.by_class[index, side, model])
                 accuracy = stats.wilson_estimate(round(value * n), n) if self.units is None else value
                 yield row(names.ACCURACY, accuracy, class_id=class_id, at=level, n=n, **key)
                 if side:
@@ -285,9 +296,12 @@ class _Curve:
 
 def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterator[ResultRow]:
     """Yield failure points by every definition, for the trajectories that a model gets right at the base."""
-    levels, ats = scenes.levels, list(map(names.at, scenes.levels.tolist()))
-    present, right = scenes.present[:, 1:], scenes.right[:, 1:]
-    everywhere, known = np.ones_like(present), present[:, :, None]
+    levels = scenes.levels
+    ats = list(map(names.at, scenes.levels.tolist()))
+    present = scenes.present[:, 1:]
+    right = scenes.right[:, 1:]
+    everywhere = np.ones_like(present)
+    known = present[:, :, None]
     runs = {
         "": trajectory_stats.failure_runs(present, right),
         names.LASTING: trajectory_stats.failure_runs(present, right, lasting=True),
@@ -303,7 +317,8 @@ def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterato
             if not counting.any():
                 continue
             rng = stats.seeded(answered.seed, "failed", shift)
-            n, failing = int(counting.sum()), (first[counting, model], last[counting, model])
+            n = int(counting.sum())
+            failing = (first[counting, model], last[counting, model])
             units = None if scenes.units is None else scenes.units[counting]
             of_units = None if units is None else Units.of(units)
             curve = trajectory_stats.failed_curve(*failing, len(levels), rng, of_units)
@@ -329,16 +344,19 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
         {"model": called[first], "against": called[second], "group": shift}
         for first, second in zip(first, other, strict=True)
     ]
-    accuracy, drawn = curve.accuracy[:, models], curve.replicates[:, :, models]
+    accuracy = curve.accuracy[:, models]
+    drawn = curve.replicates[:, :, models]
     values = accuracy[:, first] - accuracy[:, other]
     # If no image separates two models, assume half a pair on each side.
     independent = curve.images if curve.units is None else np.full_like(curve.images, curve.units)
-    least, differences = 1 / independent[:, None], drawn[:, :, first] - drawn[:, :, other]
+    least = 1 / independent[:, None]
+    differences = drawn[:, :, first] - drawn[:, :, other]
     reach = stats.simultaneous_reach(values, differences, least)
     if curve.units is not None:
         reach = stats.student_reach(reach, curve.units - 1)
     beside = reach * np.maximum(np.nanstd(differences, axis=0), least)
-    low, high = values - beside, values + beside
+    low = values - beside
+    high = values + beside
     for side, level in enumerate(ats):
         for index, key in enumerate(keys):
             estimate = stats.Estimate(*(float(each[side, index]) for each in (values, low, high)))
@@ -392,7 +410,8 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
     The model of the strips is the one with the middle median failure point. Its scenes are complete trajectories that
     it gets right at the base. They lie at the quartiles of its failure points.
     """
-    subject, groups = answered.subject, shifts_with_levels(answered.subject)
+    subject = answered.subject
+    groups = shifts_with_levels(answered.subject)
     chosen = []
     for severity in results.severity[:MOST_SHIFTS]:
         model = names.middle_model(severity, results)

@@ -121,11 +121,13 @@ def skipped_because(error: CounterfoilError) -> str:
 
 
 def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel) -> tuple[Distances, list[ResultRow]]:
-    subject, asking = answered.subject, answered.asking
+    subject = answered.subject
+    asking = answered.asking
     source, decodable = _side_of(opened.source.images, model, asking)
     parts = [_features(part.images, model, subject.workplace / "embeddings", asking) for part in subject.parts]
     features = np.concatenate(parts) if len(parts) > 1 else parts[0]
-    readable, shared = np.isfinite(features).all(axis=1), _subject_units(subject)
+    readable = np.isfinite(features).all(axis=1)
+    shared = _subject_units(subject)
     distances = Distances(
         features=model.name,
         pin=model.pin,
@@ -153,7 +155,8 @@ def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureMode
     # For scale, also measure the source against itself: its two splits, or two halves of its only split.
     if opened.other is not None:
         name = f"{opened.other.name} against {opened.source.name}"
-        first, another = _side_of(opened.other.images, model, asking)[0], source
+        first = _side_of(opened.other.images, model, asking)[0]
+        another = source
     else:
         name = f"two halves of {opened.source.name}"
         # Images with equal features go to the same half.
@@ -217,7 +220,8 @@ def _units(images: LabelledImages) -> Ints:
 
 def _subject_units(subject: Subject) -> Ints:
     """Return the unit of each image. With paired noise, images of one class and index share a unit."""
-    numbered, start = [], 0
+    numbered = []
+    start = 0
     for part in subject.parts:
         rows = slice(start, start + len(part.images))
         if subject.groups[part.first].paired:
@@ -243,7 +247,8 @@ def _compared(
     statistics: feature_stats.FeatureStatistics | None,
 ) -> tuple[ImageSet, list[ResultRow]]:
     """Return a set with its rows, KID and FID, or a note if there are too few images. statistics: of `against`."""
-    key, counts = distances.key(images), [len(np.unique(units)) for units in (side.units, against.units)]
+    key = distances.key(images)
+    counts = [len(np.unique(units)) for units in (side.units, against.units)]
     if statistics is None or min(counts) < feature_stats.FEWEST_IMAGES:
         independent = " and ".join(f"{count:,}" for count in counts)
         note = f"{independent} independent images, and subsets need {feature_stats.FEWEST_IMAGES} on either side"
@@ -447,7 +452,8 @@ def prepared_reference(
             raise UserError("no model can be scored on it: " + "; ".join(f"{k} is {v}" for k, v in left_out.items()))
         if subject.recipe.source.conditions is not None:
             raise UserError("each row of the source has several labels, expected one class per row")
-        pin, source = pinned_source(subject), subject.recipe.source
+        pin = pinned_source(subject)
+        source = subject.recipe.source
         # A dataset of the Hub may be of any size.
         large = not (source.dataset.startswith(LAB) or is_local(source.dataset))
         if large and wanted is None and not any(folder.name == pin.revision for folder in prepared_folders(source)):
@@ -471,7 +477,8 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
         if prepared.skipped is None:
             return None, []
         return ReferenceResult(prepared.split, skipped=prepared.skipped, left_out=prepared.left_out), []
-    images, scorable = prepared.images, [name for name in answered.models if name not in prepared.left_out]
+    images = prepared.images
+    scorable = [name for name in answered.models if name not in prepared.left_out]
     failed: dict[str, CounterfoilError] = {}
     try:
         with renamed(lambda stage: replace(stage, name=f"{stage.name}, validation")):
@@ -491,7 +498,8 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
 def _gaps(
     answered: AllAnswers, prepared: PreparedReference, images: LabelledImages, scored: Mapping[str, Scored]
 ) -> tuple[ReferenceResult, list[ResultRow]]:
-    subject, near = answered.subject, answered.near_chance
+    subject = answered.subject
+    near = answered.near_chance
     places = [answered.models.index(name) for name in scored]
     readable = np.all([scores.predictions.readable for scores in scored.values()], axis=0)
     correct = np.stack([scores.predictions.correct for scores in scored.values()], axis=1)
@@ -506,7 +514,8 @@ def _gaps(
             first = np.arange(len(together)) < len(rows)
             both.append(ClassUnits(cls.class_id, first, together, ~first, together))
     others = [cls for cls in both if cls.class_id in near.classes]
-    unseen, unseen_known = None, False
+    unseen = None
+    unseen_known = False
     if others:
         sound = ~near.models[places]
         shares = [accuracy_stats.accuracy_per_class(other.base_present, other.base_correct) for other in others]

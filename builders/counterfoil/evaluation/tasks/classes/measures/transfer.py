@@ -42,7 +42,8 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
 
     Rates leave out images of classes that are near chance: models fail on nearly all of them anyway.
     """
-    subject, readable = answered.subject, answered.answers.readable
+    subject = answered.subject
+    readable = answered.answers.readable
     if not subject.judged.shifts:
         return (), []
     # For each model, rule → (n,) the images on which it fails. A model with few ranked answers has fewer rules.
@@ -123,7 +124,8 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
 def _relation(scored: Scored, judge: _Judge, answered: AllAnswers) -> names.Relation:
     itself = answered.scored[min(judge.places)].classifier if judge.places else None
     sizes = (itself.param_count, itself.num_classes) if itself else (None, None)
-    model_sizes, model = (scored.classifier.param_count, scored.classifier.num_classes), scored.classifier
+    model_sizes = (scored.classifier.param_count, scored.classifier.num_classes)
+    model = scored.classifier
     return relation_of(model.architecture, model.sha256, model_sizes, judge.architecture, judge.sha256, sizes)
 
 
@@ -168,7 +170,8 @@ def _rates(
     """Return every model's failure rates on images that the judge gets wrong, in one shift or, for None, in all."""
     if not len(rows):
         return []
-    subject, readable = answered.subject, answered.answers.readable
+    subject = answered.subject
+    readable = answered.answers.readable
     group = "" if shift_index is None else subject.groups[shift_index].name
     captions, caption = _captions(subject, rows)
     images = np.bincount(caption, minlength=len(captions))
@@ -263,7 +266,8 @@ def architecture_family(architecture: str, name: str = "") -> str:
         return name or architecture
     before = None
     while before != plain:
-        before, plain = plain, _BEFORE.sub("", plain)
+        before = plain
+        plain = _BEFORE.sub("", plain)
     first_word = _FIRST_WORD.match(_CLASS_OF_TRANSFORMERS.sub("", plain))
     if first_word is None:
         return plain
