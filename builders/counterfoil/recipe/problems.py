@@ -108,8 +108,8 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
         section = _plain(_field_at(model, raw, whole[:-1]), raw)
         keys = list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
         if isinstance(section, type) and issubclass(section, GeneratorKind) and field_of_kinds(str(whole[-1])):
-            found = f"found {_shown(details['input'])}, expected none with kind {section.name}"
-            return f"{found} (null drops an inherited one)"
+            belongs = f"expected none with kind {section.name} (null drops an inherited one)"
+            return f"found {_shown(details['input'])}, {belongs}"
         unknown = f"unknown name {quoted(str(whole[-1]))}" if is_name else "unknown key"
         known = f"{'names' if is_name else 'keys'} here: {', '.join(keys)}"
         return f"{unknown}{did_you_mean(str(whole[-1]), keys)} ({known})"

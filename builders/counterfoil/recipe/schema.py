@@ -194,7 +194,8 @@ class Recipe(Section):
     @property
     def plugins(self) -> dict[str, Plugin]:
         """Return the installed packages that images and rows depend on, by what each registers: `corruption rust`."""
-        named = [("counterfoil.corruptions", shift.corruption or "") for shift in self.all_shifts()]
+        named = [("counterfoil.generators", self.kind.name)]
+        named += [("counterfoil.corruptions", shift.corruption or "") for shift in self.all_shifts()]
         rules = {type(rule) for shift in self.all_shifts() for rule in shift.keep}
         named += [("counterfoil.keep_rules", name) for name, rule in KEEP_RULES.items() if rule in rules]
         named += [("counterfoil.classifiers", judge.partition(":")[0]) for judge in self.judges]

@@ -489,9 +489,10 @@ def statements_of(
         "match": MATCH,
     }
     its: dict[str, str] = {}
-    for words in ("kind-words.txt.j2", f"kind-{recipe.kind.key}.txt.j2"):
-        kind_texts = vars(environment.get_template(words).make_module(known))
+    for words in (["kind-words.txt.j2"], [f"kind-{recipe.kind.key}.txt.j2", "kind-of-a-plugin.txt.j2"]):
+        kind_texts = vars(environment.select_template(words).make_module(known))
         its |= {name: text for name, text in kind_texts.items() if isinstance(text, str) and name[0] != "_"}
+    its |= recipe.kind.words
     rendered: Any = environment.get_template(_STATEMENTS).make_module(known | {"its": its})
 
     def sentences(subject: str, several: bool) -> Any:

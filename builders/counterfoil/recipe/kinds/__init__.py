@@ -15,18 +15,30 @@ from counterfoil.recipe.kinds.drawing import DrawingKind
 from counterfoil.recipe.kinds.drawn_elsewhere import DrawnElsewhereKind
 from counterfoil.recipe.kinds.edit import EditKind
 from counterfoil.recipe.kinds.kind import GENERATOR, RETRIEVAL, ROW, GeneratorKind
-from counterfoil.recipe.kinds.of_rows import RowKind
+from counterfoil.recipe.kinds.of_rows import AlteringKind
 from counterfoil.recipe.kinds.retrieve import RANK, SCORE, RetrieveKind
 from counterfoil.recipe.kinds.rows import RowsKind
+from counterfoil.registry import Registry
 
-# Maps the name of a kind in recipes to its section.
-KINDS: Mapping[str, type[GeneratorKind]] = {
-    "diffusers": DiffusersKind,
-    "rows": RowsKind,
-    "retrieve": RetrieveKind,
-    "edit": EditKind,
-    "corrupt": CorruptKind,
-}
+
+def _problem(registered: Any) -> str | None:
+    if isinstance(registered, type) and issubclass(registered, GeneratorKind):
+        return None
+    return "no class that extends `GeneratorKind`"
+
+
+# Maps the name of a kind in recipes to its section: of our own kinds and of installed plugins.
+KINDS: Registry[type[GeneratorKind]] = Registry(
+    "counterfoil.generators",
+    {
+        "diffusers": DiffusersKind,
+        "rows": RowsKind,
+        "retrieve": RetrieveKind,
+        "edit": EditKind,
+        "corrupt": CorruptKind,
+    },
+    _problem,
+)
 
 
 def kind_of(values: Mapping[str, Any]) -> type[GeneratorKind]:
@@ -65,16 +77,6 @@ def read_generator(values: Mapping[str, Any]) -> GeneratorKind:
 
 
 __all__ = [
-    "GENERATOR",
-    "KINDS",
-    "RANK",
-    "RETRIEVAL",
-    "ROW",
-    "SCORE",
-    "DrawingKind",
-    "GeneratorKind",
-    "RowKind",
-    "field_of_kinds",
-    "kind_of",
-    "read_generator",
+    "GENERATOR", "KINDS", "RANK", "RETRIEVAL", "ROW", "SCORE", "AlteringKind", "DrawingKind", "GeneratorKind",
+    "field_of_kinds", "kind_of", "read_generator",
 ]  # fmt: skip

@@ -60,7 +60,8 @@ class GeneratorKind(Section):
     meanings: the meaning of columns of `ROW_COLUMNS` (`store/rows.py`) that differ with this kind.
 
     tags: the tags on the Hub that stand before and after the tags of every dataset. annotations: the Hub's word for who
-    made the labels. names_pool: whether the page on the Hub names the pool as a source dataset.
+    made the labels. names_pool: whether the page on the Hub names the pool as a source dataset. words: sentences of the
+    card in place of those in `cards/kind-of-a-plugin.txt.j2`, by their names there.
     """
 
     name: ClassVar[str] = ""
@@ -82,12 +83,13 @@ class GeneratorKind(Section):
     levels: ClassVar[tuple[By, ...]] = ()
     libraries: ClassVar[tuple[str, ...]] = ()
     usual_side: ClassVar[int | None] = None
-    holds: ClassVar[str] = "rows of a pool"
+    holds: ClassVar[str] = "images"
     row_columns: ClassVar[Mapping[str, Column]] = {}
     meanings: ClassVar[Mapping[str, str]] = {}
     tags: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("synthetic",), ())
     annotations: ClassVar[str] = "machine-generated"
     names_pool: ClassVar[bool] = False
+    words: ClassVar[Mapping[str, str]] = {}
 
     kind: str = ""
     revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
@@ -107,6 +109,14 @@ class GeneratorKind(Section):
         cls.key = vars(cls).get("key", cls.name)
         cls.edits = cls.draws and cls.alters_rows
         cls.from_noise = cls.draws and not cls.takes_rows
+
+    @classmethod
+    def maker(cls) -> Any:
+        """Return the `ImageMaker` of a plugin's kind.
+
+        Import it inside this method, so that recipes are read without the libraries that make images.
+        """
+        raise NotImplementedError
 
     @model_serializer(mode="wrap")
     def _in_order(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

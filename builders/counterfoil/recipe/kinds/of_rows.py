@@ -79,6 +79,7 @@ class PoolKind(RowKind):
     """
 
     row_columns: ClassVar[Mapping[str, Column]] = {ROW: Column("int64", "Number of the row in its pool.")}
+    holds = "rows of a pool"
     noiseless: ClassVar[bool] = True
     no_tokens: ClassVar[str] = "rows of a pool are not drawn from prompts, expected null"
 
