@@ -103,7 +103,7 @@ def test_its_section_is_read_and_checked_as_those_of_our_own_kinds() -> None:
     for change, problem in {
         "generator.width=0": "found the number 0, expected a whole number from 1 to 16",
         "generator.wdith=3": "unknown key; did you mean 'width'?",
-        "generator.steps=20": "found the number 20, expected none with kind stripes",
+        "generator.steps=20": "found steps, expected none with kind stripes",
         "generator.width=3": "odd width",
         "generator.kind=strips": "did you mean 'stripes'?",
     }.items():

@@ -229,7 +229,7 @@ def test_what_lies_between_the_layer_and_its_recipe_goes_with_it(tmp_path: Path)
     path = layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / "mined", *sets, **changes)
     recipe = load_recipe(path)
     assert (recipe.output.rows_per_shard, recipe.screen.keep_rejected) == (7, True)
-    assert (recipe.generator.kind, recipe.publish.repo, recipe.tokens) == ("rows", None, None)
+    assert (recipe.kind.name, recipe.publish.repo, recipe.tokens) == ("rows", None, None)
     assert list(recipe.prompts.shifts) == ["hard"]
 
 

@@ -146,7 +146,7 @@ def test_all_that_is_wrong_is_reported_at_once() -> None:
 
 
 def test_only_what_renders_takes_options() -> None:
-    with pytest.raises(UserError, match=r"generator\.options .*expected none with kind rows"):
+    with pytest.raises(UserError, match="found options, expected none with kind rows"):
         recipe("generator={kind: rows, model: null, rows: {base: {'00': [0]}}, options: {a: 1}}")
 
 
@@ -162,9 +162,9 @@ ASKS = "prompts.shifts.red.prompt='{caption}, red'"
             "generator.split (--set generator={kind: edit}): found 'train', which classifiers",
         ),
         ([EDIT, "samples.noise=independent"], "expected paired"),
-        ([EDIT, "generator.dataset=./photos"], "photos', expected none with kind edit"),
-        ([EDIT, "generator.compile=true"], "found true, expected none with kind edit"),
-        ([EDIT, "generator.guidance_interval=[0.2, 0.8]"], "found a list, expected none with kind edit"),
+        ([EDIT, "generator.dataset=./photos"], "found dataset, expected none with kind edit"),
+        ([EDIT, "generator.compile=true"], "found compile, expected none"),
+        ([EDIT, "generator.guidance_interval=[0.2, 0.8]"], "found guidance_interval, expected none"),
         ([EDIT, "generator.model=null"], "generator.model (--set generator.model=null): missing"),
         ([EDIT, ASKS], "no row has a caption, expected generator.caption_column or generator.captioner"),
         ([ASKS], "only images that are edited have one"),
@@ -230,7 +230,7 @@ CORRUPT = "wardrobe-corrupt"
         (CORRUPT, ["generator.split=train"], "which classifiers learn from"),
         (CORRUPT, ["samples.noise=independent"], "expected paired"),
         (CORRUPT, ["samples.pairs=attention"], "cannot see their base"),
-        (CORRUPT, ["generator.model=lab:sd"], "found 'lab:sd', expected none with kind corrupt"),
+        (CORRUPT, ["generator.model=lab:sd"], "found model, expected none with kind corrupt"),
         (CORRUPT, ["screen.shift_threshold=0.2"], "without screen.model nothing is screened"),
         (CORRUPT, ["screen.object_threshold={percentile: 5}"], "without screen.model nothing is screened"),
         (CORRUPT, ["prompts.shifts.fog.caption=fog"], "without screen.model nothing is screened"),
@@ -345,7 +345,7 @@ def test_the_scale_of_lora_weights_is_of_the_plan_and_a_folder_enters_by_its_nam
             ["prompts.shifts.red.severity={by: lora, lora: snow, levels: [1]}", "samples.pairs=attention"],
             "with one scale",
         ),
-        (["generator={kind: corrupt, model: null}"], r"generator\.lora .*expected none"),
+        (["generator={kind: corrupt, model: null}"], "found lora"),
     ],
 )
 def test_lora_weights_that_a_recipe_names_in_vain_are_refused(changes: list[str], message: str) -> None:

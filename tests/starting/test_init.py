@@ -338,7 +338,7 @@ def test_without_a_gpu_a_first_recipe_is_of_known_changes_and_fits_ten_minutes(t
     draw_folder(tmp_path / "photos", per_class=2)
     result = counterfoil.init("photos", "own.yaml", device="cpu")
     recipe = loaded(result)
-    assert (recipe.name, recipe.generator.kind, recipe.generator.get("split")) == (
+    assert (recipe.name, recipe.recipe.kind.name, recipe.generator.get("split")) == (
         "photos-corrupt",
         "corrupt",
         "validation",

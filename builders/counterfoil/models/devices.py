@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.kinds import GeneratorKind
 
 if TYPE_CHECKING:
     import torch
 
     from counterfoil.recipe import Recipe
+    from counterfoil.recipe.kinds import GeneratorKind
 
 # The version of Counterfoil that last changed the bytes of an image or a row. Raise this number with every such change.
 # The stack has this number instead of the installed version, so that later versions can resume a directory.

@@ -19,11 +19,11 @@ from counterfoil.models.config_files import shown
 from counterfoil.models.devices import absent_library, quantize_problem
 from counterfoil.models.diffusion import index_here
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
-from counterfoil.recipe.kinds import DrawingKind, GeneratorKind
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
+    from counterfoil.recipe.kinds import DrawingKind, GeneratorKind
 
 # These pipelines apply guidance in each step, unless they are distilled: then guidance is an input of a single pass.
 # They accept initial latents, and they pass the latents of each step to a callback.
@@ -161,10 +161,10 @@ def _edit_problems(generator: DrawingKind, family: Family, called: str, unet: Ma
 
 def inverts(generator: GeneratorKind) -> bool | None:
     """Return whether the generator edits rows by inversion, or None if no pipeline index is on this machine."""
-    if not isinstance(generator, DrawingKind) or not generator.edits:
+    if not generator.edits:
         return False
     try:
-        index = index_here(generator.model, generator.revision)
+        index = index_here(generator.get("model"), generator.revision)
     except UserError:  # the model's own check reports this error
         return None
     family = family_of(_class_named(index or {}))

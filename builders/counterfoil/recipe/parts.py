@@ -58,3 +58,14 @@ def mapping(value: Any) -> Mapping[str, Any]:
 def sequence(value: Any) -> Sequence[Any]:
     """Return a list as it is, and anything else as an empty one."""
     return value if isinstance(value, list | tuple) else ()
+
+
+def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the path and embedding of the base and of each shift, in a recipe of any form."""
+    prompts = mapping(recipe.get("prompts"))
+    specs: dict[tuple[str, ...], Any] = {("prompts", "base"): prompts.get("base")}
+    specs |= {("prompts", "shifts", name): spec for name, spec in mapping(prompts.get("shifts")).items()}
+    for path, spec in specs.items():
+        embedding = mapping(spec).get("embedding")
+        if embedding is not None:
+            yield (*path, "embedding"), embedding

@@ -13,9 +13,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from counterfoil.recipe.kinds import KINDS, GeneratorKind, field_of_kinds, kind_of
 from counterfoil.recipe.names import LONGEST_NAME, did_you_mean, quoted
-from counterfoil.recipe.parts import RecipePath, RecipeProblem, mapping
+from counterfoil.recipe.parts import RecipePath, RecipeProblem
 from counterfoil.recipe.section import Section
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin
 
@@ -105,15 +104,12 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
     if error_type == "extra_forbidden":
         whole = tuple(details["loc"])
         is_name = path != whole  # a bare name replaces a section that has this key
-        section = _plain(_field_at(model, raw, whole[:-1]), raw)
+        section = _without_none(_annotation(_field_at(model, whole[:-1])))
         keys = list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
-        if isinstance(section, type) and issubclass(section, GeneratorKind) and field_of_kinds(str(whole[-1])):
-            belongs = f"expected none with kind {section.name} (null drops an inherited one)"
-            return f"found {_shown(details['input'])}, {belongs}"
         unknown = f"unknown name {quoted(str(whole[-1]))}" if is_name else "unknown key"
         known = f"{'names' if is_name else 'keys'} here: {', '.join(keys)}"
         return f"{unknown}{did_you_mean(str(whole[-1]), keys)} ({known})"
-    field = _field_at(model, raw, details["loc"])
+    field = _field_at(model, details["loc"])
     expected = _expected(field, details)
     if error_type == "missing":
         about = field.description if isinstance(field, FieldInfo) else None
@@ -132,7 +128,7 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
         unquoted = value in ("true", "false") if error_type.startswith("bool") else _is_number(value)
         return f"{text}; write it without quotes" if unquoted else text
     if error_type == "literal_error":
-        return text + did_you_mean(str(value), [str(choice) for choice in _choices(_annotation(field))])
+        return text + did_you_mean(str(value), expected.split(" or "))
     return text
 
 
@@ -218,21 +214,12 @@ def _without_none(annotation: Any) -> Any:
     return annotation
 
 
-def _plain(field: Any, raw: Mapping[str, Any]) -> Any:
-    """Return the type of a field, other than null. For a generator, return its kind."""
-    plain = _without_none(_annotation(field))
-    return kind_of(mapping(raw.get("generator"))) if plain is GeneratorKind else plain
-
-
-def _field_at(model: type[BaseModel], raw: Mapping[str, Any], path: Sequence[str | int]) -> Any:
+def _field_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
     """Return the field, or the type of the item, at a path. Return None if the schema has neither."""
     field: Any = model
     for part in path:
-        plain = _plain(field, raw)
-        if plain is GeneratorKind:
-            choices: Any = typing.Literal  # no kind is known by this name
-            field = choices[tuple(KINDS)]
-        elif isinstance(plain, type) and issubclass(plain, BaseModel):
+        plain = _without_none(_annotation(field))
+        if isinstance(plain, type) and issubclass(plain, BaseModel):
             field = plain.model_fields.get(str(part))
         elif get_origin(plain) in (dict, tuple):
             field = get_args(plain)[1 if get_origin(plain) is dict else 0]

@@ -36,7 +36,6 @@ from counterfoil.recipe.layering import (
     OWN_EMBEDDINGS,
     OWN_ROWS,
     OWN_TOKENS,
-    embedding_specs,
     names_every_label,
     replace_names,
     texts_at,
@@ -46,6 +45,7 @@ from counterfoil.recipe.names import (
     dataset_name_problem,
     without_folders,
 )
+from counterfoil.recipe.parts import embedding_specs
 from counterfoil.recipe.prompts import (
     BASE,
     RecipeClass,

@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import InitErrorDetails
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from counterfoil.recipe.kinds.corrupt import CorruptKind
 from counterfoil.recipe.kinds.diffusers import DiffusersKind
 from counterfoil.recipe.kinds.drawing import DrawingKind
 from counterfoil.recipe.kinds.drawn_elsewhere import DrawnElsewhereKind
 from counterfoil.recipe.kinds.edit import EditKind
-from counterfoil.recipe.kinds.kind import GENERATOR, RETRIEVAL, ROW, GeneratorKind
-from counterfoil.recipe.kinds.of_rows import AlteringKind
+from counterfoil.recipe.kinds.kind import GENERATOR, RETRIEVAL, ROW, AlteringKind, GeneratorKind
 from counterfoil.recipe.kinds.retrieve import RANK, SCORE, RetrieveKind
 from counterfoil.recipe.kinds.rows import RowsKind
 from counterfoil.registry import Registry
@@ -51,32 +49,37 @@ def kind_of(values: Mapping[str, Any]) -> type[GeneratorKind]:
     return KINDS[name]
 
 
-def field_of_kinds(key: str) -> FieldInfo | None:
-    """Return the field of the first kind that reads a key, or None."""
-    return next((kind.model_fields[key] for kind in KINDS.values() if key in kind.model_fields), None)
-
-
 def read_generator(values: Mapping[str, Any]) -> GeneratorKind:
-    """Return the section of the kind that the values name.
+    """Return the section of the kind that the values name. Raise ValidationError with every problem.
 
-    A key that only other kinds read may be null or at its default. Other problems raise ValidationError.
+    A key that only other kinds read may be null or at its default.
     """
     kind = kind_of(values)
     if kind is GeneratorKind:
-        known = {"expected": " or ".join(KINDS)}
-        unknown: InitErrorDetails = {
-            "type": "literal_error", "loc": ("kind",), "input": values["kind"], "ctx": known
-        }  # fmt: skip
+        expected = {"expected": " or ".join(KINDS)}
+        unknown = InitErrorDetails(type="literal_error", loc=("kind",), input=values["kind"], ctx=expected)
         raise ValidationError.from_exception_data("generator", [unknown])
     read = dict(values)
+    problems: list[Any] = []
     for key in values.keys() - kind.model_fields.keys():
-        field = field_of_kinds(key)
-        if field is not None and values[key] in (None, field.get_default(call_default_factory=True)):
-            del read[key]
-    return kind.model_validate(read, strict=True)
+        fields = [other.model_fields[key] for other in KINDS.values() if key in other.model_fields]
+        if not fields:
+            continue
+        if read.pop(key) not in (None, fields[0].get_default(call_default_factory=True)):
+            message = f"found {key}, expected none with kind {kind.name} (null drops an inherited one)"
+            problem = PydanticCustomError("value_error", "{text}", {"text": message})
+            problems.append(InitErrorDetails(type=problem, loc=(key,), input=values[key]))
+    section = None
+    try:
+        section = kind.model_validate(read, strict=True)
+    except ValidationError as error:
+        problems += error.errors(include_url=False)
+    if section is None or problems:
+        raise ValidationError.from_exception_data("generator", problems)
+    return section
 
 
 __all__ = [
     "GENERATOR", "KINDS", "RANK", "RETRIEVAL", "ROW", "SCORE", "AlteringKind", "DrawingKind", "GeneratorKind",
-    "field_of_kinds", "kind_of", "read_generator",
+    "kind_of", "read_generator",
 ]  # fmt: skip

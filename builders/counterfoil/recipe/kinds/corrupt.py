@@ -9,8 +9,7 @@ from pydantic import Field
 
 from counterfoil.corrupting.corruptions import MATCH
 from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.kinds.kind import SideInPixels
-from counterfoil.recipe.kinds.of_rows import AlteringKind
+from counterfoil.recipe.kinds.kind import AlteringKind, SideInPixels
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.severity import SEVERITY

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from counterfoil.recipe.kinds.drawing import DrawingKind
-from counterfoil.recipe.layering import embedding_specs
 from counterfoil.recipe.names import class_id_problem, nameless_problem, without_folders
-from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs, mapping
 from counterfoil.recipe.schema_output import PAIRS_SHARE, HeldFromBase, first_compared
 from counterfoil.recipe.section import Section, checked, refuse
 

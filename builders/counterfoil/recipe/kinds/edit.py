@@ -8,10 +8,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from counterfoil.recipe.kinds.drawing import DrawingKind
-from counterfoil.recipe.kinds.of_rows import AlteringKind
-from counterfoil.recipe.layering import embedding_specs
+from counterfoil.recipe.kinds.kind import AlteringKind
 from counterfoil.recipe.names import nameless_problem
-from counterfoil.recipe.parts import RecipeParts, RecipeProblem
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs
 from counterfoil.recipe.section import checked
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.kinds.kind import RETRIEVAL
-from counterfoil.recipe.kinds.of_rows import PoolKind
+from counterfoil.recipe.kinds.kind import RETRIEVAL, PoolKind
 from counterfoil.recipe.names import nameless_problem, without_folders
 from counterfoil.recipe.section import Section, checked
 

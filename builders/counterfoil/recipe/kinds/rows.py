@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from counterfoil.recipe.kinds.of_rows import PoolKind
+from counterfoil.recipe.kinds.kind import PoolKind
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
 from counterfoil.recipe.section import written
