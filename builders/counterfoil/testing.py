@@ -198,9 +198,9 @@ def check_generator(recipe: Recipe, images: int = 6) -> None:
     backwards = renderer().render(samples[::-1])[::-1]
     for sample, picture, again in zip(samples, together, backwards, strict=True):
         assert picture is not None, f"{kind}: no image of {sample.key}"
-        assert picture.dtype == np.uint8, f"{kind}: numbers of {sample.key} are {picture.dtype}, expected uint8"
-        assert picture.ndim == 3, f"{kind}: {sample.key} has the shape {picture.shape}, expected [height, width, 3]"
-        assert picture.shape[2] == 3, f"{kind}: {sample.key} has the shape {picture.shape}, expected [height, width, 3]"
+        form = f"{picture.dtype} {picture.shape}"
+        fits = picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3
+        assert fits, f"{kind}: {sample.key} is {form}, expected uint8 (height, width, 3)"
         [alone] = renderer().render([sample])
         same = all(np.array_equal(picture, np.asarray(other)) for other in (again, alone))
         assert same, f"{kind}: the bytes of {sample.key} are others in another batch"

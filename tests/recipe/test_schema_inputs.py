@@ -203,7 +203,7 @@ def test_lance_has_its_five_perturbations() -> None:
     lance = load_recipe("wardrobe-lance")
     groups = list(dict.fromkeys(shift.group for shift in lance.all_shifts()))
     assert groups == ["base", "subject", "object", "background", "adjective", "domain"]
-    assert lance.all_shifts()[0].prompt == "{caption}" and lance.drawing.captioned
+    assert lance.all_shifts()[0].prompt == "{caption}" and lance.generator.get("captioner")
 
 
 def test_a_datasets_own_recipe_names_no_folder_of_a_captioner(tmp_path) -> None:

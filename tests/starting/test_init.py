@@ -338,7 +338,7 @@ def test_without_a_gpu_a_first_recipe_is_of_known_changes_and_fits_ten_minutes(t
     draw_folder(tmp_path / "photos", per_class=2)
     result = counterfoil.init("photos", "own.yaml", device="cpu")
     recipe = loaded(result)
-    assert (recipe.name, recipe.recipe.kind.name, recipe.generator.get("split")) == (
+    assert (recipe.name, recipe.kind.name, recipe.generator.get("split")) == (
         "photos-corrupt",
         "corrupt",
         "validation",
@@ -349,7 +349,7 @@ def test_without_a_gpu_a_first_recipe_is_of_known_changes_and_fits_ten_minutes(t
     assert not any("threshold" in note for note in result.notes)
     assert [command.split()[1] for command in result.commands] == ["check", "build", "evaluate"]
     drawn = counterfoil.init("photos", "drawn.yaml", **LAB)
-    assert loaded(drawn).generator.kind == "diffusers"
+    assert loaded(drawn).kind.name == "diffusers"
 
 
 @pytest.mark.parametrize(("classes", "images"), [(2, 5000), (10, 5000), (10, 12), (100, 5000), (120, 5000), (1000, 50)])

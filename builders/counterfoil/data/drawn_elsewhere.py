@@ -17,7 +17,6 @@ from counterfoil.data.pool import pool_rows
 from counterfoil.errors import UserError, first_of, some_of
 from counterfoil.plan.layout import RowTable
 from counterfoil.progress import track
-from counterfoil.recipe.kinds.drawn_elsewhere import DrawnElsewhereKind
 from counterfoil.recipe.names import did_you_mean, quoted
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.rows_table import LONGEST_PROMPT, MOST_BYTES, MOST_LINES, MOST_SEED, PoolRow, one_line
@@ -61,12 +60,11 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
     If a cell has too many images, the images whose number and seed occur in most shifts are kept, so that pairs stay.
     Raise UserError with every problem.
     """
-    generator, rows = recipe.generator, pool_rows(recipe, pin)
-    assert isinstance(generator, DrawnElsewhereKind)
+    rows = pool_rows(recipe, pin)
     if rows.count > MOST_LINES:
         raise UserError(f"{rows.place}: has {rows.count:,} rows, expected at most {MOST_LINES:,}")
-    columns = _Columns(generator, rows)
-    cells, problems = _cells(recipe, generator, rows, columns)
+    columns = _Columns(recipe, rows)
+    cells, problems = _cells(recipe, rows, columns)
     problems += columns.problems
     if not problems:
         problems += _repeated(cells, numbered=columns.numbers is not None)
@@ -101,9 +99,10 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
 class _Columns:
     """The prompt of each row, its seed and number if the table has these columns, and the problems of single values."""
 
-    def __init__(self, generator: DrawnElsewhereKind, rows: Rows) -> None:
+    def __init__(self, recipe: Recipe, rows: Rows) -> None:
         self.problems: list[str] = []
         self._rows = rows
+        generator: Any = recipe.generator
         prompt = generator.prompt_column if generator.prompt_column in rows.columns else None
         seed = generator.seed_column if generator.seed_column in rows.columns else None
         self.prompts = [""] * rows.count if prompt is None else self._texts(prompt)
@@ -152,8 +151,9 @@ def _whole(value: Any) -> int | None:
 _Cells = Mapping[tuple[str, str], Sequence[_Image]]
 
 
-def _cells(recipe: Recipe, generator: DrawnElsewhereKind, rows: Rows, columns: _Columns) -> tuple[_Cells, list[str]]:
+def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[str]]:
     """Return the images of each cell in the table's order, and a problem for every unknown class or shift."""
+    generator: Any = recipe.generator
     classes = recipe.classes
     values = ["" if value is None else value for value in rows.column(generator.shift_column)]
     unfit = [row for row, value in enumerate(values) if not isinstance(value, int | str)]

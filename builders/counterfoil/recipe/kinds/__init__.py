@@ -66,8 +66,8 @@ def read_generator(values: Mapping[str, Any]) -> GeneratorKind:
         if not fields:
             continue
         if read.pop(key) not in (None, fields[0].get_default(call_default_factory=True)):
-            message = f"found {key}, expected none with kind {kind.name} (null drops an inherited one)"
-            problem = PydanticCustomError("value_error", "{text}", {"text": message})
+            text = "found {key}, expected none with kind {kind} (null drops an inherited one)"
+            problem = PydanticCustomError("value_error", text, {"key": key, "kind": kind.name})
             problems.append(InitErrorDetails(type=problem, loc=(key,), input=values[key]))
     section = None
     try:

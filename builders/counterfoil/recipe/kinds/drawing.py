@@ -117,11 +117,6 @@ class DrawingKind(GeneratorKind):
 
     _model_has_a_name = checked("model", by=nameless_problem)
 
-    @property
-    def captioned(self) -> bool:
-        """Return whether rows have captions, for prompts to use."""
-        return False
-
     def named_models(self) -> dict[str, str]:
         return {"generator.model": self.model}
 

@@ -40,10 +40,6 @@ class EditKind(DrawingKind, AlteringKind):
             return "found caption_column and captioner, expected one of them: a row has one caption"
         return super().problem()
 
-    @property
-    def captioned(self) -> bool:
-        return self.caption_column is not None or self.captioner is not None
-
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
         yield from super().problems(parts)
