@@ -178,7 +178,7 @@ ASKS = "prompts.shifts.red.prompt='{caption}, red'"
         (["screen.keep=[thresholds, {same_image: {}}]"], "generator.kind edit"),
         (
             ["generator={kind: retrieve, model: null, captioner: 'lab:captioner'}"],
-            "found 'lab:captioner', expected none",
+            "found captioner, expected none",
         ),
     ],
 )

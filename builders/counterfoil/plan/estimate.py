@@ -288,7 +288,8 @@ def _side(recipe: Recipe, own_side: int | None) -> tuple[int, str]:
         return own_side, f"images of about {own_side} x {own_side} pixels, by a sample of them"
     if (side := recipe.kind.usual_side) is not None:
         return side, f"images of {side} x {side} pixels (guessed: images keep their own size)"
-    known = KNOWN_MODELS.get(recipe.drawing.model) if recipe.kind.draws else None
+    model = generator.get("model")
+    known = KNOWN_MODELS.get(model)
     if known is None:
         return USUAL_SIZE, f"images of {USUAL_SIZE} x {USUAL_SIZE} pixels (guessed: the recipe names no size)"
     return known.side, f"images of {known.side} x {known.side} pixels"

@@ -330,7 +330,8 @@ class Plan:
 
     def n_samples_of(self, shift: Shift) -> int:
         """Return the largest number of samples that a shift may have."""
-        if self.recipe.generator.get("rows") is None and not self.counts:
+        listed = self.recipe.generator.get("rows")
+        if listed is None and not self.counts:
             return len(shift.class_labels) * shift.candidates
         return sum(self._candidates(shift, label) for label in shift.class_labels)
 
@@ -341,7 +342,8 @@ class Plan:
         """
         ends = tuple(accumulate(len(shift.class_labels) for shift in shifts))
         most = max(shift.candidates for shift in shifts)
-        if self.recipe.generator.get("rows") is not None:
+        listed = self.recipe.generator.get("rows")
+        if listed is not None:
             most = max(self._candidates(shift, label) for shift in shifts for label in shift.class_labels)
         return _Group(name, tuple(shifts), ends, max(1, self.recipe.output.rows_per_shard // max(1, most)))
 

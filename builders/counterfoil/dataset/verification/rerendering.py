@@ -50,7 +50,10 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
     recipe = dataset.recipe
     drawn = recipe is None or recipe.kind.draws
     edits = recipe is not None and recipe.kind.alters_rows
-    allowed = [_MODEL] if recipe is None else [*recipe.generator.named_models(), *([_SOURCE] if edits else [])]
+    allowed = [_MODEL]
+    if recipe is not None:
+        allowed = list(recipe.generator.named_models())
+        allowed += [_SOURCE] if edits else []
     others = [override for override in overrides if override.partition("=")[0].strip() not in allowed]
     if others:
         raise UserError(

@@ -17,9 +17,7 @@ _GIVEN = ("shift_column", "prompt_column", "seed_column", "index_column")
 
 
 class RowsKind(PoolKind):
-    """Images that exist: chosen rows of a dataset (the pool), or all images of a folder or table that were drawn
-    elsewhere for the recipe's classes and shifts.
-    """
+    """Images that exist: chosen rows of a dataset (the pool), or all images of a table that were drawn elsewhere."""
 
     kind: Literal["rows"] = "rows"
     dataset: str | None = Field(
