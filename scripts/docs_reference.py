@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 import counterfoil
@@ -31,6 +32,7 @@ from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.task import EVERY_TASK, Task
 from counterfoil.evaluation.tasks import TASKS
 from counterfoil.options import Option, options_of
+from counterfoil.recipe.kinds import KINDS, GeneratorKind
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
-    from pydantic.fields import FieldInfo
 
 DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLES = DOCS / "reference" / "examples.yaml"
@@ -57,6 +58,8 @@ in the folder `recipes/`.
 Two more keys stand at the top. `extends` names a recipe that this one changes, by a bundled name or a path; in such a
 recipe `null` drops an inherited value. `extends_sha256` pins the recipe that it was written for.
 """
+# Between `generator` and the name of a kind, in the heading of the kind's keys.
+_OF_KIND = ", kind "
 # Where `docs/reference/files.md` gets the table of columns.
 COLUMNS_MARK = "<!-- The table of columns: ROW_COLUMNS and LAST_COLUMNS of store/rows.py. -->"
 # Where `docs/reference/corruptions.md` gets the table of corruptions.
@@ -188,12 +191,19 @@ def keys() -> Iterator[tuple[str, str, FieldInfo]]:
     def walk(section: type[BaseModel], at: str) -> Iterator[tuple[str, str, FieldInfo]]:
         seen.add(section)
         for name, field in section.model_fields.items():
-            yield at, name, field
+            if name != "kind" or _OF_KIND not in at:
+                yield at, name, field
         for name, field in section.model_fields.items():
             for inner in _sections(field.annotation):
-                if inner not in seen:
+                if inner is GeneratorKind:
+                    about = " ".join(f"`{kind}`: {inspect.getdoc(section)}" for kind, section in KINDS.items())
+                    choice: Any = Literal
+                    yield name, "kind", FieldInfo(annotation=choice[(*KINDS,)], default="diffusers", description=about)
+                    for kind, section in KINDS.items():
+                        yield from walk(section, f"{name}{_OF_KIND}{kind}")
+                elif inner not in seen:
                     many = ".NAME" if get_origin(field.annotation) is dict else ""
-                    yield from walk(inner, f"{at}.{name}{many}".lstrip("."))
+                    yield from walk(inner, f"{at.partition(_OF_KIND)[0]}.{name}{many}".lstrip("."))
 
     yield from walk(Recipe, "")
     for method, settings in METHOD_SETTINGS.items():
@@ -216,7 +226,7 @@ def recipe_page() -> str:
         required = field.is_required()
         default = "required" if required else f"default {_value(field.get_default(call_default_factory=True))}"
         lines += [f"`{name}`", f":   *{_type(field.annotation)}, {default}.* {_prose(field.description or '')}", ""]
-        if (example := example_of.get(at, {}).get(name)) is not None:
+        if (example := example_of.get(at.partition(_OF_KIND)[0], {}).get(name)) is not None:
             lines += [*(f"    {line}" for line in _example(name, example)), ""]
     return "\n".join(lines) + "\n"
 

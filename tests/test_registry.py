@@ -22,10 +22,11 @@ from counterfoil.mining.methods import METHODS
 from counterfoil.models.classifiers import CLASSIFIER_KINDS, load_classifier
 from counterfoil.models.detectors import DETECTOR_KINDS
 from counterfoil.recipe.keep import KEEP_RULES
+from counterfoil.recipe.kinds import KINDS
 from support.plugins import install
 
 REGISTRIES = (
-    CORRUPTIONS, MEASURES, CLASSIFIER_KINDS, DETECTOR_KINDS, ENGINES, EXPORTS, KEEP_RULES, METHODS, TRACKERS,
+    CORRUPTIONS, MEASURES, CLASSIFIER_KINDS, DETECTOR_KINDS, ENGINES, EXPORTS, KEEP_RULES, KINDS, METHODS, TRACKERS,
 )  # fmt: skip
 INVERT = """
 from counterfoil.corrupting.corruptions import Corruption

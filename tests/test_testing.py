@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS
+from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import engine_for
 from counterfoil.engines.local import LocalEngine
 from counterfoil.evaluation.failure_folder import EXPORTS
 from counterfoil.evaluation.tasks.classes.measures import MEASURES
+from counterfoil.recipe import load_recipe
 from counterfoil.recipe.keep.rule import Verdict
 from counterfoil.recipe.keep.thresholds import ThresholdsRule
 from counterfoil.recipe.keep.top import TopRule
@@ -23,6 +25,7 @@ from counterfoil.testing import (
     check_detector,
     check_engine,
     check_export,
+    check_generator,
     check_keep_rule,
     check_measure,
 )
@@ -114,6 +117,18 @@ def test_an_engine_that_forgets_an_item_is_told(tmp_path: Path, monkeypatch: pyt
 
 def test_a_detector_of_the_lab_keeps_its_promises() -> None:
     check_detector("lab:rtdetr_boxes")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("wardrobe-corrupt", ["source.classes=null"]),
+        ("wardrobe-mini", ["tokens=null", "generator.steps=1", "generator.batch_size=2"]),
+        ("wardrobe-edited", ["tokens=null", "generator.steps=2", "generator.batch_size=2", "samples.candidates=1"]),
+    ],
+)
+def test_our_own_generators_keep_their_promises(name: str, changes: list[str]) -> None:
+    check_generator(resolve_classes(load_recipe(name, changes)), images=2)
 
 
 def test_a_rule_without_a_reason_of_its_own_is_told() -> None:

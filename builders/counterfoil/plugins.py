@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from counterfoil.evaluation.failure_folder import ExportedFailures, ExportedImage
     from counterfoil.evaluation.tasks.classes.answers import EVERYWHERE, AnsweredGroup, Measure
     from counterfoil.evaluation.trackers import TrackedRun
+    from counterfoil.generate.kinds.kind import ImageMaker, Materials
+    from counterfoil.generate.pictures import ImageRenderer
     from counterfoil.mining.method import FindMethod, SearchMethod
     from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
     from counterfoil.models.detectors.detector import Detector
     from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
+    from counterfoil.recipe.kinds import AlteringKind, GeneratorKind
 
 # Each is imported when it is asked for, so that a corruption loads no more than numpy.
 _HOMES = {
+    "AlteringKind": "counterfoil.recipe.kinds",
     "EVERYWHERE": "counterfoil.evaluation.tasks.classes.answers",
     "AnsweredGroup": "counterfoil.evaluation.tasks.classes.answers",
     "Classifier": "counterfoil.models.classifiers.classifier",
@@ -32,7 +36,11 @@ _HOMES = {
     "ExportedFailures": "counterfoil.evaluation.failure_folder",
     "ExportedImage": "counterfoil.evaluation.failure_folder",
     "FindMethod": "counterfoil.mining.method",
+    "GeneratorKind": "counterfoil.recipe.kinds",
+    "ImageMaker": "counterfoil.generate.kinds.kind",
+    "ImageRenderer": "counterfoil.generate.pictures",
     "KeepRule": "counterfoil.recipe.keep.rule",
+    "Materials": "counterfoil.generate.kinds.kind",
     "Measure": "counterfoil.evaluation.tasks.classes.answers",
     "SearchMethod": "counterfoil.mining.method",
     "TrackedRun": "counterfoil.evaluation.trackers",
@@ -40,8 +48,9 @@ _HOMES = {
 }
 
 __all__ = [
-    "EVERYWHERE", "AnsweredGroup", "Classifier", "ClassifierFacts", "Column", "Corruption", "Detector", "Engine",
-    "ExportedFailures", "ExportedImage", "FindMethod", "KeepRule", "Measure", "SearchMethod", "TrackedRun", "Verdict",
+    "EVERYWHERE", "AlteringKind", "AnsweredGroup", "Classifier", "ClassifierFacts", "Column", "Corruption", "Detector",
+    "Engine", "ExportedFailures", "ExportedImage", "FindMethod", "GeneratorKind", "ImageMaker", "ImageRenderer",
+    "KeepRule", "Materials", "Measure", "SearchMethod", "TrackedRun", "Verdict",
 ]  # fmt: skip
 
 

@@ -30,6 +30,7 @@ GROUPS = {
     "counterfoil.detectors": "kind of detector",
     "counterfoil.engines": "engine",
     "counterfoil.exports": "export",
+    "counterfoil.generators": "kind of generator",
     "counterfoil.keep_rules": "keep rule",
     "counterfoil.methods": "mining method",
     "counterfoil.trackers": "tracker",

@@ -5,7 +5,8 @@
     def test_dead_pixels():
         check_corruption("dead_pixels")
 
-The same functions check our own corruptions, measures, classifiers, detectors, keep rules, exports and engines.
+The same functions check our own corruptions, measures, classifiers, detectors, kinds of generator, keep rules,
+exports and engines.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,8 @@ from counterfoil.errors import UserError
 
 if TYPE_CHECKING:
     from counterfoil.engines.engine import Doing, Engine, Event
+    from counterfoil.generate.pictures import ImageRenderer
+    from counterfoil.recipe import Recipe
     from counterfoil.recipe.keep.rule import KeepRule, Verdict
     from counterfoil.recipe.prompts import RecipeClass
 
@@ -166,6 +170,44 @@ def check_detector(name: str, images: Sequence[Image.Image] = ()) -> None:
         for part in ("boxes", "scores", "labels"):
             alike = alone[part].shape == answer[part].shape and torch.allclose(alone[part], answer[part], 1e-4, 1e-3)
             assert alike, f"{name}: the {part} of an image depend on its batch"
+
+
+def check_generator(recipe: Recipe, images: int = 6) -> None:
+    """Check that a recipe's images are pictures that nothing but their sample decides: no batch, order or time.
+
+    Rows have the columns that the kind says. images: how many are made, each of another cell.
+    """
+    from counterfoil.data.pool import pin_pool
+    from counterfoil.generate.kinds import Materials, maker_of
+    from counterfoil.plan.layout import make_plan
+
+    kind = recipe.kind.name
+    maker = maker_of(recipe)
+    maker.check(recipe, "cpu")
+    pool = pin_pool(recipe, None) if recipe.kind.takes_rows else None
+    table = None
+    if pool is not None and recipe.kind.table is not None:
+        table = maker.choose_rows(recipe, pool, maker.pins(recipe), "cpu").table
+    plan = make_plan(recipe, edited=table)
+    samples = [next(plan.samples(cell)) for cell in islice(plan.cells(), min(images, recipe.generator.batch_size))]
+
+    def renderer() -> ImageRenderer:
+        return maker.renderer(Materials(recipe, pool=pool, table=table))
+
+    together = renderer().render(samples)
+    backwards = renderer().render(samples[::-1])[::-1]
+    for sample, picture, again in zip(samples, together, backwards, strict=True):
+        assert picture is not None, f"{kind}: no image of {sample.key}"
+        form = f"{picture.dtype} {picture.shape}"
+        fits = picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3
+        assert fits, f"{kind}: {sample.key} is {form}, expected uint8 (height, width, 3)"
+        [alone] = renderer().render([sample])
+        same = all(np.array_equal(picture, np.asarray(other)) for other in (again, alone))
+        assert same, f"{kind}: the bytes of {sample.key} are others in another batch"
+    for sample, values in zip(samples, renderer().values(samples), strict=True):
+        columns = recipe.generator.columns().keys()
+        wrong = (columns - values.keys()) | (values.keys() - recipe.added_columns.keys())
+        assert not wrong, f"{kind}: {sample.key} has other columns than the kind says: {', '.join(sorted(wrong))}"
 
 
 def check_export(name: str) -> None:

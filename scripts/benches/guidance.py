@@ -78,7 +78,7 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
     with one_thread():
         ways = drawn_ways(changes, [None, *options.intervals])
         lines = interval_table(ways)
-    generator = ways[0].plan.recipe.generator
+    generator = ways[0].plan.recipe.drawing
     opening = [
         f"`python scripts/bench.py guidance --candidates {options.candidates}`, in one run: `wardrobe-mini`,"
         f" {ways[0].candidates:,} samples in {generator.steps} steps at guidance {generator.guidance:g}, from the"
@@ -96,7 +96,7 @@ def drawn_ways(changes: Sequence[str], intervals: Sequence[str | None]) -> list[
         inputs: Inputs = resolve_inputs(recipe, Path(folder), "cpu", LocalEngine(1))
     tokens = inputs.tokens
     pipeline: Any = load_pipeline(
-        recipe.generator.model, dtype="float32", tokens=None if tokens is None else tokens.by_placeholder()
+        recipe.drawing.model, dtype="float32", tokens=None if tokens is None else tokens.by_placeholder()
     )
     clip = load_clip(recipe.screen.clip)
     ways = [

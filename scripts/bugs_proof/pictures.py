@@ -131,7 +131,7 @@ class PictureStore:
 
     @cached_property
     def _renderer(self) -> Renderer:
-        generator = self.recipe.generator
+        generator = self.recipe.drawing
         pipeline = load_pipeline(
             generator.model, scheduler=generator.scheduler, dtype=generator.dtype, device="cpu",
             tokens=None if self.tokens is None else self.tokens.by_placeholder(),

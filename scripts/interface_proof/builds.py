@@ -44,7 +44,7 @@ def proof_folder(work: Path) -> Path:
 
 def own_guidance() -> float:
     """Return the guidance of `wardrobe-star`, as it ships."""
-    return load_recipe("wardrobe-star").generator.guidance
+    return load_recipe("wardrobe-star").drawing.guidance
 
 
 def changes_of(candidates: int, guidance: float | None = None, seed: int | None = None) -> list[str]:

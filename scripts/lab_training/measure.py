@@ -140,8 +140,8 @@ def measure_generator(oracle: Oracle, work: Path) -> None:
         "nearest_training_image": near,
         "nearest_training_image_of_heldout_renders": true,
         "images_a_prompt": CANDIDATES,
-        "steps": recipe.generator.steps,
-        "guidance": recipe.generator.guidance,
+        "steps": recipe.drawing.steps,
+        "guidance": recipe.drawing.guidance,
     }
     for name, row in rows.items():
         print(f"{name:20s}", row, flush=True)

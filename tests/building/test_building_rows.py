@@ -107,7 +107,7 @@ def test_a_changed_file_of_rows_is_seen(chosen: Path, tmp_path: Path) -> None:
 
 
 def test_rows_may_stand_in_a_file(chosen: Path, tmp_path: Path) -> None:
-    table = load_recipe(chosen).generator.rows
+    table = load_recipe(chosen).generator.get("rows")
     assert table is not None
     lines = [f"{shift},{cls},{row}" for shift, cells in table.items() for cls, rows in cells.items() for row in rows]
     (tmp_path / "mine.csv").write_text("\n".join(["shift,class_id,row", *lines]) + "\n")

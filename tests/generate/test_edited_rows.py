@@ -190,7 +190,7 @@ def test_a_pipeline_that_edits_is_called_as_it_is(name: str, loaded: Any, edits:
     for sample, image, source in zip(batch, renderer.render(batch), renderer.sources(batch), strict=True):
         expected = pipeline(
             prompt=sample.prompt, image=source, generator=torch.Generator().manual_seed(sample.seed),
-            guidance_scale=3.0, num_inference_steps=2, output_type="np", **sizes, **recipe.generator.options,
+            guidance_scale=3.0, num_inference_steps=2, output_type="np", **sizes, **recipe.drawing.options,
         ).images[0]  # fmt: skip
         assert image is not None and image.shape == expected.shape
         assert np.abs(image - 255 * expected).max() <= 0.51

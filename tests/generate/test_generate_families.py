@@ -347,7 +347,7 @@ LEVELLED = ("prompts.shifts.in_the_snow.severity={by: lora, lora: snow, levels: 
 
 @contextlib.contextmanager
 def _with_loras(pipeline: Any, recipe: Recipe) -> Iterator[Renderer]:
-    loras = recipe.generator.lora
+    loras = recipe.drawing.get("lora")
     pins = {name: pin_lora(name, lora).document() for name, lora in loras.items()}
     try:
         yield Renderer(pipeline, recipe, loras=load_loras(pipeline, loras, pins))

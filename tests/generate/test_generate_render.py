@@ -100,7 +100,7 @@ def test_settings_reach_the_pipeline(
 @pytest.mark.parametrize("scheduler", ["DDIM", "EulerDiscrete"])
 def test_another_scheduler_draws_as_it_does_in_diffusers(scheduler: str, make_recipe: MakeRecipe) -> None:
     recipe = make_recipe(f"generator.scheduler={scheduler}")
-    pipeline = load_pipeline("lab:sd", scheduler=recipe.generator.scheduler, dtype="float32")
+    pipeline = load_pipeline("lab:sd", scheduler=recipe.drawing.scheduler, dtype="float32")
     samples = _samples(recipe)
     images = Renderer(pipeline, recipe).render(samples)
     assert _difference(images, _plain(samples, f"{scheduler}Scheduler")) <= 1

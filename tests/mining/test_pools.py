@@ -153,7 +153,7 @@ def test_a_pool_without_labels_takes_those_that_are_predicted_and_says_so(tmp_pa
     path = layer(hardest_rows(DECISIONS, LABELS, 1), origin, tmp_path / "mined")
     assert set(built(path, tmp_path / "out")) == {("00", 4), ("08", 6)}
     assert "The classes are a classifier’s predictions" in (tmp_path / "out" / "README.md").read_text()
-    assert load_recipe(tmp_path / "out").generator.labels == PREDICTED
+    assert load_recipe(tmp_path / "out").generator.get("labels") == PREDICTED
 
 
 def test_rows_whose_label_is_another_are_refused_when_they_are_built(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_what_lies_between_the_layer_and_its_recipe_goes_with_it(tmp_path: Path)
     path = layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / "mined", *sets, **changes)
     recipe = load_recipe(path)
     assert (recipe.output.rows_per_shard, recipe.screen.keep_rejected) == (7, True)
-    assert (recipe.generator.kind, recipe.publish.repo, recipe.tokens) == ("rows", None, None)
+    assert (recipe.kind.name, recipe.publish.repo, recipe.tokens) == ("rows", None, None)
     assert list(recipe.prompts.shifts) == ["hard"]
 
 

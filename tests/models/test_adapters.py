@@ -17,7 +17,7 @@ from counterfoil.models.adapters import ADAPTER_FILE, adapter_width, load_adapte
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.loras import load_loras, pin_lora
 from counterfoil.models.names import LAB_WEIGHTS
-from counterfoil.recipe.schema_inputs import Lora
+from counterfoil.recipe.kinds.diffusers import Lora
 from support.files import Payload
 from support.loras import saved_lora
 

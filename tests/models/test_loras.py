@@ -18,7 +18,7 @@ import modern_pipelines as modern
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.diffusion import refuse_odd_pipeline
 from counterfoil.models.loras import Loras, load_loras, lora_file, pin_lora, wrong_loras
-from counterfoil.recipe.schema_inputs import Lora
+from counterfoil.recipe.kinds.diffusers import Lora
 from support.files import Payload
 from support.loras import saved_lora
 

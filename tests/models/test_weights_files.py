@@ -27,7 +27,7 @@ from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.models.weights_files import align_weights, read_safetensors
 from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.schema_inputs import Lora
+from counterfoil.recipe.kinds.diffusers import Lora
 from miniature_pipelines import stable_diffusion_xl
 from support.loras import saved_lora
 

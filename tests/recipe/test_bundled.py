@@ -93,7 +93,7 @@ def test_these_recipes_are_bundled() -> None:
 
 def test_the_retrieved_one_asks_for_the_same_images_by_class_name() -> None:
     retrieved, drawn = load_recipe("wardrobe-retrieved"), load_recipe("wardrobe-mini", ["tokens=null"])
-    assert not retrieved.kind.draws and retrieved.generator.split == "audit"
+    assert not retrieved.kind.draws and retrieved.generator.get("split") == "audit"
     assert retrieved.all_shifts() == drawn.all_shifts() and retrieved.classes == drawn.classes
     assert retrieved.screen_hash == drawn.screen_hash
 
@@ -143,7 +143,7 @@ def test_the_one_of_boxes_names_the_labs_categories_and_corrupts_scenes_that_no_
     assert tuple(recipe.source.categories or ()) == open_source(recipe.source).rows(
         "audit", labelled=False
     ).class_names("objects")
-    assert (recipe.source.dataset, recipe.generator.split) == ("lab:wardrobe-boxes", "audit")
+    assert (recipe.source.dataset, recipe.generator.get("split")) == ("lab:wardrobe-boxes", "audit")
     corruptions = {shift.name: shift.corruption for shift in load_recipe(CORRUPTED).all_shifts()}
     shifts = {shift.name: shift.corruption for shift in recipe.all_shifts()}
     assert shifts.items() <= corruptions.items() and not {"rotation", "occlusion"} & set(shifts)
@@ -287,7 +287,7 @@ def test_tokens_are_learned_as_the_paper_learned_them(name: str, word: str | Non
 @pytest.mark.parametrize("name", LARGE)
 def test_the_models_are_the_papers(name: str) -> None:
     recipe: Recipe = load_recipe(name)
-    generator, screen = recipe.generator, recipe.screen
+    generator, screen = recipe.drawing, recipe.screen
     assert (generator.scheduler, generator.steps, generator.guidance) == ("EulerDiscrete", 50, 7.5)
     assert (screen.model, screen.weights) == ("ViT-H-14", "laion2b_s32b_b79k")
     assert all(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
@@ -313,7 +313,7 @@ def test_plan_and_estimate_of_the_large_recipes(name: str, cells: int) -> None:
 @pytest.mark.parametrize("name", DRAWN)
 def test_another_generator_changes_nothing_but_how_images_are_drawn(name: str) -> None:
     recipe, star = load_recipe(name), load_recipe("imagenet-star")
-    generator = recipe.generator
+    generator = recipe.drawing
     assert (generator.model, generator.steps, generator.guidance) == DRAWN[name]
     assert (generator.scheduler, generator.size, generator.dtype) == (None, 1024, "bfloat16")
     assert recipe.tokens is None, "no tokens were learned for it"
@@ -326,8 +326,8 @@ def test_another_generator_changes_nothing_but_how_images_are_drawn(name: str) -
 @pytest.mark.parametrize("name", DRAWN)
 def test_one_s_own_recipe_sits_on_another_generator(name: str) -> None:
     recipe = load_recipe_text(f"extends: {name}\nname: mine\nsamples: {{candidates: 5}}\ngenerator: {{options: null}}")
-    assert recipe.generator.model == DRAWN[name][0]
-    assert recipe.generator.options == {}
+    assert recipe.drawing.model == DRAWN[name][0]
+    assert recipe.drawing.options == {}
 
 
 @pytest.mark.parametrize("name", [*LARGE, *DRAWN])

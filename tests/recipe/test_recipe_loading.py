@@ -102,12 +102,12 @@ def test_overrides_come_after_extends_and_read_yaml() -> None:
         ],
     )
     assert recipe.samples.candidates == 3
-    assert recipe.generator.guidance == 0.5
+    assert recipe.drawing.guidance == 0.5
     threshold = recipe.prompts.shifts["red"].threshold
     assert threshold is not None and threshold.percentile == 10
     assert "at_night" not in recipe.prompts.shifts
     assert recipe.evaluate.models == ("lab:resnet10t", "on")
-    assert recipe.generator.scheduler == "DDIM"
+    assert recipe.drawing.scheduler == "DDIM"
     assert recipe.description == "a = b"
 
 
@@ -143,11 +143,11 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path, monkeypa
     assert recipe.source.dataset == str(tmp_path / "lib" / "images")
     assert [cls.name for cls in recipe.classes] == ["seven"]
     assert recipe.tokens is not None and recipe.tokens.path == str(tmp_path / "tokens")
-    assert recipe.generator.model == str(tmp_path / "sd")
+    assert recipe.drawing.model == str(tmp_path / "sd")
     assert recipe.screen.model == f"local-dir:{tmp_path / 'lib' / 'clip'}"
     assert recipe.evaluate.models == (f"local-dir:{tmp_path / 'lib' / 'net'}", "resnet50")
     overridden = load_recipe(child, ["generator.model=./other"])
-    assert overridden.generator.model == str(tmp_path / "lib" / "other")
+    assert overridden.drawing.model == str(tmp_path / "lib" / "other")
 
 
 def test_names_that_are_no_paths_are_left_alone() -> None:
@@ -411,7 +411,7 @@ def names_of(recipe: Recipe) -> list[str]:
     judge = [] if recipe.screen.judge is None else [recipe.screen.judge]
     return [
         recipe.source.dataset,
-        recipe.generator.model,
+        recipe.drawing.model,
         recipe.screen.clip,
         *judge,
         *recipe.evaluate.models,
@@ -500,10 +500,10 @@ def test_whoever_names_the_directory_or_its_file_reads_a_dataset(
     text = dump_recipe(load_recipe("wardrobe-mini")).replace("lab:sd", "./evil")
     dataset_recipe(tmp_path / "dataset", text=text)
     monkeypatch.chdir(tmp_path / "dataset")
-    assert load_recipe(source).generator.model == "elsewhere:./evil"
+    assert load_recipe(source).drawing.model == "elsewhere:./evil"
     # So does a recipe that extends the dataset's.
     (tmp_path / "child.yaml").write_text("extends: ./dataset\nname: child\n")
-    assert load_recipe(tmp_path / "child.yaml").generator.model == "elsewhere:./evil"
+    assert load_recipe(tmp_path / "child.yaml").drawing.model == "elsewhere:./evil"
 
 
 @pytest.mark.parametrize("kind", ["/dev/zero", "fifo", "folder", "large"])

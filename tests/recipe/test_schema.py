@@ -11,6 +11,7 @@ import pytest
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, bundled_recipes, load_own_recipe, load_recipe
 from counterfoil.recipe.json_schema import recipe_json_schema, recipe_json_schema_text
+from counterfoil.recipe.kinds import KINDS
 from counterfoil.recipe.layering import bundled_folder
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.strict_yaml import read_yaml
@@ -211,7 +212,12 @@ def test_it_knows_every_key_of_the_bundled_recipes() -> None:
     for name, path in bundled_recipes().items():
         recipe = read_yaml(path.read_text(encoding="utf-8"), name)
         assert recipe.keys() <= schemas["Recipe"]["properties"].keys()
-        assert recipe.get("generator", {}).keys() <= schemas["Generator"]["properties"].keys()
+        settings = recipe.get("generator", {})
+        part = "InPart" if "extends" in recipe else ""
+        forms = [schemas[kind.__name__ + part]["properties"] for kind in KINDS.values()]
+        if "kind" in settings or not part:
+            forms = [form for form in forms if settings.get("kind", "diffusers") in json.dumps(form["kind"])]
+        assert any(settings.keys() <= form.keys() for form in forms)
         for shift in recipe.get("prompts", {}).get("shifts", {}).values():
             assert shift is None or shift.keys() <= schemas["ShiftSpec"]["properties"].keys()
 

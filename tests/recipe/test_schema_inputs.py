@@ -13,8 +13,9 @@ import yaml
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, dump_recipe, load_own_recipe, load_recipe, load_recipe_text
 from counterfoil.recipe.kinds import KINDS
+from counterfoil.recipe.kinds.drawing import LONGEST_LIST, LONGEST_OPTION_NAME, LONGEST_TEXT, MOST_OPTIONS
+from counterfoil.recipe.kinds.drawn_elsewhere import DrawnElsewhereKind
 from counterfoil.recipe.names import EMBEDDINGS
-from counterfoil.recipe.schema_inputs import LONGEST_LIST, LONGEST_OPTION_NAME, LONGEST_TEXT, MOST_OPTIONS
 from counterfoil.recipe.schema_output import PAIRED_BY
 from support.recipes import mini
 from support.recipes import problems as refused_for
@@ -36,7 +37,7 @@ def refused(options: str) -> str:
 
 
 def test_plain_values_of_every_kind_are_kept_as_they_were_written() -> None:
-    options = recipe(OPTIONS).generator.options
+    options = recipe(OPTIONS).drawing.options
     assert options == {
         "max_sequence_length": 256,
         "true_cfg_scale": 4.0,
@@ -51,9 +52,9 @@ def test_they_load_back_from_every_text_that_is_written_of_a_recipe() -> None:
     with_options = recipe(OPTIONS)
     assert load_recipe_text(dump_recipe(with_options)) == with_options
     portable = load_recipe_text(with_options.portable_yaml)
-    assert portable.generator.options == with_options.generator.options
+    assert portable.drawing.options == with_options.drawing.options
     assert portable.plan_hash == with_options.plan_hash
-    assert with_options.portable.generator.options == with_options.generator.options
+    assert with_options.portable.drawing.options == with_options.drawing.options
 
 
 def test_a_datasets_recipe_says_what_came_later_only_where_it_is_said() -> None:
@@ -91,7 +92,7 @@ def test_fewer_bits_are_another_plan_and_weights_that_wait_are_not() -> None:
 
 def test_a_layer_adds_replaces_and_drops_single_options() -> None:
     def laid(*upper: str) -> dict[str, Any]:
-        return recipe("generator.options={a: 1, b: 2}", *upper).generator.options
+        return recipe("generator.options={a: 1, b: 2}", *upper).drawing.options
 
     assert laid("generator.options={b: 3, c: 4}") == {"a": 1, "b": 3, "c": 4}
     assert laid("generator.options.a=null") == {"b": 2}
@@ -136,7 +137,7 @@ def test_what_pipelines_take_unless_told_is_within_the_bounds() -> None:
     known = (
         "max_sequence_length: 3000, max_area: 1048576, view_batch_size: 1, parallel: 10, original_size: [1024, 1024]"
     )
-    assert recipe(f"generator.options={{{known}, scale: 5.0e+12}}").generator.options["max_area"] == 1048576
+    assert recipe(f"generator.options={{{known}, scale: 5.0e+12}}").drawing.options["max_area"] == 1048576
 
 
 def test_all_that_is_wrong_is_reported_at_once() -> None:
@@ -145,7 +146,7 @@ def test_all_that_is_wrong_is_reported_at_once() -> None:
 
 
 def test_only_what_renders_takes_options() -> None:
-    with pytest.raises(UserError, match="and options, expected none with kind rows"):
+    with pytest.raises(UserError, match="found options, expected none with kind rows"):
         recipe("generator={kind: rows, model: null, rows: {base: {'00': [0]}}, options: {a: 1}}")
 
 
@@ -164,7 +165,7 @@ ASKS = "prompts.shifts.red.prompt='{caption}, red'"
         ([EDIT, "generator.dataset=./photos"], "found dataset, expected none with kind edit"),
         ([EDIT, "generator.compile=true"], "found compile, expected none"),
         ([EDIT, "generator.guidance_interval=[0.2, 0.8]"], "found guidance_interval, expected none"),
-        ([EDIT, "generator.model=null"], "missing model"),
+        ([EDIT, "generator.model=null"], "generator.model (--set generator.model=null): missing"),
         ([EDIT, ASKS], "no row has a caption, expected generator.caption_column or generator.captioner"),
         ([ASKS], "only images that are edited have one"),
         (
@@ -175,7 +176,10 @@ ASKS = "prompts.shifts.red.prompt='{caption}, red'"
         ([EDIT, "prompts.shifts.red.prompt=red"], "expected it to contain '{class}'"),
         ([EDIT, "screen.object_caption='{caption}'"], "unknown placeholder '{caption}'"),
         (["screen.keep=[thresholds, {same_image: {}}]"], "generator.kind edit"),
-        (["generator={kind: retrieve, model: null, captioner: 'lab:captioner'}"], "and captioner, expected none"),
+        (
+            ["generator={kind: retrieve, model: null, captioner: 'lab:captioner'}"],
+            "found captioner, expected none",
+        ),
     ],
 )
 def test_what_cannot_be_edited_is_refused(changes: list[str], message: str) -> None:
@@ -199,7 +203,7 @@ def test_lance_has_its_five_perturbations() -> None:
     lance = load_recipe("wardrobe-lance")
     groups = list(dict.fromkeys(shift.group for shift in lance.all_shifts()))
     assert groups == ["base", "subject", "object", "background", "adjective", "domain"]
-    assert lance.all_shifts()[0].prompt == "{caption}" and lance.generator.captioned
+    assert lance.all_shifts()[0].prompt == "{caption}" and lance.generator.get("captioner")
 
 
 def test_a_datasets_own_recipe_names_no_folder_of_a_captioner(tmp_path) -> None:
@@ -207,7 +211,7 @@ def test_a_datasets_own_recipe_names_no_folder_of_a_captioner(tmp_path) -> None:
     assert "/somewhere" not in recipe.portable_yaml
     (tmp_path / "recipe.yaml").write_text(recipe.portable_yaml)
     stored = load_own_recipe(tmp_path)
-    assert stored.plan_hash == recipe.plan_hash and "elsewhere" in (stored.generator.captioner or "")
+    assert stored.plan_hash == recipe.plan_hash and "elsewhere" in stored.generator.get("captioner")
 
 
 CORRUPT = "wardrobe-corrupt"
@@ -265,7 +269,7 @@ def test_it_takes_rows_draws_nothing_and_needs_no_screen(tmp_path: Path) -> None
 def test_a_split_of_its_own_may_be_the_only_one() -> None:
     """For photographs without splits, a recipe can name one split for training and validation."""
     alone = ["generator.split=train", "source.validation_split=train"]
-    assert load_recipe(CORRUPT, alone).generator.split == "train"
+    assert load_recipe(CORRUPT, alone).generator.get("split") == "train"
 
 
 VECTORED = "prompts.shifts.red.embedding={file: hard.safetensors, key: '{class_id}_hard'}"
@@ -284,7 +288,7 @@ def test_a_shift_may_have_a_prompt_an_embedding_or_both() -> None:
 def test_the_base_of_rows_is_unchanged_and_of_images_drawn_elsewhere_drawn_there() -> None:
     (base,) = (s for s in load_recipe("wardrobe-mini").all_shifts() if s.name == "base")
     plain = replace(base, prompt=None)
-    made_by = {kind.key: kind.made_by(plain) for kind in KINDS}
+    made_by = {kind.key: kind.made_by(plain) for kind in (*KINDS.values(), DrawnElsewhereKind)}
     assert (made_by["corrupt"], made_by["drawn_elsewhere"]) == ("each row unchanged", "drawn elsewhere")
 
 

@@ -63,9 +63,9 @@ def test_each_aim_is_met_or_missed_by_its_own_figure(reports: dict[str, dict]) -
 
 
 def test_what_ships_is_proved_on_a_seed_that_chose_nothing() -> None:
-    assert own_guidance() == load_recipe("wardrobe-star").generator.guidance != PROOF_GUIDANCE
+    assert own_guidance() == load_recipe("wardrobe-star").drawing.guidance != PROOF_GUIDANCE
     recipe = load_recipe("wardrobe-star", changes_of(3, own_guidance(), prove_interface.SEED))
-    assert (recipe.generator.guidance, recipe.samples.seed) == (own_guidance(), prove_interface.SEED)
+    assert (recipe.drawing.guidance, recipe.samples.seed) == (own_guidance(), prove_interface.SEED)
     assert prove_interface.SEED not in (0, *range(4))
     assert recipe.tokens == load_recipe("wardrobe-star").tokens
 

@@ -98,7 +98,7 @@ def test_recipes_leave_the_object_as_it_is() -> None:
     drawn, edited = pair_recipe("attention", 3), edit_recipe(3, 2.0)
     held = pair_recipe(MORE_HELD, 3, own_guidance())
     assert held.samples.held.share > drawn.samples.held.share
-    assert held.generator.guidance == 3 > drawn.generator.guidance
+    assert held.drawing.guidance == 3 > drawn.drawing.guidance
     assert tuple(drawn.prompts.shifts) == tuple(edited.prompts.shifts) == pair_shifts()
     assert len(pair_shifts()) == 13
     assert drawn.samples.pairs == "attention"

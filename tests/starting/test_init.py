@@ -59,7 +59,7 @@ def test_a_folder_of_class_folders_becomes_a_recipe_that_loads(tmp_path: Path) -
     assert (recipe.source.train_split, recipe.source.validation_split) == ("train", "validation")
     assert len(recipe.prompts.shifts) == 6 and recipe.screen.keep_rejected and not recipe.evaluate.models
     assert recipe.screen.object_threshold.percentile == 5
-    assert (recipe.generator.model, recipe.screen.model) == ("lab:sd", "lab:clip")
+    assert (recipe.drawing.model, recipe.screen.model) == ("lab:sd", "lab:clip")
     assert noted(result, "all classes", "fewer than 20 images", "weak")
 
 
@@ -338,14 +338,18 @@ def test_without_a_gpu_a_first_recipe_is_of_known_changes_and_fits_ten_minutes(t
     draw_folder(tmp_path / "photos", per_class=2)
     result = counterfoil.init("photos", "own.yaml", device="cpu")
     recipe = loaded(result)
-    assert (recipe.name, recipe.generator.kind, recipe.generator.split) == ("photos-corrupt", "corrupt", "validation")
-    assert recipe.screen.model is None and recipe.generator.size is None  # they are of 96 pixels
+    assert (recipe.name, recipe.kind.name, recipe.generator.get("split")) == (
+        "photos-corrupt",
+        "corrupt",
+        "validation",
+    )
+    assert recipe.screen.model is None and recipe.generator.get("size") is None  # they are of 96 pixels
     assert [shift.severity for shift in recipe.all_shifts()] == [0, *[3] * len(KINDS)]
     assert "Without a GPU" in result.models and "--generator" in result.models
     assert not any("threshold" in note for note in result.notes)
     assert [command.split()[1] for command in result.commands] == ["check", "build", "evaluate"]
     drawn = counterfoil.init("photos", "drawn.yaml", **LAB)
-    assert loaded(drawn).generator.kind == "diffusers"
+    assert loaded(drawn).kind.name == "diffusers"
 
 
 @pytest.mark.parametrize(("classes", "images"), [(2, 5000), (10, 5000), (10, 12), (100, 5000), (120, 5000), (1000, 50)])
@@ -362,8 +366,8 @@ def test_large_photographs_are_reduced_and_stored_small(tmp_path: Path) -> None:
         (tmp_path / "photos" / name).mkdir(parents=True)
         Image.new("RGB", (400, 300), (len(name), 9, 9)).save(tmp_path / "photos" / name / "1.png")
     recipe = loaded(counterfoil.init("photos", device="cpu"))
-    assert recipe.generator.size == 256 and recipe.output.image.format == "jpg"
-    assert recipe.generator.split == "train" == recipe.source.validation_split
+    assert recipe.generator.get("size") == 256 and recipe.output.image.format == "jpg"
+    assert recipe.generator.get("split") == "train" == recipe.source.validation_split
 
 
 RECIPE = """

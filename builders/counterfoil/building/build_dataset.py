@@ -158,7 +158,7 @@ def build(options: BuildOptions) -> BuildResult | PartResult:
     if limit is not None:
         recipe = recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"limit": limit})})
     refuse_foreign(out)
-    refuse_among_inputs(out, recipe.source.dataset, recipe.generator.dataset)
+    refuse_among_inputs(out, recipe.source.dataset, recipe.generator.get("dataset"))
     if part is not None:
         # Test whether the private folder can be made. Another part may be opening the directory itself at the same
         # time.
@@ -199,8 +199,8 @@ def _refuse_early(recipe: Recipe, out: Path, part: PlanPart | None, words: str) 
         hashes = {**lock.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash}
         documents = {"plan": recipe.plan_document, "screen": recipe.screen_document}
         refuse_other_hashes(out, lock, replace(lock, hashes=hashes, **documents))
-    if recipe.generator.scheduler is not None:
-        check_scheduler(recipe.generator.scheduler)
+    if (scheduler := recipe.generator.get("scheduler")) is not None:
+        check_scheduler(scheduler)
     if part is not None:
         if recipe.tokens is not None and recipe.tokens.learn is not None and learned_before(recipe, out) is None:
             command = f"counterfoil tokens {words} --out {shlex.quote(str(learning_folder(out)))}"

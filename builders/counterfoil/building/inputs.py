@@ -161,11 +161,10 @@ def pins_of(
     }
     if recipe.screen.model is not None:
         pins["models"] = pins["models"] | {"screen": pin_clip(recipe.screen.model, recipe.screen.weights).document()}
-    if recipe.generator.lora:
-        loras = {name: pin_lora(name, lora).document() for name, lora in recipe.generator.lora.items()}
+    if named := recipe.generator.get("lora"):
+        loras = {name: pin_lora(name, lora).document() for name, lora in named.items()}
         if lock is None:
-            generator = pins["models"][GENERATOR]
-            check_loras(recipe.generator.model, generator["revision"], recipe.generator.lora, loras)
+            check_loras(recipe.drawing.model, pins["models"][GENERATOR]["revision"], named, loras)
         pins["loras"] = loras
     if embeddings is not None:
         pins["embeddings"] = embeddings.hashes()
@@ -198,7 +197,8 @@ def _rows_of(
 
 def rows_file(recipe: Recipe) -> bytes | None:
     """Return the content of a file with the rows that a recipe lists, or None if it lists no rows."""
-    return None if recipe.generator.rows is None else rows_csv(recipe.generator.rows)
+    rows = recipe.generator.get("rows")
+    return None if rows is None else rows_csv(rows)
 
 
 def _known_rows(recipe: Recipe, kind: ChosenKind, out: Path, lock: Lock | None) -> ChosenTable | None:

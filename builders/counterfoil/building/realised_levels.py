@@ -122,11 +122,13 @@ def _measured(
     seed = sample_seed(recipe.samples.seed, "levels", 0, None)  # the seed depends on no class
     search = recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"seed": seed})})
     plan = make_plan(search, tokens.placeholders if tokens else None)
-    models, generator = pins["models"], recipe.generator
+    models, generator = pins["models"], recipe.drawing
     with computing_on(device):
         vectors = tokens.by_placeholder() if tokens else None
         pipeline = generator_pipeline(generator, device, models["generator"].get("revision"), vectors)
-        renderer = Renderer(pipeline, search, loras=load_loras(pipeline, generator.lora, pins.get("loras") or {}))
+        renderer = Renderer(
+            pipeline, search, loras=load_loras(pipeline, generator.get("lora", {}), pins.get("loras") or {})
+        )
         clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=models["screen"].get("revision"))
         scorer = Scorer(clip, plan)
         tables = {}

@@ -53,11 +53,12 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
     pins = lock.inputs["models"]
     problems: list[str] = []
     if recipe.kind.draws:
-        problems += wrong_model("generator.model", recipe.generator.model, pins["generator"])
-        if recipe.generator.adapter is not None:
+        generator = recipe.drawing
+        problems += wrong_model("generator.model", generator.model, pins["generator"])
+        if (adapter := generator.get("adapter")) is not None:
             pin = pins.get("adapter") or {"revision": None, "sha256": None}
-            problems += wrong_model("generator.adapter", recipe.generator.adapter, pin)
-        problems += wrong_loras(recipe.generator.lora, lock.inputs.get("loras") or {})
+            problems += wrong_model("generator.adapter", adapter, pin)
+        problems += wrong_loras(generator.get("lora", {}), lock.inputs.get("loras") or {})
     if recipe.kind.takes_rows:
         problems += wrong_pool(recipe, lock.inputs.get("pool"))
     if recipe.screen.model is not None and recipe.screen.weights is None:  # with weights, it is open_clip's own model

@@ -251,7 +251,7 @@ class Job:
             tokens=inputs.tokens.by_placeholder() if inputs.tokens else None,
             revision=commits["generator"],
             adapter_revision=commits["adapter"],
-            loras=(recipe.generator.lora, inputs.document.get("loras") or {}),
+            loras=inputs.document.get("loras") or {},
             embeddings=inputs.embeddings,
             pool=inputs.pool,
             table=plan.table,

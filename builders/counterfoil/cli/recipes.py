@@ -57,7 +57,7 @@ def init(given: Given) -> None:
                 "label_column": recipe.source.label_column,
                 "classes": counts,
                 "shifts": [shift.name for shift in recipe.all_shifts()],
-                "generator": recipe.generator.model or recipe.generator.kind,
+                "generator": recipe.generator.named_models().get("generator.model", recipe.kind.name),
                 "clip": "/".join(filter(None, (recipe.screen.model, recipe.screen.weights))),
                 "models": result.models,
                 "notes": list(result.notes),

@@ -101,7 +101,7 @@ class _Columns:
     def __init__(self, recipe: Recipe, rows: Rows) -> None:
         self.problems: list[str] = []
         self._rows = rows
-        generator = recipe.generator
+        generator: Any = recipe.generator
         prompt = generator.prompt_column if generator.prompt_column in rows.columns else None
         seed = generator.seed_column if generator.seed_column in rows.columns else None
         self.prompts = [""] * rows.count if prompt is None else self._texts(prompt)
@@ -152,7 +152,7 @@ _Cells = Mapping[tuple[str, str], Sequence[_Image]]
 
 def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[str]]:
     """Return the images of each cell in the table's order, and a problem for every unknown class or shift."""
-    generator = recipe.generator
+    generator: Any = recipe.generator
     classes = recipe.classes
     values = ["" if value is None else value for value in rows.column(generator.shift_column)]
     unfit = [row for row, value in enumerate(values) if not isinstance(value, int | str)]

@@ -33,11 +33,14 @@ def pool_of(recipe: Recipe) -> NamedDataset:
     """Return the pool that a recipe names, or else its input dataset, with the split that rows are taken from."""
     source = recipe.source
     generator = recipe.generator
-    is_source = generator.dataset is None
-    chosen = source if is_source else generator
-    columns = (chosen.revision, chosen.config, chosen.image_column, chosen.label_column)
-    pool = NamedDataset(generator.dataset or source.dataset, generator.split, *columns, exif=source.exif)
-    return replace(pool, conditions=source.conditions, objects=source.objects) if is_source else pool
+    split = generator.get("split")
+    dataset = generator.get("dataset")
+    if dataset is None:
+        columns = (source.revision, source.config, source.image_column, source.label_column)
+        pool = NamedDataset(source.dataset, split, *columns, exif=source.exif)
+        return replace(pool, conditions=source.conditions, objects=source.objects)
+    columns = (generator.revision, generator.get("config"), generator.get("image_column"))
+    return NamedDataset(dataset, split, *columns, generator.get("label_column", "label"), exif=source.exif)
 
 
 def pin_pool(recipe: Recipe, recorded: Any) -> SourcePin:
@@ -54,7 +57,7 @@ def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
     """Yield a problem if the pool that a build would load is not the one that a lock pins."""
     pin = loadable_pool(recipe, recorded)
     if pin.document() != recorded:
-        key = "source.dataset" if recipe.generator.dataset is None else "generator.dataset"
+        key = "source.dataset" if recipe.generator.get("dataset") is None else "generator.dataset"
         yield f"{key}: {pin.dataset} is not the pool that {LOCK} pins"
 
 
@@ -64,15 +67,16 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     pool = pool_of(recipe)
     if recipe.kind.drawn_elsewhere:
         refuse_elsewhere(pool.dataset, "generator.dataset")
-        rows = listed_rows(pool, pin) or open_source(pool, pin=pin).rows(generator.split, labelled=False)
-        optional = {key: getattr(generator, key) for key in ("prompt_column", "seed_column")}
+        rows = listed_rows(pool, pin) or open_source(pool, pin=pin).rows(generator.get("split"), labelled=False)
+        optional = {key: generator.get(key) for key in ("prompt_column", "seed_column")}
         named_columns = {key: name for key, name in optional.items() if f"{name}_column" != key}
         columns = ("label_column", "shift_column", "index_column", "license_column")
-        rows.need("generator", **{key: getattr(generator, key) for key in columns}, **named_columns)
+        rows.need("generator", **{key: generator.get(key) for key in columns}, **named_columns)
         return rows
-    labelled = recipe.kind.reads_labels(generator) and pool.objects is None
-    rows = open_source(pool, pin=pin).rows(generator.split, labelled=labelled)
-    rows.need(license_column=generator.license_column, caption_column=generator.caption_column, objects=pool.objects)
+    labelled = generator.reads_labels and pool.objects is None
+    rows = open_source(pool, pin=pin).rows(generator.get("split"), labelled=labelled)
+    named_columns = {key: generator.get(key) for key in ("license_column", "caption_column")}
+    rows.need(**named_columns, objects=pool.objects)
     return rows
 
 
@@ -99,7 +103,7 @@ def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
     partners_of = {}
     for name in (shift.name for shift in recipe.all_shifts() if shift.corruption == MATCH):
         pool = replace(pool_of(recipe), config=name)
-        shifted = open_source(pool, pin=pin).rows(recipe.generator.split, labelled=False)
+        shifted = open_source(pool, pin=pin).rows(recipe.generator.get("split"), labelled=False)
         row_by_pair: list[dict[str, int]] = []
         for table in (rows, shifted):
             if "pair" not in table.columns:
@@ -138,7 +142,7 @@ def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], Bools
         return lambda cls: conditions.of_label(cls.source_label)
     # Labels of the recipe's own input dataset are matched by number. Labels of another dataset are matched by name if
     # they have names.
-    is_source = recipe.generator.dataset is None
+    is_source = recipe.generator.get("dataset") is None
     positions = labels_of(rows, pool.label_column).places(recipe.classes, rows.place, numbers=is_source)
     return lambda cls: positions == cls.label
 
@@ -147,7 +151,7 @@ def licences_of_rows(recipe: Recipe, rows: Rows, pin: SourcePin) -> Callable[[in
     """Return a function from a row to its licence, read from a column or, if rows are altered, from the dataset. Return
     None if no licence applies.
     """
-    column = recipe.generator.license_column
+    column = recipe.generator.get("license_column")
     if column is None:
         whole = None if pin.license is None else pin.license[:_LONGEST_LICENCE]
         return (lambda _: whole) if recipe.kind.alters_rows else None

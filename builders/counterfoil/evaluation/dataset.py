@@ -663,7 +663,7 @@ def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Seq
         called = sha256_json([pool.dataset, pool.revision, pool.config])
     else:
         called = sha256_json([pin.content or [pin.dataset, pin.revision], pool.config])
-    return EditsOf(called, recipe.generator.split, tuple(rows))
+    return EditsOf(called, recipe.generator.get("split"), tuple(rows))
 
 
 def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[int]:

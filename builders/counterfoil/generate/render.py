@@ -58,7 +58,7 @@ class Renderer(ImageRenderer):
         self.adapter = adapter
         self.loras = loras
         self._lora_of = {shift.name: shift.lora for shift in recipe.all_shifts() if shift.lora is not None}
-        self.generator = recipe.generator
+        self.generator = recipe.drawing
         self.held = recipe.samples.held
         name, unet = type(pipeline).__name__, getattr(pipeline, "unet", None)
         problems = list(pipeline_problems(recipe, {"_class_name": name}, None if unet is None else dict(unet.config)))
@@ -67,9 +67,9 @@ class Renderer(ImageRenderer):
         family = family_of(name)
         assert family is not None  # `pipeline_problems` refuses pipelines without a family
         self.family = family
-        if self.generator.lora and loras is None:
+        if self.generator.get("lora") and loras is None:
             raise ValueError("the recipe has LoRA weights, and none are loaded")
-        self.side = recipe.generator.size or native_size(pipeline)
+        self.side = self.generator.size or native_size(pipeline)
         self.guided = family.guided(self.generator.guidance, self.generator.options)
         self._encoded: dict[str, dict[str, Any]] = {}
         self._negative: dict[str, Any] = {}
@@ -219,7 +219,7 @@ class Renderer(ImageRenderer):
 
         family, generator = self.family, self.generator
         guidance = {} if family.scale is None else {family.scale: generator.guidance}
-        if generator.guidance_interval is not None:
+        if generator.get("guidance_interval") is not None:
             guidance = guidance_of(generator, arguments)
         ways = [sample.between for sample in samples]
         begin = [1 - way.scale if way is not None and way.by == "steps" else 0.0 for way in ways]
@@ -253,7 +253,7 @@ class Renderer(ImageRenderer):
         that the level gives.
         """
         level = 1 if sample.between is None else sample.between.scale
-        scales = {name: level * self.generator.lora[name].scale for name in self._lora_of.values()}
+        scales = {name: level * self.generator.get("lora")[name].scale for name in self._lora_of.values()}
         return {name: scale if name == self._lora_of.get(sample.shift) else 0.0 for name, scale in scales.items()}
 
     def _vector(self, sample: Sample) -> np.ndarray | None:

@@ -99,7 +99,7 @@ class CorruptedRows(PoolRows):
         """
         super().__init__(image, license, units)
         self._partner_of = partner_of
-        self._side = recipe.generator.size
+        self._side = recipe.generator.get("size")
         self._shifts = {shift.name: shift for shift in recipe.all_shifts()}
         self._truth = truth
         self._sizes: dict[int, tuple[Size, Size]] = {}

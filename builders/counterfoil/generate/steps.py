@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     import torch
 
     from counterfoil.models.generators.family import Family
-    from counterfoil.recipe.schema_inputs import Generator
+    from counterfoil.recipe.kinds import DrawingKind
 
 # `_OFF` is the guidance scale of a step without guidance. At scale 1 a pipeline does not double its batch.
 _OFF = 1.0
 
 
-def guidance_of(generator: Generator, embeddings: Mapping[str, Any]) -> dict[str, Any]:
+def guidance_of(generator: DrawingKind, embeddings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments with which the pipeline uses guidance in the steps of `generator.guidance_interval`."""
-    if generator.guidance_interval is None or "negative_prompt_embeds" not in embeddings:
+    interval = generator.get("guidance_interval")
+    if interval is None or "negative_prompt_embeds" not in embeddings:
         return {"guidance_scale": generator.guidance}
-    switch = _Switch(generator.guidance, generator.guidance_interval, embeddings)
+    switch = _Switch(generator.guidance, interval, embeddings)
     names = ["prompt_embeds"]
     if "negative_pooled_prompt_embeds" in embeddings:
         names += ["add_text_embeds", "add_time_ids"]

@@ -142,7 +142,7 @@ def mend_source(
         rows = np.arange(len(opened.keys))
         base = frozenset(opened.keys[row] for row in np.flatnonzero(opened.shifts == 0).tolist())
         build = AuditedBuild(frozenset(seeds_of(opened, rows)), edited_rows(opened, rows, recipe), base)
-        made_from = opened.recipe.generator.split if build.edited else None
+        made_from = opened.recipe.generator.get("split") if build.edited else None
     taken = {train: "the head learns from it", **dict.fromkeys(mine.on, "it is audited")}
     if made_from is not None:
         taken[made_from] = "the audited images are made from it"

@@ -269,14 +269,14 @@ def _pool_units(opened: OpenDataset, rows: Ints, recipe: Recipe) -> tuple[str, .
     pool_rows = _pool_rows(opened, rows, recipe)
     if not pool_rows:
         return None
-    pool = open_source(source, opened.pins.get("pool"), as_recorded=True).rows(opened.recipe.generator.split)
+    pool = open_source(source, opened.pins.get("pool"), as_recorded=True).rows(opened.recipe.generator.get("split"))
     if source.unit_column not in pool.columns:
         return None
     units = pool.texts(source.unit_column, "unit_column")
     if max(pool_rows) >= len(units):
         raise UserError(
             f"{opened.source} has an image of row {max(pool_rows):,} of"
-            f" {source.dataset}:{opened.recipe.generator.split}, which has {len(units):,}",
+            f" {source.dataset}:{opened.recipe.generator.get('split')}, which has {len(units):,}",
             f"See what is wrong with it: counterfoil verify {opened.source}",
         )
     return tuple(units[row] for row in pool_rows)
@@ -286,7 +286,7 @@ def edited_rows(opened: OpenDataset, rows: Ints, recipe: Recipe) -> frozenset[st
     """Return the keys of the source rows that the chosen images are edits of; empty for other images."""
     if not opened.recipe.kind.alters_rows:
         return frozenset()
-    return frozenset(row_key(opened.recipe.generator.split, row) for row in _pool_rows(opened, rows, recipe))
+    return frozenset(row_key(opened.recipe.generator.get("split"), row) for row in _pool_rows(opened, rows, recipe))
 
 
 def _edited_images(opened: OpenDataset, rows: Ints, recipe: Recipe) -> LabelledImages | None:
@@ -295,7 +295,7 @@ def _edited_images(opened: OpenDataset, rows: Ints, recipe: Recipe) -> LabelledI
     if not keys:
         return None
     pin = open_source(recipe.source, opened.pins.get("pool"), as_recorded=True).pin
-    split = labelled_split(recipe.source, opened.recipe.generator.split, recipe.classes, pin, units=False)
+    split = labelled_split(recipe.source, opened.recipe.generator.get("split"), recipe.classes, pin, units=False)
     return rows_of(split, np.flatnonzero([key in keys for key in split.keys]))
 
 

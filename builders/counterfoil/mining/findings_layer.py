@@ -153,7 +153,7 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
             hard[finding.name] = mined_shift(finding.prompt, caption, HARD, classes, origin, words)
             hard[finding.name] |= {"style": True} if finding.about.get(STYLED) else {}
         stem = finding.name.removesuffix(f"_{finding.role}")
-        if recipe.generator.adapter is not None and len(classes) == 1 and classes[0].id in decoded:
+        if recipe.generator.get("adapter") is not None and len(classes) == 1 and classes[0].id in decoded:
             # Drawn from the direction itself, without a word (Jain 2023, A.7).
             hard[f"{stem}_{DECODED}"] = {
                 "kind": "mined",

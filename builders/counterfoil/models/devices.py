@@ -22,13 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from counterfoil.errors import UserError
-from counterfoil.recipe.kinds import kind_of
 
 if TYPE_CHECKING:
     import torch
 
     from counterfoil.recipe import Recipe
-    from counterfoil.recipe.schema_inputs import Generator
+    from counterfoil.recipe.kinds import GeneratorKind
 
 # The version of Counterfoil that last changed the bytes of an image or a row. Raise this number with every such change.
 # The stack has this number instead of the installed version, so that later versions can resume a directory.
@@ -264,10 +263,11 @@ def kernels_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def libraries_of(generator: Generator) -> tuple[str, ...]:
+def libraries_of(generator: GeneratorKind) -> tuple[str, ...]:
     """Return the packages that only some generators need: for quantising, for LoRA, and for the generator's kind."""
-    quantiser = () if generator.quantize is None else (_QUANTISERS[generator.quantize][0],)
-    return (*quantiser, *(("peft",) if generator.lora else ()), *kind_of(generator).libraries)
+    quantize = generator.get("quantize")
+    quantiser = () if quantize is None else (_QUANTISERS[quantize][0],)
+    return (*quantiser, *(("peft",) if generator.get("lora") else ()), *generator.libraries)
 
 
 def rendering_stack(device: str, recipe: Recipe) -> dict[str, Any]:
@@ -279,7 +279,7 @@ def rendering_stack(device: str, recipe: Recipe) -> dict[str, Any]:
     libraries = (*libraries_of(generator), *sorted({plugin.package for plugin in recipe.plugins.values()}))
     if not recipe.runs_models:
         return {"versions": _versions((*_LIBRARIES, *libraries))}
-    return stack_of(device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
+    return stack_of(device, generator.dtype, generator.batch_size, libraries, compiled=generator.get("compile", False))
 
 
 # The files with the limit and the use of a container's memory, in control groups of version 2 and of version 1.

@@ -40,7 +40,7 @@ from counterfoil.recipe.section import LARGEST_SIDE
 if TYPE_CHECKING:
     import torch
 
-    from counterfoil.recipe.schema_inputs import Generator
+    from counterfoil.recipe.kinds import DrawingKind
 
 
 def load_pipeline(
@@ -113,7 +113,7 @@ def load_pipeline(
 
 
 def generator_pipeline(
-    generator: Generator,
+    generator: DrawingKind,
     device: str,
     revision: str | None,
     tokens: Mapping[str, tuple[torch.Tensor, ...]] | None,
@@ -128,7 +128,7 @@ def generator_pipeline(
         tokens=tokens,
         quantize=generator.quantize,
         offload=generator.offload,
-        compiled=generator.compile,
+        compiled=generator.get("compile", False),
     )
 
 

@@ -39,7 +39,7 @@ from counterfoil.regular_files import named_path, open_regular
 if TYPE_CHECKING:
     import torch
 
-    from counterfoil.recipe.schema_inputs import Lora
+    from counterfoil.recipe.kinds.diffusers import Lora
 
 LORA_FILE = "pytorch_lora_weights.safetensors"  # the name under which diffusers saves LoRA weights
 # The largest LoRA files of the Hub, for FLUX.1 with rank 128, take 1.3 GB and have 3,000 tensors.

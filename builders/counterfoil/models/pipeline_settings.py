@@ -19,12 +19,11 @@ from counterfoil.models.config_files import shown
 from counterfoil.models.devices import absent_library, quantize_problem
 from counterfoil.models.diffusion import index_here
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
-from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
-    from counterfoil.recipe.schema_inputs import Generator
+    from counterfoil.recipe.kinds import DrawingKind, GeneratorKind
 
 # These pipelines apply guidance in each step, unless they are distilled: then guidance is an input of a single pass.
 # They accept initial latents, and they pass the latents of each step to a callback.
@@ -33,14 +32,14 @@ _BY_STEP = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 
 def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
     """Yield the problems of the generator's settings that do not depend on the pipeline, such as a missing library."""
-    generator = recipe.generator
+    generator = recipe.drawing
     if (problem := quantize_problem(generator.quantize, device)) is not None:
         yield problem
-    if generator.lora and find_spec("peft") is None:
+    if generator.get("lora") and find_spec("peft") is None:
         yield absent_library("peft")
-    if generator.offload == "sequential" and generator.adapter is not None:
+    if generator.offload == "sequential" and generator.get("adapter") is not None:
         yield "generator.offload: sequential holds layers that the adapter must change; expected model or none"
-    if generator.lora and (generator.quantize or generator.compile or generator.offload == "sequential"):
+    if generator.get("lora") and (generator.quantize or generator.get("compile") or generator.offload == "sequential"):
         yield "generator.lora: found with quantize, compile or offload sequential; expected unchanged layers"
 
 
@@ -50,7 +49,7 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
     index: the pipeline's model_index.json. unet: the configuration of its UNet, if known. If the recipe has options, or
     if no family lists the pipeline, the function imports diffusers, which takes seconds.
     """
-    generator = recipe.generator
+    generator = recipe.drawing
     name = _class_named(index)
     family = family_of(name)
     if family is None:
@@ -82,11 +81,11 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
             yield f"{key}: {its}, whose prompt cannot change between two steps; expected by: prompt"
         elif by == "mix" and family.edits != "inversion":
             yield f"{key}: {its}, which edits by a call of its own; expected null, or a model that inverts images"
-    if generator.lora and family.lora is None:
+    if generator.get("lora") and family.lora is None:
         yield f"generator.lora: {its}, which takes no LoRA weights here; expected none"
-    if generator.guidance_interval is not None and not family.interval:
+    if generator.get("guidance_interval") is not None and not family.interval:
         yield f"generator.guidance_interval: {its}, which is guided in every step; expected null"
-    elif generator.guidance_interval is not None:
+    elif generator.get("guidance_interval") is not None:
         key = "generator.guidance_interval"
         drawn_by = called_class(name, family).__name__
         if drawn_by not in _BY_STEP:
@@ -107,18 +106,20 @@ def _class_named(index: Mapping[str, Any]) -> str:
 
 
 def has_settings_to_compare(recipe: Recipe) -> bool:
-    generator = recipe.generator
+    if not recipe.kind.draws:
+        return False
+    generator = recipe.drawing
     settings = (
         recipe.tokens,
         generator.size,
         generator.negative_prompt,
-        generator.guidance_interval,
+        generator.get("guidance_interval"),
         generator.options or None,
-        generator.lora or None,
+        generator.get("lora") or None,
         recipe.samples.pairs if recipe.samples.pairs != "noise" else None,
         next((shift.level for shift in recipe.all_shifts() if shift.level is not None), None),
     )
-    return recipe.kind.edits or (recipe.kind.draws and any(value is not None for value in settings))
+    return recipe.kind.edits or any(value is not None for value in settings)
 
 
 # Inversion runs the steps of this scheduler in reverse.
@@ -127,10 +128,10 @@ _SCHEDULER = "DDIM"
 _CUT_SHORT = "denoising_end"
 
 
-def _edit_problems(generator: Generator, family: Family, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
+def _edit_problems(generator: DrawingKind, family: Family, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
     """Yield problems if the recipe edits rows and the pipeline cannot, or if the pipeline needs an image to edit."""
     its = f"generator.model: '{generator.model}' is {family.name}"
-    if not kind_of(generator).edits:
+    if not generator.edits:
         if family.needs_image:
             yield f"{its}, which draws from an image alone; expected another one, or generator.kind edit"
     elif family.edits is None:
@@ -158,12 +159,12 @@ def _edit_problems(generator: Generator, family: Family, called: str, unet: Mapp
             )
 
 
-def inverts(generator: Generator) -> bool | None:
+def inverts(generator: GeneratorKind) -> bool | None:
     """Return whether the generator edits rows by inversion, or None if no pipeline index is on this machine."""
-    if not kind_of(generator).edits:
+    if not generator.edits:
         return False
     try:
-        index = index_here(generator.model, generator.revision)
+        index = index_here(generator.get("model"), generator.revision)
     except UserError:  # the model's own check reports this error
         return None
     family = family_of(_class_named(index or {}))

@@ -248,7 +248,6 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
 
 def _start_up(recipe: Recipe) -> float | None:
     """Return the seconds that it takes to start libraries and read weights, or None for unknown models."""
-    generator = recipe.generator
     screen = recipe.screen
     gigabytes = 0.0
     if screen.model is not None and not screen.model.startswith(LAB):
@@ -257,7 +256,7 @@ def _start_up(recipe: Recipe) -> float | None:
             return None
         gigabytes += clip.gigabytes
     if recipe.kind.draws:
-        model = KNOWN_MODELS.get(generator.model)
+        model = KNOWN_MODELS.get(recipe.drawing.model)
         if model is None or model.gigabytes is None:
             return None
         gigabytes += model.gigabytes
@@ -272,25 +271,27 @@ def _rate(recipe: Recipe, given: float | None, side: int) -> tuple[float | None,
         return rate, f"about {float(f'{rate:.2g}'):,g} images per second on one core at {side} pixels"
     if not recipe.kind.draws:
         return None, "rows are read, not rendered, and no rate is known: give one with --rate"
-    model = KNOWN_MODELS.get(recipe.generator.model)
+    generator = recipe.drawing
+    model = KNOWN_MODELS.get(generator.model)
     known = model.rate if model is not None else None
     if known is None:
-        return None, f"no rate is known for {recipe.generator.model}: give one with --rate"
-    rate = known.images_per_second * known.steps / recipe.generator.steps
-    scaled = "" if recipe.generator.steps == known.steps else " and scaled by steps"
+        return None, f"no rate is known for {generator.model}: give one with --rate"
+    rate = known.images_per_second * known.steps / generator.steps
+    scaled = "" if generator.steps == known.steps else " and scaled by steps"
     return rate, f"{rate:.3g} images per second, {known.known}{scaled}"
 
 
 def _side(recipe: Recipe, own_side: int | None) -> tuple[int, str]:
     generator = recipe.generator
-    side = generator.saved_size or generator.size
+    side = generator.saved_size or generator.get("size")
     if side is not None:
         return side, f"images of {side} x {side} pixels"
     if own_side is not None and recipe.kind.takes_rows:
         return own_side, f"images of about {own_side} x {own_side} pixels, by a sample of them"
     if (side := recipe.kind.usual_side) is not None:
         return side, f"images of {side} x {side} pixels (guessed: images keep their own size)"
-    known = KNOWN_MODELS.get(generator.model)
+    model = generator.get("model")
+    known = KNOWN_MODELS.get(model)
     if known is None:
         return USUAL_SIZE, f"images of {USUAL_SIZE} x {USUAL_SIZE} pixels (guessed: the recipe names no size)"
     return known.side, f"images of {known.side} x {known.side} pixels"

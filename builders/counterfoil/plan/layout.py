@@ -330,7 +330,8 @@ class Plan:
 
     def n_samples_of(self, shift: Shift) -> int:
         """Return the largest number of samples that a shift may have."""
-        if self.recipe.generator.rows is None and not self.counts:
+        listed = self.recipe.generator.get("rows")
+        if listed is None and not self.counts:
             return len(shift.class_labels) * shift.candidates
         return sum(self._candidates(shift, label) for label in shift.class_labels)
 
@@ -341,7 +342,8 @@ class Plan:
         """
         ends = tuple(accumulate(len(shift.class_labels) for shift in shifts))
         most = max(shift.candidates for shift in shifts)
-        if self.recipe.generator.rows is not None:
+        listed = self.recipe.generator.get("rows")
+        if listed is not None:
             most = max(self._candidates(shift, label) for shift in shifts for label in shift.class_labels)
         return _Group(name, tuple(shifts), ends, max(1, self.recipe.output.rows_per_shard // max(1, most)))
 
@@ -486,7 +488,7 @@ class Plan:
 
     def _rows(self, shift: Shift, label: int) -> Sequence[int] | None:
         """Return the rows that the recipe lists for a cell, or None if the recipe lists no rows."""
-        rows = self.recipe.generator.rows
+        rows = self.recipe.generator.get("rows")
         return None if rows is None else rows.get(shift.name, {}).get(self.class_of(label).id, ())
 
     @cached_property

@@ -349,7 +349,7 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
             if not kind.corrupts:
                 yield at, "only generator.kind corrupt takes a number, expected `levels`"
         elif not kind.levels:
-            yield at, f"generator.kind {kind.name} draws nothing, so it has no levels; expected null"
+            yield at, f"generator.kind {parts.kind_name} draws nothing, so it has no levels; expected null"
         else:
             yield from _way_to_levels(parts, path, spec, settings)
             # These settings give each level other scenes.
@@ -386,7 +386,7 @@ def _way_to_levels(
     """Check that the generator's kind and LoRA weights support the levels of a shift."""
     kind, at, by, lora = parts.kind, (*path, "severity"), severity.get("by"), severity.get("lora")
     if by is not None and by not in kind.levels:
-        yield (*at, "by"), f"found '{by}', expected {' or '.join(kind.levels)} with generator.kind {kind.name}"
+        yield (*at, "by"), f"found '{by}', expected {' or '.join(kind.levels)} with generator.kind {parts.kind_name}"
     named = mapping(parts.generator.get("lora"))
     if (by == "lora") != (lora is not None):
         yield (*at, "lora"), f"found {lora or 'null'}, expected one of generator.lora with by: lora, else null"
@@ -397,7 +397,7 @@ def _way_to_levels(
             yield at, f"{PAIRS_SHARE}: a base and its level are one call, with one scale; expected another way"
     if mapping(severity.get("levels")).get("realised") is not None:
         if not kind.from_noise or by == "lora":
-            what = "by: lora" if by == "lora" else f"generator.kind {kind.name}"
+            what = "by: lora" if by == "lora" else f"generator.kind {parts.kind_name}"
             yield (*at, "levels"), f"{what} takes no `realised:`, expected a list of levels"
         elif spec.get("caption") is None:
             yield (*path, "caption"), "missing, expected the caption whose score `realised:` is measured by"
@@ -444,7 +444,7 @@ def _pairs(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find pairs by attention with a kind that draws no noise, and `held` without pairs by attention."""
     if parts.samples.get("pairs") == "attention":
         if not parts.kind.from_noise:
-            message = f"images of generator.kind {parts.kind.name} cannot see their base, expected noise"
+            message = f"images of generator.kind {parts.kind_name} cannot see their base, expected noise"
             yield ("samples", "pairs"), message
         return
     default = HeldFromBase().model_dump()

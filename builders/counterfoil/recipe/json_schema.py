@@ -26,6 +26,7 @@ def recipe_json_schema() -> dict[str, Any]:
     whole = Recipe.model_json_schema()
     sections: dict[str, Any] = whole.pop("$defs")
     sections["Recipe"] = whole
+    _add_kinds(sections)
     _add_what_validators_check(sections)
     whole["properties"]["extends"] = {
         "type": "string",
@@ -39,6 +40,10 @@ def recipe_json_schema() -> dict[str, Any]:
         " that recipe changes, this one is an error until you update this line.",
     }
     parts = {name + _PART: _in_part(section) for name, section in sections.items()}
+    keys = dict.fromkeys(key for kind in KINDS.values() for key in kind.model_fields)
+    for kind in KINDS.values():  # null drops an inherited key
+        others = {key: {"type": "null"} for key in keys if key not in kind.model_fields}
+        parts[kind.__name__ + _PART]["properties"] |= others
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Counterfoil recipe",
@@ -56,7 +61,6 @@ def recipe_json_schema_text() -> str:
 def _add_what_validators_check(sections: dict[str, Any]) -> None:
     properties = {name: section["properties"] for name, section in sections.items()}
     properties["Recipe"]["name"]["pattern"] = _whole(DATASET_NAME.pattern)
-    properties["ClassEntry"]["id"] |= {"pattern": _whole(CLASS_ID.pattern), "maxLength": LONGEST_NAME}
     properties["Output"]["split"] |= {"pattern": _whole(GROUP_NAME.pattern), "maxLength": LONGEST_NAME}
     _text(properties["Publish"]["repo"])["pattern"] = _whole(REPOSITORY.pattern)
     _text(properties["Publish"]["url"])["pattern"] = _whole(ADDRESS.pattern)
@@ -65,7 +69,9 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     group_name = f"^(?!(?:{reserved})$){GROUP_NAME.pattern}$"
     _text(properties["ShiftSpec"]["group"]).update({"pattern": group_name, "maxLength": LONGEST_NAME})
     properties["Prompts"]["shifts"]["propertyNames"] = {"pattern": group_name, "maxLength": LONGEST_NAME}
-    properties["Generator"]["lora"]["propertyNames"] = {"pattern": _whole(CLASS_ID.pattern), "maxLength": LONGEST_NAME}
+    class_id = {"pattern": _whole(CLASS_ID.pattern), "maxLength": LONGEST_NAME}
+    properties["ClassEntry"]["id"] |= class_id
+    properties["DiffusersKind"]["lora"]["propertyNames"] = class_id
     for section in ("BaseSpec", "ShiftSpec"):
         _text(properties[section]["prompt"])["pattern"] = r"\{class\}"
         _text(properties[section]["object_caption"])["pattern"] = r"\{class\}"
@@ -80,7 +86,7 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     sections["Screen"]["dependentRequired"] = {"model": ["object_threshold"]}
     drawn = {"anyOf": [{"type": "string"}, {"not": {"properties": {"prompt": unset, "embedding": unset}}}]}
     # Generators of these kinds need no prompts and no screen.
-    unscreened = {"enum": [kind.name for kind in KINDS if not kind.needs_screen]}
+    unscreened = {"enum": [name for name, kind in KINDS.items() if not kind.needs_screen]}
     sections["Recipe"]["oneOf"] = [
         {"properties": {"generator": {"required": ["kind"], "properties": {"kind": unscreened}}}},
         {
@@ -113,6 +119,20 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
         threshold = sections[section]
         threshold["oneOf"] = ways
         sections[section] = {"description": threshold.pop("description"), "anyOf": [number, threshold]}
+
+
+def _add_kinds(sections: dict[str, Any]) -> None:
+    """Give each kind of generator its section."""
+    del sections["GeneratorKind"]
+    for name, kind in KINDS.items():
+        section = sections[kind.__name__] = kind.model_json_schema()
+        sections |= section.pop("$defs", {})
+        section["properties"]["kind"]["description"] = section["description"]
+        if name != "diffusers":
+            section.setdefault("required", []).append("kind")
+    generator = sections["Recipe"]["properties"]["generator"]
+    del generator["$ref"]
+    generator["anyOf"] = [{"$ref": f"#/$defs/{kind.__name__}"} for kind in KINDS.values()]
 
 
 def _prompts_of_text(sections: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ from counterfoil.recipe.names import (
     nearest,
     without_folders,
 )
-from counterfoil.recipe.parts import mapping
+from counterfoil.recipe.parts import embedding_specs
 from counterfoil.recipe.rows_table import MOST_BYTES, read_rows_table
 from counterfoil.recipe.strict_yaml import DEEPEST, MOST_CHARACTERS, LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path, read_regular
@@ -418,17 +418,6 @@ def _keys(values: Any, part: str) -> list[Any]:
     if isinstance(values, Mapping):
         return [*values] if part == "*" else [part] if part in values else []
     return [*range(len(values))] if part == "*" and isinstance(values, list | tuple) else []
-
-
-def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the path and embedding of the base and of each shift, in a recipe of any form."""
-    prompts = mapping(recipe.get("prompts"))
-    specs: dict[tuple[str, ...], Any] = {("prompts", "base"): prompts.get("base")}
-    specs |= {("prompts", "shifts", name): spec for name, spec in mapping(prompts.get("shifts")).items()}
-    for path, spec in specs.items():
-        embedding = mapping(spec).get("embedding")
-        if embedding is not None:
-            yield (*path, "embedding"), embedding
 
 
 def _absolute_file(name: str, folder: Path) -> str:

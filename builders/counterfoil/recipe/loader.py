@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.checks import cross_section_problems
+from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.layering import (
     EXTENDS,
     EXTENDS_SHA256,
@@ -77,7 +78,9 @@ def validated(layers: LocatedMapping) -> Recipe:
     try:
         return Recipe.model_validate(with_tuples(layers), strict=True)
     except ValidationError as error:
-        problems = problem_lines(Recipe, layers, error, cross_section_problems)
+        kind = kind_of(mapping(layers.get("generator")))
+        form = create_model("Recipe", __base__=Recipe, generator=(kind, Recipe.model_fields["generator"]))
+        problems = problem_lines(form, layers, error, cross_section_problems)
         raise UserError(problems, "Print a working recipe with: counterfoil show wardrobe-mini") from error
 
 

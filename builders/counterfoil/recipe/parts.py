@@ -18,11 +18,12 @@ class RecipeParts:
     specs: the path and mapping of the base and of each shift. ids: class ids by their index in the list of classes.
     """
 
-    def __init__(self, recipe: Mapping[str, Any], kind: GeneratorKind) -> None:
+    def __init__(self, recipe: Mapping[str, Any], kind: type[GeneratorKind]) -> None:
         self.recipe, self.kind = recipe, kind
         self.source, self.generator, self.prompts, self.screen, self.samples = (
             mapping(recipe.get(name)) for name in ("source", "generator", "prompts", "screen", "samples")
         )
+        self.kind_name = kind.name or self.generator.get("kind")
         self.classes = sequence(self.source.get("classes"))
         ids = ((index, mapping(entry).get("id")) for index, entry in enumerate(self.classes))
         self.ids = {index: class_id for index, class_id in ids if isinstance(class_id, str)}
@@ -57,3 +58,14 @@ def mapping(value: Any) -> Mapping[str, Any]:
 def sequence(value: Any) -> Sequence[Any]:
     """Return a list as it is, and anything else as an empty one."""
     return value if isinstance(value, list | tuple) else ()
+
+
+def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the path and embedding of the base and of each shift, in a recipe of any form."""
+    prompts = mapping(recipe.get("prompts"))
+    specs: dict[tuple[str, ...], Any] = {("prompts", "base"): prompts.get("base")}
+    specs |= {("prompts", "shifts", name): spec for name, spec in mapping(prompts.get("shifts")).items()}
+    for path, spec in specs.items():
+        embedding = mapping(spec).get("embedding")
+        if embedding is not None:
+            yield (*path, "embedding"), embedding

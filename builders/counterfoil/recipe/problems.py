@@ -128,7 +128,7 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
         unquoted = value in ("true", "false") if error_type.startswith("bool") else _is_number(value)
         return f"{text}; write it without quotes" if unquoted else text
     if error_type == "literal_error":
-        return text + did_you_mean(str(value), [str(choice) for choice in _choices(_annotation(field))])
+        return text + did_you_mean(str(value), expected.split(" or "))
     return text
 
 

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, field_validator
 
 from counterfoil.documents import canonical_json, sha256_json
 from counterfoil.errors import UserError
@@ -29,13 +29,13 @@ from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, MisclassifiedRule, failure_of, judge_columns
 from counterfoil.recipe.keep.rule import EVERY_ROWS, FIRST_ROWS, NEWEST_ROWS, Column
-from counterfoil.recipe.kinds import RETRIEVAL, GeneratorKind, kind_of, written
+from counterfoil.recipe.kinds import RETRIEVAL, DrawingKind, GeneratorKind, read_generator
+from counterfoil.recipe.kinds.retrieve import RetrievalClip
 from counterfoil.recipe.layering import (
     KEEP_JUDGES,
     OWN_EMBEDDINGS,
     OWN_ROWS,
     OWN_TOKENS,
-    embedding_specs,
     names_every_label,
     replace_names,
     texts_at,
@@ -45,6 +45,7 @@ from counterfoil.recipe.names import (
     dataset_name_problem,
     without_folders,
 )
+from counterfoil.recipe.parts import embedding_specs
 from counterfoil.recipe.prompts import (
     BASE,
     RecipeClass,
@@ -56,11 +57,11 @@ from counterfoil.recipe.prompts import (
     severity_of,
     uses,
 )
-from counterfoil.recipe.schema_inputs import Generator, RetrievalClip, Source, Tokens
+from counterfoil.recipe.schema_inputs import Source, Tokens
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.recipe.schema_output import PAIRED_BY, Evaluate, Output, Publish, Samples, pair_columns
 from counterfoil.recipe.schema_prompts import Prompts, Screen
-from counterfoil.recipe.section import Section, checked
+from counterfoil.recipe.section import Section, checked, written
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.recipe.tasks.task import UNIT, SourceTask
@@ -77,7 +78,7 @@ class Recipe(Section):
     license: str = Field(default="other", description="Licence of the dataset, as the Hub spells it.")
     description: str = Field(default="", description="What the dataset is, in a sentence or two.")
     source: Source = Field(description="The input dataset and its classes.")
-    generator: Generator = Field(description="What renders the samples.")
+    generator: SerializeAsAny[GeneratorKind] = Field(description="What renders the samples.")
     tokens: Tokens | None = Field(default=None, description="Class tokens; null: prompts use the class names.")
     prompts: Prompts = Field(description="The base and the shifts.")
     screen: Screen = Field(default=Screen(), description="How candidates are screened. kind corrupt does not need it.")
@@ -89,12 +90,14 @@ class Recipe(Section):
 
     _name = checked("name", by=dataset_name_problem)
 
-    @model_validator(mode="after")
-    def _sections_agree(self) -> Recipe:
+    @field_validator("generator", mode="before")
+    @classmethod
+    def _of_its_kind(cls, values: Any) -> Any:
+        return read_generator(with_tuples(values)) if isinstance(values, Mapping) else values
+
+    def problem(self) -> str | None:
         problems = cross_section_problems(self.model_dump())
-        if problems:
-            raise ValueError("; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text in problems))
-        return self
+        return "; ".join(f"{'.'.join(map(str, path))}: {text}" for path, text in problems) or None
 
     @cached_property
     def classes(self) -> tuple[RecipeClass, ...]:
@@ -112,9 +115,15 @@ class Recipe(Section):
             )
         return tuple(classes)
 
-    @cached_property
-    def kind(self) -> GeneratorKind:
-        return kind_of(self.generator)
+    @property
+    def kind(self) -> type[GeneratorKind]:
+        return type(self.generator)
+
+    @property
+    def drawing(self) -> DrawingKind:
+        """Return the generator of a recipe whose images a model draws."""
+        assert isinstance(self.generator, DrawingKind)
+        return self.generator
 
     @property
     def task(self) -> SourceTask:
@@ -140,7 +149,7 @@ class Recipe(Section):
     @property
     def ranking_clip(self) -> RetrievalClip:
         """Return the CLIP that ranks a pool: `generator.clip`, or else the screen's."""
-        clip = self.generator.clip
+        clip = self.generator.get("clip")
         return RetrievalClip(model=self.screen.clip, weights=self.screen.weights) if clip is None else clip
 
     @property
@@ -185,7 +194,8 @@ class Recipe(Section):
     @property
     def plugins(self) -> dict[str, Plugin]:
         """Return the installed packages that images and rows depend on, by what each registers: `corruption rust`."""
-        named = [("counterfoil.corruptions", shift.corruption or "") for shift in self.all_shifts()]
+        named = [("counterfoil.generators", self.kind.name)]
+        named += [("counterfoil.corruptions", shift.corruption or "") for shift in self.all_shifts()]
         rules = {type(rule) for shift in self.all_shifts() for rule in shift.keep}
         named += [("counterfoil.keep_rules", name) for name, rule in KEEP_RULES.items() if rule in rules]
         named += [("counterfoil.classifiers", judge.partition(":")[0]) for judge in self.judges]
@@ -204,7 +214,7 @@ class Recipe(Section):
         given = pair_columns(self.samples.pairs) | self._severity_columns | self.task.columns(self.source)
         if self.stored_units is not None:
             given[UNIT] = self.task.unit_column
-        return self.kind.columns(self.generator) | given | scored | self._judge_columns
+        return self.generator.columns() | given | scored | self._judge_columns
 
     @cached_property
     def _severity_columns(self) -> dict[str, Column]:
@@ -297,15 +307,15 @@ class Recipe(Section):
 
 # The keys of hashed sections when the first datasets were built.
 _FIRST_KEYS = {
-    "Generator": (
+    "generator": (
         "kind", "model", "revision", "scheduler", "steps", "guidance", "size", "saved_size", "dtype", "batch_size",
         "negative_prompt",
     ),
-    "Output": ("format", "image", "rows_per_shard", "split"),
-    "Samples": ("candidates", "accepted", "at_most", "seed", "noise"),
+    "output": ("format", "image", "rows_per_shard", "split"),
+    "samples": ("candidates", "accepted", "at_most", "seed", "noise"),
 }  # fmt: skip
 
-_NOT_HASHED = {"Generator": ("offload", "compile"), "Output": ("row_version",)}
+_NOT_HASHED = {"generator": ("offload", "compile"), "output": ("row_version",)}
 
 
 def as_read_back(document: Any) -> Any:
@@ -315,7 +325,7 @@ def as_read_back(document: Any) -> Any:
 def plan_inputs(recipe: Recipe) -> dict[str, Any]:
     """Return the values that `Recipe.plan_hash` covers."""
     ids = [cls.id for cls in recipe.classes]
-    generator, output = _dumped(recipe.generator), _dumped(recipe.output)
+    generator, output = _dumped("generator", recipe.generator), _dumped("output", recipe.output)
     for name in ("model", "adapter", "dataset", "captioner"):
         if generator.get(name):
             generator[name] = without_folders(generator[name])
@@ -323,8 +333,8 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         lora["path"] = without_folders(lora["path"])
         if lora["revision"] is None:
             del lora["revision"]
-    if recipe.generator.rows is not None:
-        generator["rows"] = sha256_json(recipe.generator.rows)
+    if (rows := recipe.generator.get("rows")) is not None:
+        generator["rows"] = sha256_json(rows)
     if RETRIEVAL in recipe.kind.models:  # even if it is the screen's, because it chooses the images
         clip = recipe.ranking_clip
         generator["clip"] = {"model": without_folders(clip.model), "weights": clip.weights}
@@ -355,7 +365,7 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         "classes": [{"id": cls.id, "name": cls.name, "label": cls.label} for cls in recipe.classes],
         "tokens": recipe.tokens is not None,
         "prompts": prompts,
-        "samples": _dumped(recipe.samples),
+        "samples": _dumped("samples", recipe.samples),
         "generator": generator,
         "output": output,
     }
@@ -405,9 +415,8 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
     return document if screen.judge is None else document | {"judge": without_folders(screen.judge)}
 
 
-def _dumped(section: Section) -> dict[str, Any]:
-    """Return a section's values, without later keys at their default."""
-    name = type(section).__name__
+def _dumped(name: str, section: Section) -> dict[str, Any]:
+    """Return the values of a section by its name, without later keys at their default."""
     first, never = _FIRST_KEYS[name], _NOT_HASHED.get(name, ())
     changed = written(section, type(section).model_fields.keys() - never)
     return {key: value for key, value in section.model_dump(mode="json").items() if key in first or key in changed}
@@ -437,8 +446,9 @@ _LATER_KEYS = {
 def _portable_values(recipe: Recipe) -> dict[str, Any]:
     values = recipe.model_dump(mode="json", exclude_none=True)
     for section, keys in _LATER_KEYS.items():
-        for key in set(keys) - set(written(getattr(recipe, section), keys)):
-            values[section].pop(key, None)  # other kinds of generator leave it out
+        unsaid = set(keys) & values[section].keys()
+        for key in unsaid - set(written(getattr(recipe, section), unsaid)):
+            del values[section][key]
     version = _version_needed(recipe)
     values["output"].pop("row_version", None)
     values["output"] |= {"row_version": version} if version > FIRST_ROWS else {}

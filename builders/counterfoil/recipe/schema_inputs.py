@@ -1,16 +1,13 @@
-"""Sections of a recipe: the input dataset with its classes or conditions, the class tokens, and the generator."""
+"""Sections of a recipe: the input dataset with its classes or conditions, and the class tokens."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from counterfoil.recipe.kinds import keys_of_others, kind_of, written
 from counterfoil.recipe.names import (
     ELSEWHERE,
     LAB,
@@ -21,7 +18,7 @@ from counterfoil.recipe.names import (
     quoted,
 )
 from counterfoil.recipe.prompts import template_problem
-from counterfoil.recipe.section import LARGEST_SIDE, Section, checked, refuse
+from counterfoil.recipe.section import LARGEST_SIDE, Section, checked, refuse, written
 from counterfoil.recipe.tasks import TASKS, derive_task
 from counterfoil.recipe.tasks.objects import categories_problem
 from counterfoil.recipe.tasks.task import EVERY_IMAGE
@@ -79,87 +76,18 @@ class Conditions(Section):
         """Return the conditions in order, by their names in the input dataset."""
         return self.labels or self.columns
 
-    @model_validator(mode="after")
-    def _one_form(self) -> Conditions:
+    def problem(self) -> str | None:
         if bool(self.labels) == bool(self.columns):
             found = "labels and columns" if self.labels else "neither labels nor columns"
-            raise ValueError(f"found {found}, expected one of them (null drops an inherited one)")
+            return f"found {found}, expected one of them (null drops an inherited one)"
         if self.columns and self.others:
-            raise ValueError("found others with columns, expected it with labels only (null drops an inherited one)")
+            return "found others with columns, expected it with labels only (null drops an inherited one)"
         for name, times in Counter((*self.names, *self.others)).items():
             if times > 1:
-                raise ValueError(f"found '{name}' again, expected each condition and other label once")
+                return f"found '{name}' again, expected each condition and other label once"
             if name != name.strip() or not name or "|" in name:
-                raise ValueError(f"found '{name}', expected a name without `|`, and without spaces around it")
-        return self
-
-
-# Options may come from a stranger's recipe.
-MOST_OPTIONS = 32  # no pipeline of diffusers takes as many
-LONGEST_OPTION_NAME = 60
-LONGEST_TEXT = 1000
-LONGEST_LIST = 32
-# Whole numbers are lengths, sides, layers and steps, which a pipeline makes tensors of; BRIA takes the most, 3,000.
-MOST_WHOLE = 4096
-# Pixels of the largest image, and what is computed at once.
-MOST_BY_NAME = {"max_area": MOST_WHOLE**2, "view_batch_size": 64, "parallel": 128}
-# Two underscores begin Python's hidden attributes.
-OPTION_NAME = r"(?!.*__)[A-Za-z][A-Za-z0-9_]*"
-
-_PLAIN_OPTION = {"type": ["string", "number", "boolean", "null"], "maxLength": LONGEST_TEXT}
-# The checks of `checked_options`, for editors.
-OPTIONS_SCHEMA: dict[str, Any] = {
-    "maxProperties": MOST_OPTIONS,
-    "propertyNames": {"pattern": f"^{OPTION_NAME}$", "maxLength": LONGEST_OPTION_NAME},
-    "additionalProperties": {
-        "anyOf": [_PLAIN_OPTION, {"type": "array", "maxItems": LONGEST_LIST, "items": dict(_PLAIN_OPTION)}]
-    },
-}
-
-
-def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with every list as a tuple. Raise ValueError with every problem of their form.
-
-    Which names a pipeline takes is in its signature (`models/pipeline_settings.py`).
-    """
-    if len(options) > MOST_OPTIONS:
-        raise ValueError(f"found {len(options):,} options, expected at most {MOST_OPTIONS}")
-    problems = []
-    for name, value in options.items():
-        if len(name) > LONGEST_OPTION_NAME or not re.fullmatch(OPTION_NAME, name):
-            expected = f"letters, digits and single '_', at most {LONGEST_OPTION_NAME}"
-            problems.append(f"found the name {quoted(name)}, expected {expected}")
-            continue
-        values = value if isinstance(value, list | tuple) else [value]
-        if len(values) > LONGEST_LIST:
-            problems.append(f"{name}: found a list of {len(values):,}, expected at most {LONGEST_LIST}")
-        wrong = dict.fromkeys(_option_problem(name, item) for item in values)
-        problems += [f"{name}: {problem}" for problem in wrong if problem is not None]
-    if problems:
-        raise ValueError("; ".join(problems))
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-
-
-def _option_problem(name: str, value: Any) -> str | None:
-    match value:
-        case None | bool():
-            return None
-        case int():
-            most = MOST_BY_NAME.get(name, MOST_WHOLE)
-            found = f"{value:,}" if abs(value) < 2**64 else "a whole number of many digits"
-            return None if abs(value) <= most else f"found {found}, expected whole numbers from -{most:,} to {most:,}"
-        case float():
-            return None if math.isfinite(value) else f"found {value}, expected finite numbers"
-        case str():
-            too_long = len(value) > LONGEST_TEXT
-            return f"found {len(value):,} characters, expected at most {LONGEST_TEXT:,}" if too_long else None
-    expected = "expected a number, text, true, false, null or a list of these"
-    match value:
-        case Mapping():
-            return f"found a mapping, {expected}"
-        case list() | tuple():
-            return f"found a list in a list, {expected}"
-    return f"found {type(value).__name__}, {expected}"
+                return f"found '{name}', expected a name without `|`, and without spaces around it"
+        return None
 
 
 # The neutral photograph prompts of textual inversion (Gal et al. 2022, appendix), with a class in the gap.
@@ -338,19 +266,18 @@ class Source(Section):
         whole = {} if task.by_class or values.get("classes") is not None else {"classes": (dict(EVERY_IMAGE),)}
         return {**values, "task": stated or task.name, **whole}
 
-    @model_validator(mode="after")
-    def _two_classes_a_condition(self) -> Source:
+    def problem(self) -> str | None:
         if self.conditions is None or self.task != "classes":
-            return self
+            return None
         labels, names = [entry.source_label for entry in self.classes or ()], self.conditions.names
         if labels != list(range(2 * len(names))):
             shown = ", ".join("none" if label is None else str(label) for label in labels[:8]) or "none"
-            raise ValueError(
+            return (
                 f"the classes have the source labels {shown}{' …' if len(labels) > 8 else ''}; expected two classes a"
                 f" condition, with source labels from 0 to {2 * len(names) - 1} in order: 0 has '{names[0]}', 1 does"
                 " not, and so on"
             )
-        return self
+        return None
 
 
 class LearnSettings(Section):
@@ -408,269 +335,10 @@ class Tokens(Section):
             return value
         raise ValueError(f"found {quoted(value)}, expected a folder (./{value[:40]}) or a Hub id (user/name)")
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Tokens:
+    def problem(self) -> str | None:
         if (self.path is None) == (self.learn is None):
             found = "neither path nor learn" if self.path is None else "path and learn"
-            raise ValueError(f"found {found}, expected one of them (null drops an inherited one)")
+            return f"found {found}, expected one of them (null drops an inherited one)"
         if self.learn is not None and self.revision is not None:
-            raise ValueError("found revision with learn, expected it only with path")
-        return self
-
-
-class RetrievalClip(Section):
-    """The CLIP that ranks a pool."""
-
-    model: str = Field(min_length=1, description="As screen.model.")
-    weights: str | None = Field(default=None, description="As screen.weights.")
-
-    _has_a_name = checked("model", by=nameless_problem)
-
-
-# Sliders are published for scales up to 5; above this pictures are noise.
-_LARGEST_SCALE = 20.0
-_MOST_LORAS = 16
-
-
-class Lora(Section):
-    """LoRA weights that are added to layers of the generator."""
-
-    path: str = Field(
-        min_length=1,
-        description="A safetensors file, a folder with one, a Hub id, or a Hub id with the file in it"
-        " (`user/name/weights/snow.safetensors`).",
-    )
-    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
-    scale: float = Field(
-        default=1.0, ge=-_LARGEST_SCALE, le=_LARGEST_SCALE, description="What the weights are multiplied by."
-    )
-
-
-class Generator(Section):
-    """What renders the samples, or where they come from."""
-
-    kind: Literal["diffusers", "rows", "retrieve", "edit", "corrupt"] = Field(
-        default="diffusers",
-        description="`diffusers` renders images. `rows` uses images that exist: chosen rows of a dataset (the pool), or"
-        " all images of a folder or table that were drawn elsewhere for the recipe's classes and shifts."
-        " `retrieve` uses the rows of a pool that CLIP ranks nearest to each prompt, each row once. `edit` re-renders"
-        " rows of the input dataset, under the base's prompt and under every shift's. `corrupt` uses rows of the"
-        " input dataset: unchanged for the base, and with a known change (fog, noise, a darker exposure) for each"
-        " shift.",
-    )
-    model: str = Field(default="", description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline.")
-    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
-    adapter: str | None = Field(
-        default=None,
-        min_length=1,
-        description="IP-Adapter with which the model takes image embeddings: `lab:decoder`, a Hub id, a Hub id"
-        " with the file in it (`user/name/models/adapter.safetensors`), or a folder. Only samples with an embedding"
-        " use it.",
-    )
-    adapter_revision: str | None = Field(
-        default=None, description="Branch, tag or commit of the adapter on the Hub; the lock pins it."
-    )
-    lora: dict[str, Lora] = Field(
-        default_factory=dict,
-        description="LoRA weights by name, used together, each at its scale. They need `counterfoil[lora]`.",
-    )
-    scheduler: str | None = Field(
-        default=None, description="diffusers scheduler without the word Scheduler (`DDIM`); null keeps the model's."
-    )
-    steps: int = Field(default=50, ge=1, le=1000, description="Denoising steps.")
-    guidance: float = Field(default=7.5, ge=0, description="Classifier-free guidance scale; 1 or less turns it off.")
-    size: int | None = Field(
-        default=None,
-        ge=8,
-        le=LARGEST_SIDE,
-        multiple_of=8,
-        description="Rendered side in pixels; null: the model's. kind corrupt: larger rows are first reduced to"
-        " this shorter side; null: rows keep their size.",
-    )
-    saved_size: int | None = Field(
-        default=None, ge=8, le=LARGEST_SIDE, description="Stored side in pixels; null: as rendered."
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="Number format; `auto` is bfloat16 on CUDA and float32 on CPU."
-    )
-    batch_size: int = Field(
-        default=8, ge=1, le=4096, description="Images per batch. Another batch size gives other bytes."
-    )
-    negative_prompt: str | None = Field(default=None, description="Text to steer away from.")
-    guidance_interval: tuple[float, float] | None = Field(
-        default=None,
-        description="Guide only in this part of the steps, such as `[0.2, 0.8]`; null: in every step. A step"
-        " without guidance takes half the time (Stable Diffusion 1, 2 and XL).",
-    )
-    options: dict[str, Any] = Field(
-        default_factory=dict,
-        description="Further arguments of the pipeline call, by its own names (`max_sequence_length: 256`):"
-        " numbers, text, true, false, null and lists of these.",
-        json_schema_extra=OPTIONS_SCHEMA,
-    )
-    offload: Literal["none", "model", "sequential"] = Field(
-        default="none",
-        description="Where unused weights stay: on the GPU (`none`), or in main memory, moved part by part"
-        " (`model`) or layer by layer (`sequential`, slow). It changes no image.",
-    )
-    quantize: Literal["bnb-8bit", "bnb-4bit", "torchao-int8"] | None = Field(
-        default=None,
-        description="Quantise the weights to fewer bits. The first part of the value names the library, which is"
-        " an optional extra.",
-    )
-    compile: bool = Field(
-        default=False,
-        description="Compile the model's repeated blocks when a worker renders its first image. It is faster on"
-        " CUDA, but gives other bytes, so it counts as another stack. On a CPU it needs a C++ compiler.",
-    )
-
-    dataset: str | None = Field(
-        default=None,
-        min_length=1,
-        description="kinds rows and retrieve: the pool, named like source.dataset; null: source.dataset itself. kind"
-        " rows without `rows`: the images that were drawn elsewhere, a folder with one CSV file, or a table.",
-    )
-    config: str | None = Field(default=None, description="Config of the pool.")
-    split: str = Field(
-        default="train",
-        description="Split of the pool. kinds edit and corrupt: split of the input dataset; do not use the split"
-        " that models learn from.",
-    )
-    image_column: str = Field(
-        default="image",
-        description="Column of the pool that holds the images; in a CSV file, the names of the image files.",
-    )
-    label_column: str = Field(
-        default="label", description="kind rows: column of the pool's labels. The label of a row must match its class."
-    )
-    shift_column: str = Field(
-        default="shift",
-        min_length=1,
-        description="Images drawn elsewhere: column with the name of the shift, or `base`.",
-    )
-    prompt_column: str = Field(
-        default="prompt",
-        min_length=1,
-        description="Images drawn elsewhere: column with the prompt of each image, if there is one.",
-    )
-    seed_column: str = Field(
-        default="seed",
-        min_length=1,
-        description="Images drawn elsewhere: column with the seed of each image, if there is one. Images of one class"
-        " and seed are pairs.",
-    )
-    index_column: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Images drawn elsewhere: column with the number of each image in its cell. Pairs then share class,"
-        " seed and index. null: seeds order the images.",
-    )
-    labels: Literal["column", "predicted"] = Field(
-        default="column",
-        description="kind rows: where a row's class comes from. `column`: the pool's labels, which are checked."
-        " `predicted`: a classifier's answers, which nothing checks.",
-    )
-    license_column: str | None = Field(
-        default=None,
-        description="Column of the pool with the licence of each row. The dataset gets a licence column. kinds"
-        " edit and corrupt without this key: that column holds the input dataset's licence.",
-    )
-    caption_column: str | None = Field(
-        default=None,
-        min_length=1,
-        description="kind edit: column of the input dataset with a caption per row, for `{caption}` in prompts.",
-    )
-    captioner: str | None = Field(
-        default=None,
-        min_length=1,
-        description="kind edit: the captioner that writes captions if no column holds them, named like the"
-        " captioners of `mine`.",
-    )
-    rows: dict[str, dict[str, tuple[int, ...]]] | None = Field(
-        default=None,
-        description="kind rows: a mapping shift → class id → rows of the pool, or a CSV file with columns"
-        " shift,class_id,row. null: the images were drawn elsewhere, and the columns of `dataset` say what each is.",
-    )
-    clip: RetrievalClip | None = Field(
-        default=None, description="kind retrieve: the CLIP that ranks the pool; null: the screen's."
-    )
-
-    _has_a_name = checked("model", "adapter", "dataset", "captioner", by=nameless_problem)
-
-    @field_validator("options")
-    @classmethod
-    def _plain_values(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return checked_options(value)
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Generator:
-        """Require what one kind needs, and nothing that only the other reads."""
-        kind = kind_of(self)
-        missing = [name for name in kind.needed if not getattr(self, name)]
-        refuse(f"missing {missing[0]}, which kind {self.kind} needs" if missing else None)
-        refuse(kind.problem(self))
-        others = written(self, keys_of_others(self.kind))
-        if others:
-            listed = " and ".join(others)
-            raise ValueError(f"found {listed}, expected none with kind {self.kind} (null drops an inherited one)")
-        return self
-
-    @model_serializer(mode="wrap")
-    def _of_its_kind(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out keys that only other kinds read."""
-        others = keys_of_others(self.kind)
-        return {name: value for name, value in dump(self).items() if name not in others}
-
-    @property
-    def captioned(self) -> bool:
-        """Return whether rows have captions, for prompts to use."""
-        return self.caption_column is not None or self.captioner is not None
-
-    @field_validator("scheduler")
-    @classmethod
-    def _short_name(cls, value: str | None) -> str | None:
-        if value is not None and value.endswith("Scheduler"):
-            raise ValueError(f"found {quoted(value)}, expected it short: {quoted(value.removesuffix('Scheduler'))}")
-        return value
-
-    @field_validator("guidance_interval")
-    @classmethod
-    def _shares(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
-        if value is not None and not 0 <= value[0] < value[1] <= 1:
-            shown = f"[{value[0]:g}, {value[1]:g}]"
-            raise ValueError(f"found {shown}, expected two shares of the steps, rising from 0 to 1")
-        return value
-
-    @model_validator(mode="after")
-    def _guided_steps(self) -> Generator:
-        """Check that guidance in a part of the steps is above 1 and covers a step."""
-        if self.guidance_interval is None:
-            return self
-        begin, end = self.guidance_interval
-        shown = f"guidance_interval is [{begin:g}, {end:g}]"
-        if self.guidance <= 1:
-            raise ValueError(f"{shown} and guidance {self.guidance:g} turns guidance off: drop one of them")
-        if self.adapter is not None:
-            raise ValueError(f"{shown}, and images drawn by an adapter are guided in every step: drop one of them")
-        if not any(begin <= step / self.steps < end for step in range(self.steps)):
-            raise ValueError(f"{shown}, but none of the {self.steps} steps begins in it")
-        return self
-
-    @field_validator("lora")
-    @classmethod
-    def _lora_names(cls, value: dict[str, Lora]) -> dict[str, Lora]:
-        refuse(f"found {len(value)}, expected at most {_MOST_LORAS}" if len(value) > _MOST_LORAS else None)
-        problems = [class_id_problem(name) or nameless_problem(lora.path) for name, lora in value.items()]
-        refuse(next((problem for problem in problems if problem is not None), None))
-        return value
-
-    @model_validator(mode="after")
-    def _settings_agree(self) -> Generator:
-        if self.compile and self.offload == "sequential":
-            raise ValueError(
-                "compile is true and offload is sequential, which loads a block layer by layer;"
-                " expected offload model or none"
-            )
-        if self.size is not None and self.saved_size is not None and self.saved_size > self.size:
-            raise ValueError(f"saved_size is {self.saved_size}, expected at most size ({self.size})")
-        return self
+            return "found revision with learn, expected it only with path"
+        return None

@@ -308,13 +308,12 @@ class BugsSettings(MethodSection):
             refuse(template_problem(base, with_class=True, about_class=True) or once)
         return base
 
-    @model_validator(mode="after")
-    def _numbers_fit(self) -> BugsSettings:
+    def problem(self) -> str | None:
         if self.batch > self.pairs:
-            raise ValueError(f"batch is {self.batch}, expected at most pairs ({self.pairs})")
+            return f"batch is {self.batch}, expected at most pairs ({self.pairs})"
         if self.adversarial > self.at_most:
-            raise ValueError(f"at_most is {self.at_most}, expected at least adversarial ({self.adversarial})")
-        return self
+            return f"at_most is {self.at_most}, expected at least adversarial ({self.adversarial})"
+        return None
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn:
         """Return the budget of the whole search, its base included."""
@@ -373,16 +372,15 @@ class ChatSettings(Section):
 
     _is_an_address = checked("base_url", by=lambda address: _address_problem(address))
 
-    @model_validator(mode="after")
-    def _can_answer(self) -> ChatSettings:
+    def problem(self) -> str | None:
         if self.model is None and self.base_url is not None:
-            raise ValueError("base_url needs model: the name of a model served there")
+            return "base_url needs model: the name of a model served there"
         if self.model is None and self.answers is None:
-            raise ValueError("found neither model nor answers, expected a chat model or recorded answers")
+            return "found neither model nor answers, expected a chat model or recorded answers"
         local = self.model is not None and self.model.startswith((TRANSFORMERS, LOCAL, "/", "./", "../", "~"))
         if local and self.base_url is not None:
-            raise ValueError(f"model '{self.model}' runs in this process, expected no base_url")
-        return self
+            return f"model '{self.model}' runs in this process, expected no base_url"
+        return None
 
 
 class ContextsSettings(MethodSection):
@@ -453,16 +451,15 @@ class ContextsSettings(MethodSection):
     _asks_of_a_class = checked("question", by=partial(template_problem, with_class=True))
     _names_both = checked("prompt", by=lambda prompt: _prompt_problem(prompt))
 
-    @model_validator(mode="after")
-    def _can_propose(self) -> ContextsSettings:
+    def problem(self) -> str | None:
         if self.contexts is None and self.chat is None:
-            raise ValueError("found neither contexts nor chat, expected `contexts` (a list), `chat` (a model), or both")
+            return "found neither contexts nor chat, expected `contexts` (a list), `chat` (a model), or both"
         if self.chat is not None and self.question is None and self.axis not in QUESTIONS:
-            raise ValueError(
+            return (
                 f"axis is '{self.axis}', which has no built-in question (only {', '.join(QUESTIONS)} have one);"
                 " expected `question` with {class}"
             )
-        return self
+        return None
 
     def asked(self) -> str:
         """Return the question to a chat model, with {class}. KeyError for an unknown axis without a question."""

@@ -6,7 +6,7 @@ import re
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from counterfoil.recipe.keep.rule import FIRST_ROWS, NEWEST_ROWS, Column
 from counterfoil.recipe.names import GROUP_NAME, LONGEST_NAME, REPOSITORY, quoted
@@ -41,19 +41,18 @@ class CellSamples(Section):
     accepted: int | None = Field(default=None, ge=1, le=1_000_000, description="Accepted samples wanted per cell.")
     at_most: int | None = Field(default=None, ge=1, le=1_000_000, description="Maximum number of candidates per cell.")
 
-    @model_validator(mode="after")
-    def _one_mode(self) -> CellSamples:
+    def problem(self) -> str | None:
         quota = self.accepted is not None or self.at_most is not None
         if self.candidates is not None and quota:
-            raise ValueError(
+            return (
                 "found candidates with accepted or at_most, expected either candidates or both of the others"
                 " (null drops an inherited one)"
             )
         if self.candidates is None and (self.accepted is None or self.at_most is None):
-            raise ValueError("expected either candidates, or accepted and at_most")
+            return "expected either candidates, or accepted and at_most"
         if self.accepted is not None and self.at_most is not None and self.at_most < self.accepted:
-            raise ValueError(f"at_most is {self.at_most}, expected at least accepted ({self.accepted})")
-        return self
+            return f"at_most is {self.at_most}, expected at least accepted ({self.accepted})"
+        return None
 
     @property
     def most_candidates(self) -> int:
@@ -131,11 +130,10 @@ class ImageOutput(Section):
         description="Quality of jpg (null: 95) or webp (null: 90). png has no quality setting.",
     )
 
-    @model_validator(mode="after")
-    def _png_has_none(self) -> ImageOutput:
+    def problem(self) -> str | None:
         if self.format == "png" and self.quality is not None:
-            raise ValueError(f"quality is {self.quality}, expected none with png, which is lossless")
-        return self
+            return f"quality is {self.quality}, expected none with png, which is lossless"
+        return None
 
     @property
     def encoding_quality(self) -> int | None:

@@ -43,13 +43,12 @@ class ThresholdSpec(Section):
     def _number_is_value(cls, data: Any) -> Any:
         return {"value": data} if isinstance(data, int | float) and not isinstance(data, bool) else data
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> ThresholdSpec:
+    def problem(self) -> str | None:
         if self.value is not None and self.percentile is not None:
-            raise ValueError("found value and percentile, expected one of them (null drops an inherited one)")
+            return "found value and percentile, expected one of them (null drops an inherited one)"
         if self._says_nothing():
-            raise ValueError("found neither, expected a number, `value:` or `percentile:`")
-        return self
+            return "found neither, expected a number, `value:` or `percentile:`"
+        return None
 
     def _says_nothing(self) -> bool:
         return self.value is None and self.percentile is None
@@ -97,12 +96,11 @@ class _Step(Section):
     def _name_is_defaults(cls, data: Any) -> Any:
         return {data: {}} if isinstance(data, str) else data
 
-    @model_validator(mode="after")
-    def _one_rule(self) -> _Step:
+    def problem(self) -> str | None:
         found = [name for name in KEEP_RULES if getattr(self, name) is not None]
         if len(found) != 1:
-            raise ValueError(f"found {' and '.join(found) or 'no rule'}, expected one of: {', '.join(KEEP_RULES)}")
-        return self
+            return f"found {' and '.join(found) or 'no rule'}, expected one of: {', '.join(KEEP_RULES)}"
+        return None
 
     @model_serializer
     def _as_written(self) -> Any:
@@ -366,11 +364,9 @@ class Screen(Section):
             )
         return self.model
 
-    @model_validator(mode="after")
-    def _screens_by_a_number(self) -> Screen:
+    def problem(self) -> str | None:
         lacks = self.model is not None and "object_threshold" not in self.model_fields_set
-        refuse("missing object_threshold, expected a number, or `percentile:`" if lacks else None)
-        return self
+        return "missing object_threshold, expected a number, or `percentile:`" if lacks else None
 
     @field_validator("object_threshold")
     @classmethod

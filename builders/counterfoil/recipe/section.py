@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
@@ -25,6 +25,15 @@ class Section(BaseModel):
             return data
         return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
 
+    def problem(self) -> str | None:
+        """Return what is wrong with keys that do not go together, or None."""
+        return None
+
+    @model_validator(mode="after")
+    def _keys_agree(self) -> Self:
+        refuse(self.problem())
+        return self
+
 
 def refuse(problem: str | None) -> None:
     """Raise ValueError with a problem, if there is one."""
@@ -41,3 +50,9 @@ def checked(*fields: str, by: Callable[[Any], str | None]) -> Any:
         return value
 
     return field_validator(*fields)(check)
+
+
+def written(section: Section, keys: Iterable[str]) -> list[str]:
+    """Return the keys of a section whose values differ from their defaults."""
+    fields = type(section).model_fields
+    return [key for key in keys if getattr(section, key) != fields[key].get_default(call_default_factory=True)]

@@ -69,13 +69,12 @@ class SeverityLevels(Section):
         refuse(None if odd is None else f"found {odd:g}, expected levels of at most two decimals")
         return values
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> SeverityLevels:
+    def problem(self) -> str | None:
         if (self.raw is None) == (self.realised is None):
-            raise ValueError("expected a list of levels, or `realised:` (null drops an inherited one)")
+            return "expected a list of levels, or `realised:` (null drops an inherited one)"
         if self.scales is not None and len(self.scales) != len(self.realised or ()):
-            raise ValueError(f"found {len(self.scales)} scales, expected one for each of `realised`, or none")
-        return self
+            return f"found {len(self.scales)} scales, expected one for each of `realised`, or none"
+        return None
 
     @model_serializer
     def _as_written(self) -> Any:
@@ -115,11 +114,10 @@ class SeveritySpec(Section):
     def _number_is_fixed(cls, data: Any) -> Any:
         return {"fixed": data} if isinstance(data, int | float) and not isinstance(data, bool) else data
 
-    @model_validator(mode="after")
-    def _levels_or_number(self) -> SeveritySpec:
+    def problem(self) -> str | None:
         if (self.fixed is None) == (self.levels is None) or (self.fixed is not None and self.by is not None):
-            raise ValueError("expected `levels`, or with kind corrupt a whole number from 1 to 5")
-        return self
+            return "expected `levels`, or with kind corrupt a whole number from 1 to 5"
+        return None
 
     @model_serializer
     def _as_written(self) -> Any:

@@ -361,7 +361,7 @@ class _New:
                     raise RunFailure(f"{receipt.path}: {row['key']} has no image", "Restore it from a copy.")
                 # The prompt holds the class's placeholder token, which is not in the recipe.
                 sample = replace(samples[row["key"]], prompt=row["prompt"])
-                columns = [*self.recipe.kind.columns(self.recipe.generator)]
+                columns = [*self.recipe.generator.columns()]
                 if self.recipe.stored_units is not None:
                     columns.append(UNIT)
                 columns += self.recipe.given(self.plan.shift(row["shift"]))

@@ -86,7 +86,7 @@ def lacking_classes(recipe: Recipe) -> Lack | None:
 
 
 def _source(recipe: Recipe) -> Iterator[Lack]:
-    pool = recipe.generator.dataset
+    pool = recipe.generator.get("dataset")
     uses = []
     if any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts()):
         uses.append("thresholds")
@@ -124,18 +124,15 @@ def _dataset(key: str, name: str, why: str, *, needed: bool) -> Iterator[Lack]:
 def _models(recipe: Recipe) -> Iterator[Lack]:
     generator = recipe.generator
     screen = recipe.screen
-    if recipe.kind.draws:
-        known = KNOWN_MODELS.get(generator.model)
-        yield from _model("generator.model", generator.model, known.gigabytes if known is not None else None)
-        if generator.adapter is not None:
-            yield from _model("generator.adapter", generator.adapter, None)
-        for name, lora in generator.lora.items():
-            if not (is_local(lora.path) and named_path(lora.path.removeprefix(LOCAL)).is_file()):
-                yield from _model(f"generator.lora.{name}.path", lora.path, None)
-    if generator.captioner is not None:
-        yield from _model("generator.captioner", generator.captioner, None)
-    if generator.clip is not None:
-        yield from _clip("generator.clip.model", generator.clip.model, generator.clip.weights)
+    for key, name in generator.named_models().items():
+        known = KNOWN_MODELS.get(name)
+        of_lora = key.startswith("generator.lora.")
+        if not (of_lora and is_local(name) and named_path(name.removeprefix(LOCAL)).is_file()):
+            yield from _model(key, name, known.gigabytes if known is not None else None)
+    if (captioner := generator.get("captioner")) is not None:
+        yield from _model("generator.captioner", captioner, None)
+    if (clip := generator.get("clip")) is not None:
+        yield from _clip("generator.clip.model", clip.model, clip.weights)
     if screen.model is not None:
         yield from _clip("screen.model", screen.model, screen.weights)
 
@@ -153,9 +150,9 @@ def _clip(key: str, model: str, weights: str | None) -> Iterator[Lack]:
 
 def _generator(recipe: Recipe) -> Iterator[Lack]:
     """Yield problems of the generator's settings, if the pipeline's configuration is on this machine."""
-    generator = recipe.generator
     if not recipe.kind.draws:
         return
+    generator = recipe.drawing
     problems = list(own_problems(recipe))
     compared = True
     folder = is_local(generator.model) or generator.model.startswith(LAB)

@@ -49,9 +49,9 @@ def look_at_source(recipe: Recipe) -> SourceRows:
     elsewhere = recipe.kind.drawn_elsewhere
     key = "source.dataset"
     name = recipe.source.dataset
-    if elsewhere and recipe.generator.dataset is not None:
+    if elsewhere and recipe.generator.get("dataset") is not None:
         key = "generator.dataset"
-        name = recipe.generator.dataset
+        name = recipe.generator.get("dataset")
     table = None
     exact = not recipe.kind.fewer_rows
     missing = is_local(name) and missing_path(name) is not None  # `lacking` reports it
@@ -101,7 +101,7 @@ def _rows_of_build(recipe: Recipe, name: str) -> tuple[RowTable | None, bool, Se
         return chosen.table, decode or not local, chosen.notes
     with_percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
     if source.conditions is not None and (kind.alters_rows or with_percentiles):
-        rows = opened.rows(recipe.generator.split if kind.alters_rows else source.validation_split)
+        rows = opened.rows(recipe.generator.get("split") if kind.alters_rows else source.validation_split)
         conditions_of(rows, source)
     return None, True, ()
 
@@ -135,7 +135,7 @@ def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
     with contextlib.suppress(CounterfoilError, OSError):  # a build says what is wrong with a folder
         opened = _opened(pool) if is_local(pool.dataset) and pool.split is not None else None
         if opened is not None:
-            rows = opened.rows(recipe.generator.split, labelled=False)
+            rows = opened.rows(recipe.generator.get("split"), labelled=False)
             total = rows.count
             looked = evenly_spread(range(rows.count), _SAMPLED)
             images = zip(map(str, looked), rows.images(looked), strict=True)

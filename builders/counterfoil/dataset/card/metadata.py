@@ -44,7 +44,7 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
     from huggingface_hub import DatasetCardData
 
     license, license_name = license_metadata(recipe.license)
-    pool = recipe.generator.dataset if recipe.kind.names_pool else None
+    pool = recipe.generator.get("dataset") if recipe.kind.names_pool else None
     sources = [recipe.source.dataset, *([] if pool is None else [pool])]
     named: dict[str, Any] = {"license_name": license_name} if license_name else {}
     category, forms = recipe.task.hub

@@ -465,6 +465,7 @@ def statements_of(
     every = recipe.all_shifts()
     percentiles = any(shift.object_threshold.percentile is not None for shift in every)
     judges = dict.fromkeys(name for shift in every for rule in shift.keep for name in rule.judges())
+    edited = recipe.generator.get("split")
     filters = {"counted": counted, "without_folders": without_folders, "code": code}
     environment = template_environment(_STATEMENTS, filters, markdown=True)
     known = {
@@ -478,13 +479,14 @@ def statements_of(
         "looked_at": looked_at,
         "judges": list(map(without_folders, judges)),
         "borrowed": recipe.samples.pairs != "noise",
-        "over_the_edited": percentiles and recipe.generator.split == recipe.source.validation_split,
+        "over_the_edited": percentiles and edited == recipe.source.validation_split,
         "match": MATCH,
     }
     its: dict[str, str] = {}
-    for words in ("kind-words.txt.j2", f"kind-{recipe.kind.key}.txt.j2"):
-        kind_texts = vars(environment.get_template(words).make_module(known))
+    for words in (["kind-words.txt.j2"], [f"kind-{recipe.kind.key}.txt.j2", "kind-of-a-plugin.txt.j2"]):
+        kind_texts = vars(environment.select_template(words).make_module(known))
         its |= {name: text for name, text in kind_texts.items() if isinstance(text, str) and name[0] != "_"}
+    its |= recipe.kind.words
     rendered: Any = environment.get_template(_STATEMENTS).make_module(known | {"its": its})
 
     def sentences(subject: str, several: bool) -> Any:

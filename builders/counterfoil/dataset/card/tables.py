@@ -180,13 +180,7 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
     """List generator or pool, screen, input dataset, class tokens, embeddings. `inputs` are those of lock.json."""
     models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
     screen = models.get("screen") or {}
-    rows = [_input_row(*entry) for entry in recipe.kind.inputs(recipe, inputs)]
-    if recipe.generator.adapter is not None:
-        adapter = without_folders(recipe.generator.adapter)
-        rows.append(_input_row("adapter", adapter, models.get("adapter") or {}))
-    for name, lora in recipe.generator.lora.items():
-        shown = f"{without_folders(lora.path)} ({name}, scale {lora.scale:g})"
-        rows.append(_input_row("LoRA", shown, (inputs.get("loras") or {}).get(name) or {}))
+    rows = [_input_row(*entry) for entry in recipe.generator.inputs(recipe, inputs)]
     if captioner := (inputs.get("edited") or {}).get("captioner"):
         rows.append(_input_row("captioner", captioner.get("name") or "", captioner))
     if recipe.screen.model is not None:

@@ -50,13 +50,10 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
     recipe = dataset.recipe
     drawn = recipe is None or recipe.kind.draws
     edits = recipe is not None and recipe.kind.alters_rows
-    allowed = [_MODEL] if drawn else []
+    allowed = [_MODEL]
     if recipe is not None:
-        if recipe.generator.adapter is not None:
-            allowed.append(_ADAPTER)
-        allowed += [f"generator.lora.{name}.path" for name in recipe.generator.lora]
-        if edits:
-            allowed.append(_SOURCE)
+        allowed = list(recipe.generator.named_models())
+        allowed += [_SOURCE] if edits else []
     others = [override for override in overrides if override.partition("=")[0].strip() not in allowed]
     if others:
         raise UserError(
@@ -70,21 +67,21 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
         raise UserError(f"{dataset.directory} holds {held}, which were not rendered", "Verify it without --rerender.")
     if overrides:
         recipe = load_own_recipe(dataset.directory, overrides)
-    generator = recipe.generator
+    models = recipe.generator.named_models()
     inputs = dataset.lock.inputs
     revision = adapter_revision = pool = None
     if drawn:
-        revision = _pinned_revision(_MODEL, generator.model, inputs["models"]["generator"])
+        revision = _pinned_revision(_MODEL, models[_MODEL], inputs["models"]["generator"])
     if edits:
         if problems := list(wrong_pool(recipe, inputs["pool"])):
             raise UserError(problems, f"Name the one that {LOCK} pins: --set {_SOURCE}=PATH")
         pool = loadable_pool(recipe, inputs["pool"])
-    loras = (generator.lora, inputs.get("loras") or {})
-    if problems := list(wrong_loras(*loras)):
+    loras = inputs.get("loras") or {}
+    if problems := list(wrong_loras(recipe.generator.get("lora", {}), loras)):
         raise UserError(problems)
-    if generator.adapter is not None:
+    if _ADAPTER in models:
         pin = inputs["models"].get("adapter") or {"revision": None, "sha256": None}
-        adapter_revision = _pinned_revision(_ADAPTER, generator.adapter, pin)
+        adapter_revision = _pinned_revision(_ADAPTER, models[_ADAPTER], pin)
     return Materials(recipe, revision=revision, adapter_revision=adapter_revision, loras=loras, pool=pool)
 
 

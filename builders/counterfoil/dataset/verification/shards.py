@@ -409,10 +409,11 @@ class ShardCheck:
             self._add(receipt.path, shard, f"lists {receipt.rows[what]} rows of {path}, which has {count}")
 
     def _look(self, rows: Sequence[Row], path: str, shard: Shard, faults: RowFaults) -> None:
-        format = self.plan.recipe.output.image.format
-        generator = self.plan.recipe.generator
+        recipe = self.plan.recipe
+        format = recipe.output.image.format
+        generator = recipe.generator
         # Images that are not drawn keep their shape. For corrupted rows, `size` is the limit of the shorter side.
-        side = generator.saved_size or (generator.size if self.plan.recipe.kind.draws else None)
+        side = generator.saved_size or (generator.get("size") if recipe.kind.draws else None)
         size = None if side is None else (side, side)
         looks = self.pool.map(look_at, map(_encoded, rows), repeat(size))
         for row, look in zip(rows, looks, strict=True):

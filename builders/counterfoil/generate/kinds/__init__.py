@@ -25,7 +25,8 @@ MAKERS: Mapping[str, ImageMaker] = {
 
 
 def maker_of(recipe: Recipe) -> ImageMaker:
-    return MAKERS[recipe.kind.key]
+    kind = recipe.kind
+    return MAKERS[kind.key] if kind.key in MAKERS else kind.maker()
 
 
 __all__ = ["MAKERS", "ChosenTable", "ImageMaker", "Materials", "maker_of"]

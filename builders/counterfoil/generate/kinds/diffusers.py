@@ -18,24 +18,26 @@ from counterfoil.models.names import pin_model
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.kinds import GENERATOR
+from counterfoil.recipe.kinds.diffusers import DiffusersKind
 
 
 class DiffusersMaker(ImageMaker):
     def pins(self, recipe: Recipe) -> dict[str, Any]:
-        generator = recipe.generator
+        generator = recipe.drawing
         pins = {GENERATOR: pin_model(generator.model, generator.revision).document()}
-        if generator.adapter is not None:
-            pins["adapter"] = pin_adapter(generator.adapter, generator.adapter_revision).document()
+        if (adapter := generator.get("adapter")) is not None:
+            pins["adapter"] = pin_adapter(adapter, generator.get("adapter_revision")).document()
         return pins
 
     def check(self, recipe: Recipe, device: str | None = None) -> None:
         problems = list(own_problems(recipe, device))
         if has_settings_to_compare(recipe):
             try:
-                folder = configurations(recipe.generator.model, recipe.generator.revision)
+                model = recipe.drawing.model
+                folder = configurations(model, recipe.generator.revision)
                 unet = folder / "unet" / "config.json"
-                parts = read_config(unet, recipe.generator.model) if unet.is_file() else None
-                problems += pipeline_problems(recipe, read_config(folder / INDEX, recipe.generator.model), parts)
+                parts = read_config(unet, model) if unet.is_file() else None
+                problems += pipeline_problems(recipe, read_config(folder / INDEX, model), parts)
             except UserError as error:
                 raise UserError([*problems, *error.problems], error.hint) from error
         if problems:
@@ -50,27 +52,29 @@ class DiffusersMaker(ImageMaker):
         """
         embeddings = read_image_embeddings(recipe)
         generator = recipe.generator
-        if embeddings is None and generator.adapter is None:
+        if not isinstance(generator, DiffusersKind) or (embeddings is None and generator.adapter is None):
             return None
         family, width = pipeline_family(generator.model, generator.revision)
-        problems = list(_problems(recipe, embeddings, family, width))
+        problems = list(_problems(recipe, generator, embeddings, family, width))
         if problems:
             raise UserError(problems)
         return embeddings
 
     def renderer(self, materials: Materials) -> Renderer:
         generator = materials.recipe.generator
+        assert isinstance(generator, DiffusersKind)
         pipeline = generator_pipeline(generator, materials.device, materials.revision, materials.tokens)
         adapter = None
         if materials.embeddings is not None and generator.adapter is not None:
             revision = materials.adapter_revision or generator.adapter_revision
             adapter = load_adapter(pipeline, generator.adapter, revision)
-        loras = load_loras(pipeline, *materials.loras)
+        loras = load_loras(pipeline, generator.lora, materials.loras)
         return Renderer(pipeline, materials.recipe, materials.embeddings, adapter, loras)
 
 
-def _problems(recipe: Recipe, embeddings: ImageEmbeddings | None, family: Family, width: Any) -> Iterator[str]:
-    generator = recipe.generator
+def _problems(
+    recipe: Recipe, generator: DiffusersKind, embeddings: ImageEmbeddings | None, family: Family, width: Any
+) -> Iterator[str]:
     if generator.adapter is not None:
         if family.takes != "adapter":
             yield f"generator.adapter: '{generator.model}' is a {family.name}, which takes no adapter; expected null"

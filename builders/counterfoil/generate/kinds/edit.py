@@ -28,7 +28,7 @@ from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, PoolRow, 
 
 class EditMaker(DiffusersMaker):
     def device_of_rows(self, recipe: Recipe, device: str) -> str:
-        return device if recipe.generator.captioner is not None else "cpu"
+        return device if recipe.generator.get("captioner") is not None else "cpu"
 
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
         """Choose rows that have a usable caption and prompts that the model reads to their end.
@@ -44,7 +44,7 @@ class EditMaker(DiffusersMaker):
         captions: Mapping[int, str | None] | None = None  # by row; None if no prompt contains a caption
         captioner: Mapping[str, Any] = {}
         without, cut, prompts = 0, 0, _Prompts(recipe)
-        column = recipe.generator.caption_column
+        column = recipe.generator.get("caption_column")
         if column is not None:
             captions = {row: _usable(value) for row, value in enumerate(rows.column(column))}
         elif captions_asked(recipe):
@@ -82,14 +82,14 @@ class EditMaker(DiffusersMaker):
                 "Build fewer candidates or classes.",
             )
         no_words = f"no usable caption in {rows.place}"
-        long = f"a caption too long for the {prompts.most} prompt tokens that {recipe.generator.model} reads"
+        long = f"a caption too long for the {prompts.most} prompt tokens that {recipe.drawing.model} reads"
         notes = tuple(left_out(count, what) for count, what in ((without, no_words), (cut, long)) if count)
         return ChosenTable(edited, {"sha256": edited.sha256, **captioner}, notes)
 
     def renderer(self, materials: Materials) -> EditRenderer:
         recipe, (pool, table) = materials.recipe, materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
-        pipeline = generator_pipeline(recipe.generator, materials.device, materials.revision, materials.tokens)
+        pipeline = generator_pipeline(recipe.drawing, materials.device, materials.revision, materials.tokens)
         licences, units = licences_of_rows(recipe, rows, pool), units_of_rows(recipe, rows)
         return EditRenderer(pipeline, recipe, rows.image, licences, units)
 
@@ -100,7 +100,7 @@ class _Prompts:
     def __init__(self, recipe: Recipe) -> None:
         self._shifts = [shift for shift in recipe.all_shifts() if asks_caption(shift.prompt)]
         captioned = captions_asked(recipe)
-        self._length = prompt_length(recipe.generator.model, recipe.generator.revision) if captioned else None
+        self._length = prompt_length(recipe.drawing.model, recipe.drawing.revision) if captioned else None
         self.most = 0 if self._length is None else self._length.most
 
     def read_whole(self, cls: RecipeClass, caption: str | None) -> bool:
@@ -127,7 +127,7 @@ def _captions_of_captioner(
 
     Return the captions by row, and the pin of the captioner.
     """
-    name = recipe.generator.captioner
+    name = recipe.generator.get("captioner")
     assert name is not None  # a checked recipe names its captioner
     images, _ = every_row(pool_of(recipe), pool)
     captioner = load_captioner(name, device)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterfoil.data.pool import pool_rows, rows_of_classes
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from counterfoil.generate.pictures import ImageRenderer
     from counterfoil.plan.layout import RowTable
     from counterfoil.recipe import Recipe
-    from counterfoil.recipe.schema_inputs import Lora
 
 
 _MOST_PROBLEMS = 20
@@ -44,7 +43,7 @@ class Materials:
 
     recipe: the recipe, with the paths of models and rows on this machine. tokens: the vectors of each class token by
     placeholder. revision, adapter_revision: the pinned revisions of the model and of its adapter; None stands for the
-    revision in the recipe. loras: the LoRA weights by name, and their pins. pool: the source of rows. table: the chosen
+    revision in the recipe. loras: the pins of LoRA weights by name. pool: the source of rows. table: the chosen
     rows.
     """
 
@@ -53,7 +52,7 @@ class Materials:
     tokens: Mapping[str, tuple[torch.Tensor, ...]] | None = None
     revision: str | None = None
     adapter_revision: str | None = None
-    loras: tuple[Mapping[str, Lora], Mapping[str, Any]] = ({}, {})
+    loras: Mapping[str, Any] = field(default_factory=dict)
     embeddings: ImageEmbeddings | None = None
     pool: SourcePin | None = None
     table: RowTable | None = None
@@ -132,7 +131,7 @@ def pool_of_rows(recipe: Recipe, pin: SourcePin, table: RowTable | None, *, labe
 def _named_rows(recipe: Recipe, table: RowTable | None) -> Iterator[tuple[str, str, Sequence[int]]]:
     """Yield, for each list of rows, the place that names them, the class id, and the row numbers."""
     if table is None:
-        for shift, cells in (recipe.generator.rows or {}).items():
+        for shift, cells in (recipe.generator.get("rows") or {}).items():
             for class_id, numbers in cells.items():
                 yield f"generator.rows.{shift}.{class_id}", class_id, numbers
         return

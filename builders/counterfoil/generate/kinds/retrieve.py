@@ -19,7 +19,7 @@ from counterfoil.plan.layout import RowTable, make_plan
 from counterfoil.prediction.embedding import clip_embedder, contents_of, embed, first_of_content
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.kinds import RETRIEVAL
+from counterfoil.recipe.kinds import RETRIEVAL, RetrieveKind
 from counterfoil.recipe.prompts import prompt_for
 from counterfoil.recipe.rows_table import MOST_BYTES, PoolRow
 
@@ -37,7 +37,7 @@ class RetrieveMaker(RowsMaker):
 
         clip = Pin(**models[RETRIEVAL])
         images, rows = every_row(pool_of(recipe), pool)
-        rows.need(license_column=recipe.generator.license_column)
+        rows.need(license_column=recipe.generator.get("license_column"))
         wanted = make_plan(recipe).n_samples
         if len(images) < wanted:
             raise _too_few(recipe, rows.place, wanted, f"{len(images):,} rows")
@@ -81,6 +81,7 @@ class RetrieveMaker(RowsMaker):
     def notes(self, recipe: Recipe) -> tuple[str, ...]:
         """Return a note if the pool is a split of the input dataset."""
         generator, source = recipe.generator, recipe.source
+        assert isinstance(generator, RetrieveKind)
         is_source = (generator.dataset, generator.config) == (source.dataset, source.config)
         pool = f"The pool is {source.dataset}, split {generator.split}"
         if generator.dataset is not None and not is_source:

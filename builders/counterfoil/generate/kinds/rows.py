@@ -14,8 +14,8 @@ from counterfoil.recipe import Recipe
 
 class RowsMaker(ImageMaker):
     def check_rows(self, recipe: Recipe, pool: SourcePin) -> None:
-        if recipe.generator.rows is not None:
-            pool_of_rows(recipe, pool, None, labels=recipe.kind.reads_labels(recipe.generator))
+        if recipe.generator.get("rows") is not None:
+            pool_of_rows(recipe, pool, None, labels=recipe.generator.reads_labels)
 
     def renderer(self, materials: Materials) -> PoolRows:
         recipe, pool = materials.recipe, materials.pool

@@ -56,9 +56,9 @@ def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Pa
     recipe = resolve_classes(recipe)
     folder = named_path(out)
     try_folder(folder)
-    widths = text_widths(recipe.generator.model, recipe.generator.revision)
+    widths = text_widths(recipe.drawing.model, recipe.drawing.revision)
     if len(widths) != 1:
-        encoders = f"{recipe.generator.model} has {len(widths)} text encoders"
+        encoders = f"{recipe.drawing.model} has {len(widths)} text encoders"
         raise UserError(
             f"{encoders}, but a bare tensor holds the vectors of only one",
             "Choose a Stable Diffusion 1.x or 2.x generator, or learn tokens for this one.",
@@ -70,7 +70,7 @@ def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Pa
         for cls in recipe.classes:
             name = f"{cls.source_label}.bin"
             try:
-                vectors = _vectors(name, read(name), widths[0], recipe.generator.model)
+                vectors = _vectors(name, read(name), widths[0], recipe.drawing.model)
             except UserError as error:
                 problems += error.problems
                 continue
@@ -85,7 +85,7 @@ def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Pa
             content = token_bytes(token)
             digest = write_atomically(folder / token_file_name(class_id), content).sha256
             classes[class_id] = {"placeholder": token.placeholder, "sha256": digest, "file": token.notes["file"]}
-        generator = pin_model(recipe.generator.model, recipe.generator.revision).document()
+        generator = pin_model(recipe.drawing.model, recipe.drawing.revision).document()
         manifest = document_bytes({"method": "imported", "generator": generator, "classes": classes})
         digest = write_atomically(folder / TOKENS_MANIFEST, manifest).sha256
     return TokenResult(folder, dict.fromkeys(tokens), tuple(tokens), {}, digest)

@@ -125,7 +125,7 @@ class LearningTask:
 
         recipe = self.recipe
         settings = _settings(recipe)
-        generator = recipe.generator
+        generator = recipe.drawing
         identity = {**self.identity, "stack": stack_of(self.device, generator.dtype, _together(settings))}
         if lines := differences(self.identity, identity):
             raise _other_settings(f"{self.folder}: its tokens come from another stack than this worker's:", lines)
@@ -301,7 +301,7 @@ def _identity(recipe: Recipe, folder: Path) -> dict[str, Any]:
     files = [folder / token_file_name(cls.id) for cls in recipe.classes]
     first = next((path for path in files if path.is_file()), None)
     recorded = None if first is None else read_token_file(first).notes.get("source")
-    generator = recipe.generator
+    generator = recipe.drawing
     identity = {
         "method": "textual inversion",
         "generator": pin_model(generator.model, generator.revision).document(),
@@ -342,7 +342,7 @@ def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -
     if names is not None and split.conditions is None:
         refuse_disagreements(pending, names, split.name)
     settings = _settings(recipe)
-    model, revision = recipe.generator.model, recipe.generator.revision
+    model, revision = recipe.drawing.model, recipe.drawing.revision
     family, _ = pipeline_family(model, revision)
     if not family.learns_tokens:
         raise UserError(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
 from counterfoil.recipe.names import judge_column, last_part
@@ -70,11 +70,10 @@ class MisclassifiedRule(KeepRule):
 
     _known_failure = checked("failure", by=failure_problem)
 
-    @model_validator(mode="after")
-    def _enough_judges(self) -> MisclassifiedRule:
+    def problem(self) -> str | None:
         if self.at_least > len(self.models):
-            raise ValueError(f"at_least is {self.at_least}, expected at most the number of judges ({len(self.models)})")
-        return self
+            return f"at_least is {self.at_least}, expected at most the number of judges ({len(self.models)})"
+        return None
 
     def scores(self) -> tuple[str, ...]:
         return tuple(judge_column(model, self.decides) for model in self.models)

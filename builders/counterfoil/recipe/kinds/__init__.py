@@ -2,47 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from counterfoil.recipe.kinds.corrupt import CorruptKind
 from counterfoil.recipe.kinds.diffusers import DiffusersKind
+from counterfoil.recipe.kinds.drawing import DrawingKind
 from counterfoil.recipe.kinds.drawn_elsewhere import DrawnElsewhereKind
 from counterfoil.recipe.kinds.edit import EditKind
-from counterfoil.recipe.kinds.kind import GENERATOR, RETRIEVAL, ROW, GeneratorKind, written
+from counterfoil.recipe.kinds.kind import GENERATOR, RETRIEVAL, ROW, AlteringKind, GeneratorKind
 from counterfoil.recipe.kinds.retrieve import RANK, SCORE, RetrieveKind
 from counterfoil.recipe.kinds.rows import RowsKind
+from counterfoil.registry import Registry
 
-if TYPE_CHECKING:
-    from counterfoil.recipe.schema_inputs import Generator
 
-# Each kind has a name in a recipe. If two kinds have one name, the second is the kind of a generator without `rows`.
-KINDS: Sequence[GeneratorKind] = (
-    DiffusersKind("diffusers"),
-    RowsKind("rows"),
-    DrawnElsewhereKind("rows", "drawn_elsewhere"),
-    RetrieveKind("retrieve"),
-    EditKind("edit"),
-    CorruptKind("corrupt"),
+def _problem(registered: Any) -> str | None:
+    if isinstance(registered, type) and issubclass(registered, GeneratorKind):
+        return None
+    return "no class that extends `GeneratorKind`"
+
+
+# Maps the name of a kind in recipes to its section: of our own kinds and of installed plugins.
+KINDS: Registry[type[GeneratorKind]] = Registry(
+    "counterfoil.generators",
+    {
+        "diffusers": DiffusersKind,
+        "rows": RowsKind,
+        "retrieve": RetrieveKind,
+        "edit": EditKind,
+        "corrupt": CorruptKind,
+    },
+    _problem,
 )
 
 
-def kind_of(generator: Generator | Mapping[str, Any]) -> GeneratorKind:
-    """Return the kind of a recipe's generator, which may be a mapping of any form."""
-    values = generator if isinstance(generator, Mapping) else {"kind": generator.kind, "rows": generator.rows}
+def kind_of(values: Mapping[str, Any]) -> type[GeneratorKind]:
+    """Return the kind of a recipe's generator of any form."""
     name = "diffusers" if values.get("kind") is None else values["kind"]
-    named = [kind for kind in KINDS if kind.name == name]
-    if not named:
-        return GeneratorKind(name)
-    return named[-1] if values.get("rows") is None else named[0]
+    if not isinstance(name, str) or name not in KINDS:
+        return GeneratorKind
+    if name == "rows" and values.get("rows") is None:
+        return DrawnElsewhereKind
+    return KINDS[name]
 
 
-def keys_of_others(name: str) -> list[str]:
-    """Return the keys that only kinds of other names read."""
-    read = {key for kind in KINDS if kind.name == name for key in kind.keys}
-    return [key for key in dict.fromkeys(key for kind in KINDS for key in kind.keys) if key not in read]
+def read_generator(values: Mapping[str, Any]) -> GeneratorKind:
+    """Return the section of the kind that the values name. Raise ValidationError with every problem.
+
+    A key that only other kinds read may be null or at its default.
+    """
+    kind = kind_of(values)
+    if kind is GeneratorKind:
+        expected = {"expected": " or ".join(KINDS)}
+        unknown = InitErrorDetails(type="literal_error", loc=("kind",), input=values["kind"], ctx=expected)
+        raise ValidationError.from_exception_data("generator", [unknown])
+    read = dict(values)
+    problems: list[Any] = []
+    for key in values.keys() - kind.model_fields.keys():
+        fields = [other.model_fields[key] for other in KINDS.values() if key in other.model_fields]
+        if not fields:
+            continue
+        if read.pop(key) not in (None, fields[0].get_default(call_default_factory=True)):
+            text = "found {key}, expected none with kind {kind} (null drops an inherited one)"
+            problem = PydanticCustomError("value_error", text, {"key": key, "kind": kind.name})
+            problems.append(InitErrorDetails(type=problem, loc=(key,), input=values[key]))
+    section = None
+    try:
+        section = kind.model_validate(read, strict=True)
+    except ValidationError as error:
+        problems += error.errors(include_url=False)
+    if section is None or problems:
+        raise ValidationError.from_exception_data("generator", problems)
+    return section
 
 
 __all__ = [
-    "GENERATOR", "KINDS", "RANK", "RETRIEVAL", "ROW", "SCORE", "GeneratorKind", "keys_of_others", "kind_of", "written",
+    "GENERATOR", "KINDS", "RANK", "RETRIEVAL", "ROW", "SCORE", "AlteringKind", "DrawingKind", "GeneratorKind",
+    "kind_of", "read_generator",
 ]  # fmt: skip

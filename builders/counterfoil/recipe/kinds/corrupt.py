@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
 
 from counterfoil.corrupting.corruptions import MATCH
 from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.kinds.kind import AlteringKind
+from counterfoil.recipe.kinds.kind import AlteringKind, SideInPixels
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.severity import SEVERITY
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import Shift
-    from counterfoil.recipe.schema_inputs import Generator
 
 _SIDE = 256
 
 
 class CorruptKind(AlteringKind):
-    """Real images, unchanged and corrupted, which need no words and no screen."""
+    """Rows of the input dataset: unchanged for the base, with a known change (fog, noise) for each shift."""
 
-    keys = ("size", "split", "license_column")
     corrupts = True
     unchanged_base = True
     fewer_rows = True
@@ -38,11 +38,19 @@ class CorruptKind(AlteringKind):
         "seed": "Seed of the random part of the corruption.",
     }
 
-    def may_share_split(self, parts: RecipeParts) -> bool:
+    kind: Literal["corrupt"] = "corrupt"
+    size: SideInPixels | None = Field(
+        default=None,
+        description="Larger rows are first reduced to this shorter side in pixels; null: rows keep their size.",
+    )
+
+    @classmethod
+    def may_share_split(cls, parts: RecipeParts) -> bool:
         """Return True for a folder without splits, because its images may be new to classifiers (`init` warns)."""
         return parts.source.get("validation_split", "validation") == parts.source.get("train_split", "train")
 
-    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+    @classmethod
+    def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
         if parts.recipe.get("tokens") is not None:
             yield ("tokens",), "rows that are corrupted are not drawn from prompts, expected null"
         for path, spec in parts.specs:
@@ -60,11 +68,12 @@ class CorruptKind(AlteringKind):
                     yield ("source", "config"), message
         yield from super().problems(parts)
 
-    def columns(self, generator: Generator) -> dict[str, Column]:
+    def columns(self) -> dict[str, Column]:
         severity = "Severity of the corruption, 1 to 5; 0 for the base, and for a match, which have none."
-        return super().columns(generator) | {SEVERITY: Column("int32", severity)}
+        return super().columns() | {SEVERITY: Column("int32", severity)}
 
-    def made_by(self, shift: Shift) -> str:
+    @classmethod
+    def made_by(cls, shift: Shift) -> str:
         if shift.name == BASE:
             return "each row unchanged"
         if shift.corruption == MATCH or shift.corruption is None:

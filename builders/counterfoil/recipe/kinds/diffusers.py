@@ -2,29 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
-from counterfoil.recipe.kinds.kind import GENERATOR, GeneratorKind
-from counterfoil.recipe.layering import embedding_specs
-from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping
+from pydantic import Field, field_validator
+
+from counterfoil.recipe.kinds.drawing import DrawingKind
+from counterfoil.recipe.names import class_id_problem, nameless_problem, without_folders
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs, mapping
 from counterfoil.recipe.schema_output import PAIRS_SHARE, HeldFromBase, first_compared
+from counterfoil.recipe.section import Section, checked, refuse
+
+if TYPE_CHECKING:
+    from counterfoil.recipe.schema import Recipe
+
+# Sliders are published for scales up to 5; above this pictures are noise.
+_LARGEST_SCALE = 20.0
+_MOST_LORAS = 16
 
 
-class DiffusersKind(GeneratorKind):
+class Lora(Section):
+    """LoRA weights that are added to layers of the generator."""
+
+    path: str = Field(
+        min_length=1,
+        description="A safetensors file, a folder with one, a Hub id, or a Hub id with the file in it"
+        " (`user/name/weights/snow.safetensors`).",
+    )
+    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
+    scale: float = Field(
+        default=1.0, ge=-_LARGEST_SCALE, le=_LARGEST_SCALE, description="What the weights are multiplied by."
+    )
+
+
+class DiffusersKind(DrawingKind):
     """Images drawn from noise, each alone or beside its base (`samples.pairs`)."""
 
-    keys = (
-        "model", "adapter", "adapter_revision", "lora", "scheduler", "steps", "guidance", "guidance_interval", "size",
-        "negative_prompt", "options", "offload", "quantize", "compile",
-    )  # fmt: skip
-    needed = ("model",)
-    draws = True
     takes_rows = False
-    models = (GENERATOR,)
     levels = ("prompt", "steps", "lora")
 
-    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+    kind: Literal["diffusers"] = "diffusers"
+    adapter: str | None = Field(
+        default=None,
+        min_length=1,
+        description="IP-Adapter with which the model takes image embeddings: `lab:decoder`, a Hub id, a Hub id"
+        " with the file in it (`user/name/models/adapter.safetensors`), or a folder. Only samples with an embedding"
+        " use it.",
+    )
+    adapter_revision: str | None = Field(
+        default=None, description="Branch, tag or commit of the adapter on the Hub; the lock pins it."
+    )
+    lora: dict[str, Lora] = Field(
+        default_factory=dict,
+        description="LoRA weights by name, used together, each at its scale. They need `counterfoil[lora]`.",
+    )
+    guidance_interval: tuple[float, float] | None = Field(
+        default=None,
+        description="Guide only in this part of the steps, such as `[0.2, 0.8]`; null: in every step. A step"
+        " without guidance takes half the time (Stable Diffusion 1, 2 and XL).",
+    )
+    compile: bool = Field(
+        default=False,
+        description="Compile the model's repeated blocks when a worker renders its first image. It is faster on"
+        " CUDA, but gives other bytes, so it counts as another stack. On a CPU it needs a C++ compiler.",
+    )
+
+    _adapter_has_a_name = checked("adapter", by=nameless_problem)
+
+    def named_models(self) -> dict[str, str]:
+        adapter = {} if self.adapter is None else {"generator.adapter": self.adapter}
+        loras = {f"generator.lora.{name}.path": lora.path for name, lora in self.lora.items()}
+        return super().named_models() | adapter | loras
+
+    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+        models, loras = pinned.get("models") or {}, pinned.get("loras") or {}
+        rows = super().inputs(recipe, pinned)
+        if self.adapter is not None:
+            rows.append(("adapter", without_folders(self.adapter), models.get("adapter") or {}))
+        for name, lora in self.lora.items():
+            shown = f"{without_folders(lora.path)} ({name}, scale {lora.scale:g})"
+            rows.append(("LoRA", shown, loras.get(name) or {}))
+        return rows
+
+    @classmethod
+    def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
         if parts.samples.get("pairs") != "attention":
             return
         if parts.samples.get("noise", "paired") != "paired":
@@ -43,6 +104,41 @@ class DiffusersKind(GeneratorKind):
         for path, _ in embedding_specs(parts.recipe):
             yield path, f"{PAIRS_SHARE}: a batch of pairs is drawn only from prompts, expected null"
         yield from _held_problems(parts.samples.get("held"), parts.generator.get("steps"))
+
+    @field_validator("guidance_interval")
+    @classmethod
+    def _shares(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not 0 <= value[0] < value[1] <= 1:
+            shown = f"[{value[0]:g}, {value[1]:g}]"
+            raise ValueError(f"found {shown}, expected two shares of the steps, rising from 0 to 1")
+        return value
+
+    @field_validator("lora")
+    @classmethod
+    def _lora_names(cls, value: dict[str, Lora]) -> dict[str, Lora]:
+        refuse(f"found {len(value)}, expected at most {_MOST_LORAS}" if len(value) > _MOST_LORAS else None)
+        problems = [class_id_problem(name) or nameless_problem(lora.path) for name, lora in value.items()]
+        refuse(next((problem for problem in problems if problem is not None), None))
+        return value
+
+    def problem(self) -> str | None:
+        if self.compile and self.offload == "sequential":
+            return (
+                "compile is true and offload is sequential, which loads a block layer by layer;"
+                " expected offload model or none"
+            )
+        if self.guidance_interval is None:
+            return super().problem()
+        # Guidance in a part of the steps is above 1 and covers a step.
+        begin, end = self.guidance_interval
+        shown = f"guidance_interval is [{begin:g}, {end:g}]"
+        if self.guidance <= 1:
+            return f"{shown} and guidance {self.guidance:g} turns guidance off: drop one of them"
+        if self.adapter is not None:
+            return f"{shown}, and images drawn by an adapter are guided in every step: drop one of them"
+        if not any(begin <= step / self.steps < end for step in range(self.steps)):
+            return f"{shown}, but none of the {self.steps} steps begins in it"
+        return super().problem()
 
 
 def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from counterfoil.recipe.kinds.kind import written
-from counterfoil.recipe.kinds.rows import GIVEN, POOL, RowsKind
+from counterfoil.recipe.kinds.rows import RowsKind
 from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.section import written
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import Shift
     from counterfoil.recipe.schema import Recipe
-    from counterfoil.recipe.schema_inputs import Generator
 
 
 class DrawnElsewhereKind(RowsKind):
     """Images that are given with class and shift, and perhaps with prompt, seed and index."""
 
-    keys = (*POOL, "label_column", *GIVEN)
+    key = "drawn_elsewhere"
     drawn_elsewhere = True
     table = "given"
     counts_rows = True
@@ -32,17 +31,19 @@ class DrawnElsewhereKind(RowsKind):
         "seed": "Seed that the image was given with; -1 if unknown.",
     }
 
-    def problem(self, generator: Generator) -> str | None:
-        if generator.dataset is None:
-            return "missing rows, which kind rows needs; or dataset: images that were drawn elsewhere"
-        return "found labels, expected it only with rows" if written(generator, ("labels",)) else None
+    def problem(self) -> str | None:
+        if self.dataset is None:
+            return super().problem()
+        return "found labels, expected it only with rows" if written(self, ("labels",)) else None
 
-    def reads_labels(self, generator: Generator) -> bool:
+    @property
+    def reads_labels(self) -> bool:
         return False
 
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
         ((_, _, images),) = super().inputs(recipe, pinned)
-        return [("drawn images", without_folders(recipe.generator.dataset or ""), images)]
+        return [("drawn images", without_folders(self.dataset or ""), images)]
 
-    def made_by(self, shift: Shift) -> str:
+    @classmethod
+    def made_by(cls, shift: Shift) -> str:
         return "drawn elsewhere" if shift.prompt is None else super().made_by(shift)

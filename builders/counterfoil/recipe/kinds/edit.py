@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Literal
 
-from counterfoil.recipe.kinds.kind import GENERATOR, AlteringKind
-from counterfoil.recipe.layering import embedding_specs
-from counterfoil.recipe.parts import RecipeParts, RecipeProblem
+from pydantic import Field
 
-if TYPE_CHECKING:
-    from counterfoil.recipe.schema_inputs import Generator
+from counterfoil.recipe.kinds.drawing import DrawingKind
+from counterfoil.recipe.kinds.kind import AlteringKind
+from counterfoil.recipe.names import nameless_problem
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs
+from counterfoil.recipe.section import checked
 
 
-class EditKind(AlteringKind):
-    """Edits of real images. Prompts may contain the captions of these images."""
+class EditKind(DrawingKind, AlteringKind):
+    """Rows of the input dataset, re-rendered under the base's prompt and under every shift's."""
 
-    keys = (
-        "model", "scheduler", "steps", "guidance", "size", "negative_prompt", "options", "offload", "quantize", "split",
-        "license_column", "caption_column", "captioner",
-    )  # fmt: skip
-    needed = ("model",)
-    draws = True
-    models = (GENERATOR,)
     levels = ("mix",)
     tags = (("synthetic",), ("edited",))
     meanings: ClassVar[Mapping[str, str]] = {"seed": "Seed of the random part of the edit."}
 
-    def problem(self, generator: Generator) -> str | None:
-        if generator.caption_column is not None and generator.captioner is not None:
-            return "found caption_column and captioner, expected one of them: a row has one caption"
-        return None
+    kind: Literal["edit"] = "edit"
+    caption_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Column of the input dataset with a caption per row, for `{caption}` in prompts.",
+    )
+    captioner: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The captioner that writes captions if no column holds them, named like the captioners of `mine`.",
+    )
 
-    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+    _captioner_has_a_name = checked("captioner", by=nameless_problem)
+
+    def problem(self) -> str | None:
+        if self.caption_column is not None and self.captioner is not None:
+            return "found caption_column and captioner, expected one of them: a row has one caption"
+        return super().problem()
+
+    @classmethod
+    def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
         yield from super().problems(parts)
         for path, _ in embedding_specs(parts.recipe):
             yield path, "an edit is rendered from a row and a prompt, not from an embedding; expected null"

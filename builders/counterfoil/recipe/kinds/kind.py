@@ -1,43 +1,54 @@
-"""Describe a kind of generator: the keys that it reads, the origin of its images, and what it adds and refuses.
+"""Describe a kind of generator: the keys of its section, the origin of its images, and what it adds and refuses.
 
-`generate/kinds/` makes the images. Other code reads these attributes by name, so a new kind changes only its own two
-files.
+`generate/kinds/` makes the images.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.names import nameless_problem, without_folders
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, embedding_specs
 from counterfoil.recipe.rows_table import ChosenKind
+from counterfoil.recipe.section import LARGEST_SIDE, Section, checked
 
 if TYPE_CHECKING:
-    from counterfoil.recipe.parts import RecipeParts, RecipeProblem
     from counterfoil.recipe.prompts import Shift
     from counterfoil.recipe.schema import Recipe
-    from counterfoil.recipe.schema_inputs import Generator
-    from counterfoil.recipe.section import Section
     from counterfoil.recipe.severity import By
 
 # The column with the number of the row that an image is, or was made from.
 ROW = "source_row"
 # Keys of a lock's models: the model that draws images, and the CLIP that ranks a pool.
 GENERATOR, RETRIEVAL = "generator", "retrieval"
+# The order of keys in the recipes of older datasets. Later keys follow in the order of their section.
+_IN_ORDER = (
+    "kind", "model", "revision", "adapter", "adapter_revision", "lora", "scheduler", "steps", "guidance", "size",
+    "saved_size", "dtype", "batch_size", "negative_prompt", "guidance_interval", "options", "offload", "quantize",
+    "compile", "dataset", "config", "split", "image_column", "label_column", "shift_column", "prompt_column",
+    "seed_column", "index_column", "labels", "license_column",
+)  # fmt: skip
+SideInPixels = Annotated[int, Field(ge=8, le=LARGEST_SIDE, multiple_of=8)]
 
 
-class GeneratorKind:
-    """A kind of generator. An instance of this class itself stands for an unknown kind, in a recipe of any form.
+class GeneratorKind(Section):
+    """What renders the samples, or where they come from.
 
-    name: the kind's name in `generator.kind`. key: the name of the kind's files. keys: the keys of the section that
-    this kind reads and some other kind does not. needed: the keys that the kind requires.
+    A kind of generator is a section of a recipe with the keys that it reads, and `kind` with its name as default. This
+    class itself stands for an unknown kind, in a recipe of any form.
+
+    name: the kind's name in `generator.kind`. key: the name of the kind's files.
 
     draws: a model draws the images, from noise or from real images. takes_rows: each sample is a row of real images, or
     is made from such a row. alters_rows: each sample is made from a row of the input dataset, which is the same row
-    under the base and every shift. drawn_elsewhere: columns of a table describe each image. corrupts: a shift is a
-    corruption of a row. unchanged_base: base images are the rows themselves, so their labels are valid and the source
-    shows nothing new.
+    under the base and every shift. edits: a model draws each image from a row. from_noise: a model draws each image
+    from noise, so their number is unlimited. drawn_elsewhere: columns of a table describe each image. corrupts: a shift
+    is a corruption of a row. unchanged_base: base images are the rows themselves, so their labels are valid and the
+    source shows nothing new.
 
     table: the key of a lock's inputs for the rows that a build chooses, if it chooses rows. counts_rows: that table
     decides how many candidates a cell has. fewer_rows: the table may have fewer candidates than the recipe asks for.
@@ -50,14 +61,17 @@ class GeneratorKind:
     meanings: the meaning of columns of `ROW_COLUMNS` (`store/rows.py`) that differ with this kind.
 
     tags: the tags on the Hub that stand before and after the tags of every dataset. annotations: the Hub's word for who
-    made the labels. names_pool: whether the page on the Hub names the pool as a source dataset.
+    made the labels. names_pool: whether the page on the Hub names the pool as a source dataset. words: sentences of the
+    card in place of those in `cards/kind-of-a-plugin.txt.j2`, by their names there.
     """
 
-    keys: ClassVar[tuple[str, ...]] = ()
-    needed: ClassVar[tuple[str, ...]] = ()
+    name: ClassVar[str] = ""
+    key: ClassVar[str] = ""
     draws: ClassVar[bool] = False
     takes_rows: ClassVar[bool] = True
     alters_rows: ClassVar[bool] = False
+    edits: ClassVar[bool] = False
+    from_noise: ClassVar[bool] = False
     drawn_elsewhere: ClassVar[bool] = False
     corrupts: ClassVar[bool] = False
     unchanged_base: ClassVar[bool] = False
@@ -70,49 +84,75 @@ class GeneratorKind:
     levels: ClassVar[tuple[By, ...]] = ()
     libraries: ClassVar[tuple[str, ...]] = ()
     usual_side: ClassVar[int | None] = None
-    holds: ClassVar[str] = "rows of a pool"
+    holds: ClassVar[str] = "images"
     row_columns: ClassVar[Mapping[str, Column]] = {}
     meanings: ClassVar[Mapping[str, str]] = {}
     tags: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("synthetic",), ())
     annotations: ClassVar[str] = "machine-generated"
     names_pool: ClassVar[bool] = False
+    words: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, name: str, key: str = "") -> None:
-        self.name = name
-        self.key = key or name
+    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
+    saved_size: int | None = Field(
+        default=None, ge=8, le=LARGEST_SIDE, description="Stored side in pixels; null: as rendered."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto", description="Number format; `auto` is bfloat16 on CUDA and float32 on CPU."
+    )
+    batch_size: int = Field(
+        default=8, ge=1, le=4096, description="Images per batch. Another batch size gives other bytes."
+    )
 
-    @property
-    def edits(self) -> bool:
-        """Return whether a model draws each image from a row."""
-        return self.draws and self.alters_rows
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls.name = cls.model_fields["kind"].default if "kind" in cls.model_fields else ""
+        cls.key = vars(cls).get("key", cls.name)
+        cls.edits = cls.draws and cls.alters_rows
+        cls.from_noise = cls.draws and not cls.takes_rows
 
-    @property
-    def from_noise(self) -> bool:
-        """Return whether a model draws each image from noise. The number of images is then unlimited."""
-        return self.draws and not self.takes_rows
+    @classmethod
+    def maker(cls) -> Any:
+        """Return the `ImageMaker` of a plugin's kind.
 
-    def problem(self, generator: Generator) -> str | None:
-        """Return a problem with the combination of the kind's own keys, or None."""
+        Import it inside this method, so that recipes are read without the libraries that make images.
+        """
+        raise NotImplementedError
+
+    @model_serializer(mode="wrap")
+    def _in_order(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values = dump(self)
+        return {key: values[key] for key in (*_IN_ORDER, *values) if key in values}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, or a default if this kind does not read the key."""
+        return getattr(self, key) if key in type(self).model_fields else default
+
+    def named_models(self) -> dict[str, str]:
+        """Return the names of the models that draw images, by their keys in the recipe."""
+        return {}
+
+    def problem(self) -> str | None:
+        size = self.get("size")
+        if size is not None and self.saved_size is not None and self.saved_size > size:
+            return f"saved_size is {self.saved_size}, expected at most size ({size})"
         return None
 
-    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+    @classmethod
+    def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
         """Yield problems that other sections have with this kind, in a recipe of any form."""
         yield from ()
 
-    def reads_labels(self, generator: Generator) -> bool:
+    @property
+    def reads_labels(self) -> bool:
         """Return whether a row's class is read from the labels of the row's dataset."""
         return self.alters_rows
 
-    def columns(self, generator: Generator) -> dict[str, Column]:
+    def columns(self) -> dict[str, Column]:
         """Return the columns that the kind adds to every row."""
-        columns = dict(self.row_columns)
-        if generator.license_column:
-            columns["license"] = Column("string", "Licence of the row, as given by its dataset.")
-        elif self.alters_rows:
-            columns["license"] = Column("string", "Licence of the row's input dataset, if known.")
-        return columns
+        return dict(self.row_columns)
 
-    def made_by(self, shift: Shift) -> str:
+    @classmethod
+    def made_by(cls, shift: Shift) -> str:
         """Return in words what makes a shift or the base: its prompt, an image embedding, or both."""
         parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
         drawn = " and ".join(part for part in parts if part is not None)
@@ -123,15 +163,36 @@ class GeneratorKind:
 
         `pinned` holds the inputs in the lock, and each of them may be absent.
         """
-        if self.draws:
-            models = pinned.get("models") or {}
-            return [("generator", without_folders(recipe.generator.model), models.get(GENERATOR) or {})]
+        return []
+
+
+class RowKind(GeneratorKind):
+    """A kind that takes rows of a split."""
+
+    split: str = Field(
+        default="train", description="Split of the rows; to edit or corrupt them, one that models do not learn from."
+    )
+    license_column: str | None = Field(
+        default=None,
+        description="Column with the licence of each row. The dataset gets a licence column. Edited and corrupted rows"
+        " have one without this key too: it holds the input dataset's licence.",
+    )
+
+    def columns(self) -> dict[str, Column]:
+        columns = super().columns()
+        if self.license_column:
+            columns["license"] = Column("string", "Licence of the row, as given by its dataset.")
+        elif self.alters_rows:
+            columns["license"] = Column("string", "Licence of the row's input dataset, if known.")
+        return columns
+
+    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
         pool = pinned.get("pool") or {}
-        name = f"{without_folders(recipe.generator.dataset or recipe.source.dataset)}, split {recipe.generator.split}"
+        name = f"{without_folders(self.get('dataset') or recipe.source.dataset)}, split {self.split}"
         return [("pool", name, {**pool, "sha256": pool.get("content")})]
 
 
-class AlteringKind(GeneratorKind):
+class AlteringKind(RowKind):
     """A kind whose samples are made from rows of the input dataset. No classifier may have learned from these rows."""
 
     alters_rows = True
@@ -141,13 +202,15 @@ class AlteringKind(GeneratorKind):
         ROW: Column("int64", "Number of the row in the input dataset's split that it was made from.")
     }
 
-    def may_share_split(self, parts: RecipeParts) -> bool:
+    @classmethod
+    def may_share_split(cls, parts: RecipeParts) -> bool:
         """Return whether the rows may come from the split that classifiers learn from."""
         return False
 
-    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+    @classmethod
+    def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
         split, train = parts.generator.get("split", "train"), parts.source.get("train_split", "train")
-        if split == train and not self.may_share_split(parts):
+        if split == train and not cls.may_share_split(parts):
             message = (
                 f"found '{split}', which classifiers learn from (source.train_split), expected a split that they have"
                 f" not seen, such as '{parts.source.get('validation_split', 'validation')}'"
@@ -157,7 +220,35 @@ class AlteringKind(GeneratorKind):
             yield ("samples", "noise"), "all samples of a row start from that row, expected paired"
 
 
-def written(section: Section, keys: Iterable[str]) -> list[str]:
-    """Return the keys of a section whose values differ from their defaults."""
-    fields = type(section).model_fields
-    return [key for key in keys if getattr(section, key) != fields[key].get_default(call_default_factory=True)]
+class PoolKind(RowKind):
+    """A kind whose samples are rows of a pool, unchanged.
+
+    noiseless: whether samples have no noise that they could share.
+    """
+
+    row_columns: ClassVar[Mapping[str, Column]] = {ROW: Column("int64", "Number of the row in its pool.")}
+    holds = "rows of a pool"
+    noiseless: ClassVar[bool] = True
+    no_tokens: ClassVar[str] = "rows of a pool are not drawn from prompts, expected null"
+
+    dataset: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The pool, named like source.dataset; null: source.dataset itself.",
+    )
+    config: str | None = Field(default=None, description="Config of the pool.")
+    image_column: str = Field(
+        default="image",
+        description="Column of the pool that holds the images; in a CSV file, the names of the image files.",
+    )
+
+    _has_a_name = checked("dataset", by=nameless_problem)
+
+    @classmethod
+    def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
+        if cls.noiseless and parts.samples.get("noise") != "independent":
+            yield ("samples", "noise"), "rows of a pool have no noise to share, expected independent"
+        if parts.recipe.get("tokens") is not None:
+            yield ("tokens",), cls.no_tokens
+        for path, _ in embedding_specs(parts.recipe):
+            yield path, "rows of a pool are not drawn from embeddings, expected null"

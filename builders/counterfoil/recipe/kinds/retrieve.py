@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.kinds.kind import RETRIEVAL
-from counterfoil.recipe.kinds.rows import POOL, RowsKind
-from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.kinds.kind import RETRIEVAL, PoolKind
+from counterfoil.recipe.names import nameless_problem, without_folders
+from counterfoil.recipe.section import Section, checked
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema import Recipe
-    from counterfoil.recipe.schema_inputs import Generator
 
 # The columns of a row's cosine with the prompt, and of its rank in the pool by this cosine.
 RANK, SCORE = "retrieval_rank", "retrieval_score"
 
 
-class RetrieveKind(RowsKind):
-    """Real images that a CLIP finds in a pool."""
+class RetrievalClip(Section):
+    """The CLIP that ranks a pool."""
 
-    keys = (*POOL, "clip")
+    model: str = Field(min_length=1, description="As screen.model.")
+    weights: str | None = Field(default=None, description="As screen.weights.")
+
+    _has_a_name = checked("model", by=nameless_problem)
+
+
+class RetrieveKind(PoolKind):
+    """The rows of a pool that a CLIP ranks nearest to each prompt, each row once."""
+
     table = "retrieved"
     models = (RETRIEVAL,)
     tags = ((), ())
     names_pool = True
     no_tokens = "a pool is searched by class names, and a CLIP knows no class token, expected null"
     row_columns: ClassVar[Mapping[str, Column]] = {
-        **RowsKind.row_columns,
+        **PoolKind.row_columns,
         RANK: Column(
             "int64", "Place of the row among all images of the pool, the nearest to the prompt first; 1 is the nearest."
         ),
@@ -40,11 +49,8 @@ class RetrieveKind(RowsKind):
         "seed": "Without meaning: nothing was drawn.",
     }
 
-    def problem(self, generator: Generator) -> str | None:
-        return None
-
-    def reads_labels(self, generator: Generator) -> bool:
-        return False
+    kind: Literal["retrieve"] = "retrieve"
+    clip: RetrievalClip | None = Field(default=None, description="The CLIP that ranks the pool; null: the screen's.")
 
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
         clip, models = recipe.ranking_clip, pinned.get("models") or {}

@@ -1,51 +1,80 @@
-"""Kind `rows`: chosen rows of a pool, by shift and class; and the base of all kinds whose images are rows."""
+"""Kind `rows`: chosen rows of a pool, by shift and class."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import Literal
 
-from counterfoil.recipe.keep.rule import Column
-from counterfoil.recipe.kinds.kind import ROW, GeneratorKind, written
-from counterfoil.recipe.layering import embedding_specs
+from pydantic import Field
+
+from counterfoil.recipe.kinds.kind import PoolKind
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
+from counterfoil.recipe.section import written
 
-if TYPE_CHECKING:
-    from counterfoil.recipe.schema_inputs import Generator
-
-POOL = ("dataset", "config", "split", "image_column", "license_column")
 # Keys of images that were drawn elsewhere.
-GIVEN = ("shift_column", "prompt_column", "seed_column", "index_column")
+_GIVEN = ("shift_column", "prompt_column", "seed_column", "index_column")
 
 
-class RowsKind(GeneratorKind):
-    """Rows of a pool that the recipe lists, or that a table names.
+class RowsKind(PoolKind):
+    """Images that exist: chosen rows of a dataset (the pool), or all images of a table that were drawn elsewhere."""
 
-    noiseless: whether samples have no noise that they could share.
-    """
+    kind: Literal["rows"] = "rows"
+    dataset: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The pool, named like source.dataset; null: source.dataset itself. Without `rows`: the images that"
+        " were drawn elsewhere, a folder with one CSV file, or a table.",
+    )
+    label_column: str = Field(
+        default="label", description="Column of the pool's labels. The label of a row must match its class."
+    )
+    shift_column: str = Field(
+        default="shift",
+        min_length=1,
+        description="Images drawn elsewhere: column with the name of the shift, or `base`.",
+    )
+    prompt_column: str = Field(
+        default="prompt",
+        min_length=1,
+        description="Images drawn elsewhere: column with the prompt of each image, if there is one.",
+    )
+    seed_column: str = Field(
+        default="seed",
+        min_length=1,
+        description="Images drawn elsewhere: column with the seed of each image, if there is one. Images of one class"
+        " and seed are pairs.",
+    )
+    index_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Images drawn elsewhere: column with the number of each image in its cell. Pairs then share class,"
+        " seed and index. null: seeds order the images.",
+    )
+    labels: Literal["column", "predicted"] = Field(
+        default="column",
+        description="Where a row's class comes from. `column`: the pool's labels, which are checked. `predicted`: a"
+        " classifier's answers, which nothing checks.",
+    )
+    rows: dict[str, dict[str, tuple[int, ...]]] | None = Field(
+        default=None,
+        description="A mapping shift → class id → rows of the pool, or a CSV file with columns shift,class_id,row."
+        " null: the images were drawn elsewhere, and the columns of `dataset` say what each is.",
+    )
 
-    keys = (*POOL, "label_column", "labels", "rows")
-    row_columns: ClassVar[Mapping[str, Column]] = {ROW: Column("int64", "Number of the row in its pool.")}
-    noiseless: ClassVar[bool] = True
-    no_tokens: ClassVar[str] = "rows of a pool are not drawn from prompts, expected null"
-
-    def problem(self, generator: Generator) -> str | None:
-        if not generator.rows:
+    def problem(self) -> str | None:
+        if not self.rows:
             return "missing rows, which kind rows needs; or dataset: images that were drawn elsewhere"
-        keys = written(generator, GIVEN)
+        keys = written(self, _GIVEN)
         return f"found {' and '.join(keys)}, expected none with rows" if keys else None
 
-    def reads_labels(self, generator: Generator) -> bool:
-        return generator.labels == "column"
+    @property
+    def reads_labels(self) -> bool:
+        return self.labels == "column"
 
-    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        if self.noiseless and parts.samples.get("noise") != "independent":
-            yield ("samples", "noise"), "rows of a pool have no noise to share, expected independent"
-        if parts.recipe.get("tokens") is not None:
-            yield ("tokens",), self.no_tokens
-        for path, _ in embedding_specs(parts.recipe):
-            yield path, "rows of a pool are not drawn from embeddings, expected null"
+    @classmethod
+    def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
+        yield from super().problems(parts)
         names = ("base", *parts.shifts)
         for name, classes in mapping(parts.generator.get("rows")).items():
             where = ("generator", "rows", name)

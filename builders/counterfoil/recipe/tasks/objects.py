@@ -63,7 +63,7 @@ class ObjectsSource(WholeImages):
             yield ("source", "conditions"), "images with objects have no conditions, expected null"
         if not parts.kind.corrupts:
             message = (
-                f"found '{parts.kind.name}', whose images have no boxes, expected corrupt: it changes images with"
+                f"found '{parts.kind_name}', whose images have no boxes, expected corrupt: it changes images with"
                 " objects and leaves each object where it is"
             )
             yield ("generator", "kind"), message

@@ -241,7 +241,7 @@ def test_findings_are_tested_again_by_another_recipe_in_a_folder_of_their_own(tr
     recipes = round_recipes(again / "again" / "two_steps")
     seeds = {name: recipe.samples.seed for name, recipe in recipes.items()}
     assert {drawn.name: drawn.seed for drawn in second.rounds} == seeds
-    assert {recipe.generator.steps for recipe in recipes.values()} == {2}
+    assert {recipe.drawing.steps for recipe in recipes.values()} == {2}
     assert {drawn.purpose for drawn in second.rounds} == {"again", "again_estimate"}
     assert all(finding.pairs is not None and finding.pairs.fresh is not None for finding in second.standing)
     assert not {drawn.seed for drawn in second.rounds} & {drawn.seed for drawn in first.rounds}
@@ -254,7 +254,7 @@ def test_what_another_recipe_confirms_is_a_recipe_as_well(again: Path) -> None:
     findings, recipe = findings_of(folder), load_recipe(folder / "recipe.yaml")
     hard = {name for name, shift in recipe.prompts.shifts.items() if shift.group == "hard"}
     assert hard == {finding.name for finding in findings.standing} != set()
-    assert recipe.generator.steps == 2
+    assert recipe.drawing.steps == 2
 
 
 def test_the_same_again_gives_the_same_bytes_and_another_recipe_of_its_name_is_refused(

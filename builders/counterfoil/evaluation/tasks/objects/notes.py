@@ -115,7 +115,7 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
             "An object has the annotation id 0. In the file that it comes from, pycocotools counts it as missed (its"
             " issue 332); here it is matched like any other."
         )
-    shortest = subject.dataset.recipe.generator.size
+    shortest = subject.dataset.recipe.generator.get("size")
     reduced = 0 if shortest is None else int((subject.sides.min(axis=1) == shortest).sum())
     if reduced:
         yield (
