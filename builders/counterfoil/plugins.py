@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
     from counterfoil.models.detectors.detector import Detector
     from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
-    from counterfoil.recipe.kinds import AlteringKind, GeneratorKind
+    from counterfoil.recipe.kinds import AlteringKind, DrawingKind, GeneratorKind
 
 # Each is imported when it is asked for, so that a corruption loads no more than numpy.
 _HOMES = {
@@ -31,6 +31,7 @@ _HOMES = {
     "ClassifierFacts": "counterfoil.models.classifiers.classifier",
     "Column": "counterfoil.recipe.keep.rule",
     "Corruption": "counterfoil.corrupting.corruptions",
+    "DrawingKind": "counterfoil.recipe.kinds",
     "Detector": "counterfoil.models.detectors.detector",
     "Engine": "counterfoil.engines.engine",
     "ExportedFailures": "counterfoil.evaluation.failure_folder",
@@ -49,6 +50,7 @@ _HOMES = {
 
 __all__ = [
     "EVERYWHERE", "AlteringKind", "AnsweredGroup", "Classifier", "ClassifierFacts", "Column", "Corruption", "Detector",
+    "DrawingKind",
     "Engine", "ExportedFailures", "ExportedImage", "FindMethod", "GeneratorKind", "ImageMaker", "ImageRenderer",
     "KeepRule", "Materials", "Measure", "SearchMethod", "TrackedRun", "Verdict",
 ]  # fmt: skip

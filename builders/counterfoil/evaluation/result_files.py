@@ -35,8 +35,8 @@ def report_folder(subject: Subject, out: Path | None, limit: int | None) -> Path
 
     A preview has a folder of its own, so that it replaces no full report.
     """
-    own = subject.workplace / (EVALUATION if limit is None else PREVIEW)
-    folder = own if out is None else named_path(out)
+    usual = subject.workplace / (EVALUATION if limit is None else PREVIEW)
+    folder = usual if out is None else named_path(out)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, expected a folder", "Name another with --out.")
     if subject.directory is None:

@@ -49,8 +49,8 @@ def mine(given: MineOptions) -> MineResult:
         used = METHODS[run.mine.method]
         training = {"pool": given.pool, "pool_rows": given.pool_rows, "pool_labels": given.pool_labels}
         training["weights"] = given.weights or None
-        asked = {"on": given.on, "confirm": given.confirm, "limit": run.mine.limit}
-        refuse_unfit_options(run, used, asked | training, callables)
+        requested = {"on": given.on, "confirm": given.confirm, "limit": run.mine.limit}
+        refuse_unfit_options(run, used, requested | training, callables)
         with locked_folder(run):
             if isinstance(used, SearchMethod):
                 return used.search(run)
@@ -81,8 +81,8 @@ def choose_run(given: MineOptions, target: str | None) -> MiningRun:
     values: dict[str, Any] = {"on": (loaded.source.validation_split,)}
     values |= {} if loaded.mine is None else loaded.mine.model_dump(exclude_unset=True)
     on = tuple(given.on) if given.on else None
-    asked = {"method": method, "target": target, "on": on, "confirm": given.confirm, "limit": given.limit}
-    values |= {key: value for key, value in asked.items() if value is not None}
+    requested = {"method": method, "target": target, "on": on, "confirm": given.confirm, "limit": given.limit}
+    values |= {key: value for key, value in requested.items() if value is not None}
     mined = validate_settings(Mine, values, "mine")
     if mined.method not in METHODS:
         raise unknown_method(mined.method, METHODS)

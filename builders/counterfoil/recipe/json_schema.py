@@ -73,7 +73,7 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     properties["ClassEntry"]["id"] |= class_id
     properties["DiffusersKind"]["lora"]["propertyNames"] = class_id
     for section in ("BaseSpec", "ShiftSpec"):
-        _text(properties[section]["prompt"])["pattern"] = r"\{class\}"
+        _text(properties[section]["prompt"])["pattern"] = r"\{(class|caption)\}"
         _text(properties[section]["object_caption"])["pattern"] = r"\{class\}"
     classes = properties["Source"]["classes"]
     of_list = next(branch for branch in classes["anyOf"] if branch.get("type") == "array")
