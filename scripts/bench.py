@@ -35,9 +35,11 @@ def main(words: Sequence[str]) -> int:
         "--write", type=Path, nargs="?", const=RESULTS, metavar="FILE", help="put the tables there as they come"
     )
     options = parser.parse_args(words[1:])
-    tables, failed = {}, False
+    tables = {}
+    failed = False
     for page in bench.measure(options):
-        tables, failed = page.tables, page.failed
+        tables = page.tables
+        failed = page.failed
         if options.write is not None:
             name = f"bench_{chosen} {page.variant}".rstrip()
             results_page.write(options.write, name, bench.TITLE, page.opening, tables, bench.PARTS, page.measured_in)

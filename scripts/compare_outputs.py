@@ -91,7 +91,8 @@ def cells_that_differ(old: Path, new: Path) -> list[str] | None:
 
 def main(old: Path, new: Path) -> int:
     """Tell file by file what is lost; how many files lost a number."""
-    old_files, new_files = files(old), files(new)
+    old_files = files(old)
+    new_files = files(new)
     runs: dict[str, set[float]] = {}
     for name, path in new_files.items():
         runs.setdefault(name.split("/")[0].split(".")[0], set()).update(numbers(path))

@@ -93,7 +93,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def on_post_build(config: MkDocsConfig) -> None:
     """Write each page's Markdown beside it, and `llms.txt`, which lists them as the navigation does."""
-    site, nav = Path(config.site_dir), config.nav
+    site = Path(config.site_dir)
+    nav = config.nav
     markdown = markdown_pages()
     for path, text in markdown.items():
         (site / path).write_text(text, encoding="utf-8")
@@ -218,7 +219,8 @@ def examples() -> dict[str, dict[str, Any]]:
 def recipe_page() -> str:
     """Return every key with its type, default, meaning and example."""
     lines = [_RECIPE_OPENING]
-    shown, example_of = None, examples()
+    shown = None
+    example_of = examples()
     for at, name, field in keys():
         if at != shown:
             shown = at
@@ -335,7 +337,8 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _type(annotation: Any) -> str:
-    origin, parts = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    parts = get_args(annotation)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "section"
     if origin is Literal:

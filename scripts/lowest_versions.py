@@ -66,7 +66,8 @@ def compared(versions: dict[str, str], python: str, optional: set[str]) -> int:
             installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             installed[name] = "none"
-    width, others = max(map(len, wanted)), 0
+    width = max(map(len, wanted))
+    others = 0
     for name, version in wanted.items():
         is_lowest = plain(version) == plain(installed[name])
         remark = "" if is_lowest else "  is not the lowest"

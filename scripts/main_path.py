@@ -73,7 +73,8 @@ def main() -> int:
             if published(hub, repo=REPO) != contents(dataset):
                 sys.exit(f"failed: what {REPO} holds is not the directory")
             counterfoil("verify", f"{REPO}@v1", environment=environment)
-            began, expected = time.monotonic(), images_of(dataset)
+            began = time.monotonic()
+            expected = images_of(dataset)
             with Reader(hub, work / "reader") as reader:
                 if not expected or any(loaded(reader, streaming) != expected for streaming in (False, True)):
                     sys.exit(f"failed: load_dataset({REPO!r}) gives other images")

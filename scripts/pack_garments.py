@@ -35,7 +35,8 @@ def read_idx(path: Path, header: int) -> np.ndarray:
 
 def write_garments(split: str, images: np.ndarray, labels: np.ndarray, file: str, positions: np.ndarray) -> int:
     """Write a split's mosaic and index; return the bytes of the mosaic."""
-    rows, side = -(-len(images) // COLUMNS), GARMENT_SIDE
+    rows = -(-len(images) // COLUMNS)
+    side = GARMENT_SIDE
     tiles = np.zeros((rows * COLUMNS, side, side), dtype=np.uint8)
     tiles[: len(images)] = images
     mosaic = tiles.reshape(rows, COLUMNS, side, side).swapaxes(1, 2).reshape(rows * side, COLUMNS * side)
@@ -51,7 +52,8 @@ def main() -> None:
     parser.add_argument("--source", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("splits", nargs="*", help="the splits to pack; all of them unless named")
     arguments = parser.parse_args()
-    source, unknown = arguments.source, set(arguments.splits) - set(SPLITS)
+    source = arguments.source
+    unknown = set(arguments.splits) - set(SPLITS)
     if unknown:
         parser.error(f"no split {', '.join(sorted(unknown))}; there are {', '.join(SPLITS)}")
     for split in arguments.splits or SPLITS:

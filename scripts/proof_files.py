@@ -55,7 +55,8 @@ def imported_by(proof: str, name: str, no_number: Collection[str]) -> list[Path]
     no_number: names of files that change no number, which are left out.
     """
     imports = re.compile(rf"^from {proof}(?:\.(\w+) import| import (.+))", re.MULTILINE)
-    names, waiting = set(), {name}
+    names = set()
+    waiting = {name}
     while waiting:
         names |= waiting
         texts = [(_SCRIPTS / proof / f"{module}.py").read_text(encoding="utf-8") for module in waiting]

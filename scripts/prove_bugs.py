@@ -76,12 +76,14 @@ def main() -> None:
 
 def tell_table(options: argparse.Namespace) -> None:
     """Run the shipped commands for the first target, and print the paper's tables from their files."""
-    target, seed = options.targets[0], SETTINGS_SEED if options.settings else PRINTED_SEED + 1
+    target = options.targets[0]
+    seed = SETTINGS_SEED if options.settings else PRINTED_SEED + 1
     seconds = paper_table.run_commands(options.table, target, seed, options.workers)
     print(f"mine, build and evaluate: {seconds:.0f} s", file=sys.stderr)
     measured_in = f"{target}, recipe `{RECIPE}` with {', '.join(paper_table.SHORT)}, `samples.seed` {seed}"
     table = proving.Table("table", paper_table.lines(options.table, target), measured_in)
-    section, title = "prove_bugs table", "The paper's tables by the shipped commands"
+    section = "prove_bugs table"
+    title = "The paper's tables by the shipped commands"
     proving.tell(section, title, [], [table], ["table"], options.write)
 
 

@@ -44,8 +44,11 @@ from directions_proof.intervals import share_of
 from proof_files import PACKAGE, code_of, measured
 from results_page import table
 
-SETTINGS_SEEDS, SEEDS = range(2), range(100, 110)
-SHIRT, PICTURES, SPLIT = 6, 4, "validation"
+SETTINGS_SEEDS = range(2)
+SEEDS = range(100, 110)
+SHIRT = 6
+PICTURES = 4
+SPLIT = "validation"
 CONDITIONS = ("Striped", "Flower", "Red")
 CLASSES = ("striped", "no stripes", "flower", "no flower", "red", "not red")
 PLACES = {"beach": "in the beach", "snow": "in the snow", "road": "on the road", "forest": "in the forest"}
@@ -81,7 +84,8 @@ class Pictures:
     @classmethod
     def drawn(cls, seed: int, folder: Path) -> Pictures:
         rng = np.random.default_rng(seed)
-        scenes, present = [], []
+        scenes = []
+        present = []
         for garment in load_garments("audit").of_class(SHIRT).tolist():
             for _ in range(PICTURES):
                 striped, flower, red = (rng.random(len(CONDITIONS)) < HAS).tolist()
@@ -174,9 +178,11 @@ def _mined(folder: Path, answers: Path) -> HypothesisTests:
 
 def _outcome(tests: HypothesisTests, carried: Carried, chance: NDArray[np.float64]) -> dict[str, Any]:
     """Return a hypothesis with its test beside the true difference of its set on the same rows."""
-    hypothesis, audited = carried.hypothesis, tests.audits[carried.audit]
+    hypothesis = carried.hypothesis
+    audited = tests.audits[carried.audit]
     confirm = audited.halves.confirm
-    features, labels = audited.features[confirm], audited.labels[confirm]
+    features = audited.features[confirm]
+    labels = audited.labels[confirm]
     inside = hypothesis.members(features, labels)
     rest = hypothesis.tested_on(features, labels) & ~inside
     inside &= hypothesis.tested_on(features, labels)

@@ -38,7 +38,8 @@ from detection_proof.sets import hostile_set, like_coco
 from detection_proof.world import OBJECTS, Images, Skill, World, made_matches
 from results_page import table
 
-SETTINGS_SEED, PRINTED_SEED = 1, 100
+SETTINGS_SEED = 1
+PRINTED_SEED = 100
 TITLE = "Detectors: intervals, scores and cost"
 OPENING = [
     "`python scripts/prove_detection.py --write`. Boxes are made, so that the truth is known; no image is drawn.",
@@ -123,7 +124,8 @@ def coverage(seed: int) -> Iterator[proving.Table]:
         titles.append(f"{WORLDS[world].name}, {images:,} images ({sets} sets)")
         for name, rows in held.items():
             inside, width, value = np.array(rows, np.float64).T
-            share, across = 100 * float(inside.mean()), 100 * float(np.median(width))
+            share = 100 * float(inside.mean())
+            across = 100 * float(np.median(width))
             cell = f"**{share:.1f}**" if share < 93 else f"{share:.1f}"
             covered.setdefault(name, []).append(cell if np.isnan(across) else f"{cell} ({across:.1f})")
             if name.startswith("AP"):
@@ -216,7 +218,8 @@ def beside_pycocotools(seed: int) -> Iterator[proving.Table]:
 
 def cost(seed: int) -> Iterator[proving.Table]:
     """Yield what scoring and resampling cost, and beside pycocotools on fewer images, in one process on one core."""
-    rows, held = [], 0.0
+    rows = []
+    held = 0.0
     for images in (COCO_IMAGES, COCO_IMAGES // 8):
         objects, detections, images, categories = like_coco(np.random.default_rng(seed), images)
         started = time.process_time()
@@ -228,7 +231,8 @@ def cost(seed: int) -> Iterator[proving.Table]:
         drawn = time.process_time() - started
         if images == COCO_IMAGES:
             held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-            plain, plain_drawn = ["–", "–"], ["–", "–"]
+            plain = ["–", "–"]
+            plain_drawn = ["–", "–"]
         else:
             started = time.process_time()
             evaluation = evaluated(objects, detections, images, categories)

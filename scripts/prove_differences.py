@@ -42,10 +42,15 @@ from interface_proof.looks import SHIFT_NAMES
 from results_page import table
 
 AUDIT_SCENES = 2000
-POOL, TAKEN = 20, 4  # renders of each class in each context, and rows that each prompt takes
-LEARNED, STEPS, SEEDS = ("05", "06", "07", "08"), 100, (100, 101)
+# renders of each class in each context, and rows that each prompt takes
+POOL = 20
+TAKEN = 4
+LEARNED = ("05", "06", "07", "08")
+STEPS = 100
+SEEDS = (100, 101)
 # A processor takes 3 seconds a step and class in float16.
-CLASSES_IN_HALF, STEPS_IN_HALF = 2, 8
+CLASSES_IN_HALF = 2
+STEPS_IN_HALF = 8
 PHOTOGRAPH = 40  # pixels of a side before it is resized to 64, as ImageNet's 500 are to 768
 # Squared errors are averaged over the latents: 1,024 values in the lab, 36,864 in Stable Diffusion 2 at 768 pixels.
 LATENTS_OF_768 = 36
@@ -81,7 +86,8 @@ def failures() -> Iterator[str]:
 
 def _failed(pictures: Sequence[NDArray[np.uint8]], labels: Sequence[int]) -> dict[str, NDArray[np.bool_]]:
     """Return name → (n,) which pictures each of the lab's classifiers gets wrong."""
-    of, pixels = np.asarray(labels), np.stack(pictures)
+    of = np.asarray(labels)
+    pixels = np.stack(pictures)
     failed = {name: np.zeros(len(of), np.bool_) for name in LAB}
     panel = Panel(LAB, load_recipe("wardrobe-star"))
     for label in np.unique(of).tolist():

@@ -184,7 +184,8 @@ class Proof:
 
     def sheets(self, folder: Path) -> None:
         """Write pictures of pairs and edits as they were built."""
-        work, count = self.asked.work, self.asked.candidates
+        work = self.asked.work
+        count = self.asked.candidates
         noise, attention = (pairs_folder(work, way, count) for way in PAIRS)
         write_sheets(folder, noise, attention, build_folder(work, "edits", count, EDIT_GUIDANCE))
 

@@ -51,10 +51,13 @@ from counterfoil.stats import (
 from directions_proof.intervals import mean_of
 from prove_multilabel import coverage_cell, draw_videos, means_of_labels, recalls_of
 
-SETTINGS_SEED, PRINTED_SEED = 0, 100
+SETTINGS_SEED = 0
+PRINTED_SEED = 100
 # A table of gates at seed 100 showed that few images of a class need Student's t: what came of it is judged by another.
 GATES_SEED = 200
-UNITS, RATES, CORRELATIONS = (5, 8, 15, 40), (0.02, 0.1, 0.3, 0.5), (0.1, 0.3, 0.5, 0.8)
+UNITS = (5, 8, 15, 40)
+RATES = (0.02, 0.1, 0.3, 0.5)
+CORRELATIONS = (0.1, 0.3, 0.5, 0.8)
 LEVELS = (0.05, 0.01, 0.001)
 Counts = NDArray[np.int64]
 
@@ -115,8 +118,10 @@ def oracle_interval(share: float, worth: float, units: int) -> tuple[float, floa
 
 def by_moments(failed: Counts, rows: Counts) -> tuple[float, float]:
     """Return the interval used before: Wilson's on rows divided by the design effect of the ANOVA estimator."""
-    units, total = len(rows), float(rows.sum())
-    share, means = failed.sum() / total, failed / rows
+    units = len(rows)
+    total = float(rows.sum())
+    share = failed.sum() / total
+    means = failed / rows
     between = float((rows * (means - share) ** 2).sum()) / (units - 1)
     within = float((failed * (1 - means)).sum()) / (total - units)
     typical = (total - float((rows**2).sum()) / total) / (units - 1)
@@ -149,7 +154,9 @@ def rates(seed: int, runs: int) -> list[str]:
         for rate, correlation in product(RATES, CORRELATIONS):
             rng = np.random.default_rng([seed, units, len(cells), len(kind), len(spread)])
             worth = effective_size(rows, correlation)
-            inside, widths, constant = np.zeros(3), [], 0
+            inside = np.zeros(3)
+            widths = []
+            constant = 0
             for _ in range(runs):
                 failed = failures(rng, rows, rate, correlation, spread)
                 share = float(failed.sum() / rows.sum())
@@ -186,7 +193,8 @@ def nulls(seed: int, runs: int) -> list[str]:
         "| --: | -- | --: | --: | --: | --: |",
     ]
     for (units, others), kind, margin in product(((5, 10), (8, 30), (15, 40)), ("equal", "skewed"), (0.0, 0.05)):
-        rows, of = np.concatenate([sizes_of(kind, units), sizes_of(kind, others)]), np.arange(units + others)
+        rows = np.concatenate([sizes_of(kind, units), sizes_of(kind, others)])
+        of = np.arange(units + others)
         cells = []
         for rate, correlation in product((0.05, 0.2, 0.5), CORRELATIONS):
             rng = np.random.default_rng([seed, units, len(cells), len(kind), round(100 * margin)])
@@ -222,9 +230,11 @@ def kid(seed: int, runs: int) -> list[str]:
     ]:
         rng = np.random.default_rng([seed, n, width, round(100 * shift)])
         far = _distance_of_normals(width, shift)
-        estimates, spread = [], []
+        estimates = []
+        spread = []
         for _ in range(runs):
-            first, other = rng.normal(0, 1, (n, width)), rng.normal(shift, 1, (m, width))
+            first = rng.normal(0, 1, (n, width))
+            other = rng.normal(shift, 1, (m, width))
             estimates.append(kernel_distance(first, other))
             halves = [
                 subset_estimate(first[a], other[b], a, b).value
@@ -269,7 +279,8 @@ def worlds(seed: int, runs: int) -> list[str]:
         cells = []
         for name, draw, truth in (("normal", _normal, 0.5), ("exponential", _exponential, 0.1)):
             rng = np.random.default_rng([seed, count, len(name)])
-            covered, drawn_over = 0, 0
+            covered = 0
+            drawn_over = 0
             for _ in range(10 * runs):
                 values = draw(rng, count)
                 estimate = mean_of(values.tolist())
@@ -432,7 +443,9 @@ def gains(seed: int, runs: int) -> list[str]:
         "| --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for images, base, shared in product((10, 30, 100), (0.8, 0.95), (0.3, 0.9, 0.98)):
-        coverages, widths, alike = [], [], []
+        coverages = []
+        widths = []
+        alike = []
         for gain in (0.0, 0.05):
             rng = np.random.default_rng([seed, images, round(100 * base), round(100 * shared), round(100 * gain)])
             on_base = 1 / (1 + np.exp(-np.log(base / (1 - base)) - 0.8 * np.linspace(-1, 1, 10)))
@@ -486,11 +499,16 @@ def gate_sizes(seed: int, runs: int) -> list[str]:
     return lines
 
 
-VIDEOS, FRAMES = (10, 20, 40), 12  # videos of a set, and frames of each
+# videos of a set, and frames of each
+VIDEOS = (10, 20, 40)
+FRAMES = 12
 ALIKE = (0.2, 0.5, 0.9)  # how alike the frames of a video are
 # The shares of right answers by class: each video shows one of five classes.
-ON_BASE, UNDER_SHIFT = np.array([0.95, 0.9, 0.85, 0.8, 0.75]), np.array([0.8, 0.7, 0.6, 0.5, 0.4])
-FOUND, STILL_FOUND = 0.85, 0.6  # the shares of objects that a detector finds
+ON_BASE = np.array([0.95, 0.9, 0.85, 0.8, 0.75])
+UNDER_SHIFT = np.array([0.8, 0.7, 0.6, 0.5, 0.4])
+# the shares of objects that a detector finds
+FOUND = 0.85
+STILL_FOUND = 0.6
 KEPT = 0.7  # how alike a video is to itself under the shift
 
 
@@ -519,7 +537,9 @@ def _of_classifier(
         units = Units.of(subject.labels * each + subject.indices // FRAMES)
         subject = replace(subject, units=replace(units, seed=answered.seed))
     answered = replace(answered, subject=subject)
-    drops, base, shift = answered.drops(1), float(ON_BASE.mean()), float(UNDER_SHIFT.mean())
+    drops = answered.drops(1)
+    base = float(ON_BASE.mean())
+    shift = float(UNDER_SHIFT.mean())
     assert drops is not None
     value_of = MEASURES["calibration_error"].resampled
     assert value_of is not None
@@ -547,7 +567,8 @@ def units(seed: int, runs: int) -> list[str]:
         f"| -- | --: | {' | '.join('--:' for _ in VIDEOS)} |",
     ]
     _, many, population = draw_videos(20_000, np.random.default_rng([seed, 4]))
-    known, once = LabelTruth(many, np.ones_like(many)), np.ones((len(many), 1), np.int32)
+    known = LabelTruth(many, np.ones_like(many))
+    once = np.ones((len(many), 1), np.int32)
     of_labels = {
         name: [float(measure(scores, known, once).mean()) for scores in population]
         for name, measure in ((PRECISION, label_precision), (AUROC, label_auroc))

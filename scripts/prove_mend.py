@@ -50,8 +50,10 @@ def main() -> None:
         "--set", nargs="*", default=[], metavar="NAME=VALUE", help="other settings (mend_proof/plan.py)"
     )
     options = parser.parse_args()
-    kept, settings = options.kept.resolve(), _settings(options.set)
-    present, folders = [], (options.work, LAB_WEIGHTS / "planted")
+    kept = options.kept.resolve()
+    settings = _settings(options.set)
+    present = []
+    folders = (options.work, LAB_WEIGHTS / "planted")
     for name in options.targets or (SETTINGS_WORLDS if options.settings else (*WARDROBE, *CHOSEN_IN)):
         if name in WARDROBE or any((folder / name / "config.json").exists() for folder in folders):
             present.append(name)
@@ -70,7 +72,8 @@ def tables(present: list[str], options: argparse.Namespace, kept: Path, settings
 
     def measured_in(part: str, names: list[str], seed: int) -> dict[str, Any]:
         """Return the result of a part in a run of one target, or of several together."""
-        began, chosen = time.monotonic(), PARTS[part]
+        began = time.monotonic()
+        chosen = PARTS[part]
         folder = chosen.measured_as or part
         code = code_of_part(chosen.measure.__module__.rpartition(".")[2])
         key = digest_of([code, [Target(name, options.work, kept).sha256 for name in names], seed, repr(settings)])

@@ -38,7 +38,8 @@ from counterfoil.resampled_stats import Drawn, Units, combined, simultaneous_int
 from counterfoil.stats import Estimate
 from results_page import table
 
-SETTINGS_SEED, PRINTED_SEED = 1, 100
+SETTINGS_SEED = 1
+PRINTED_SEED = 100
 SHARES = (0.5, 0.4, 0.3, 0.2, 0.15, 0.1)  # of images that have each label
 RARE = len(SHARES) - 1
 LABELS = range(len(SHARES))
@@ -103,7 +104,8 @@ class Population:
         accuracies = []
         for label, values in enumerate(thresholds.values.T):
             having, lacking = self._sorted[group, label]
-            missed, rejected = np.searchsorted(having, values), np.searchsorted(lacking, values)
+            missed = np.searchsorted(having, values)
+            rejected = np.searchsorted(lacking, values)
             accuracies.append((1 - missed / len(having) + rejected / len(lacking)).mean() / 2)
         return np.array(accuracies)
 
@@ -188,7 +190,8 @@ def coverage(seed: int) -> Iterator[proving.Table]:
             rng = np.random.default_rng([seed, images, len(skill)])
             for number in range(sets):
                 chosen = rng.choice(POPULATION, images, replace=False)
-                known, scores = population.truth.of(chosen), [group[chosen] for group in population.scores]
+                known = population.truth.of(chosen)
+                scores = [group[chosen] for group in population.scores]
                 thresholds = choose_thresholds(scores[0], known, number)
                 accuracy = [population.accuracy(group, thresholds) for group in range(len(skills))]
                 true = truths(precision, accuracy, twin_precision)
@@ -212,7 +215,9 @@ def coverage(seed: int) -> Iterator[proving.Table]:
 
 def _outcome(estimates: list[Estimate], true: list[float]) -> tuple[bool, float, float]:
     """Return whether all intervals hold the truth, their mean width, and how far the values are above the truth."""
-    inside, widths, above = True, [], []
+    inside = True
+    widths = []
+    above = []
     for estimate, value in zip(estimates, true, strict=True):
         assert estimate.low is not None and estimate.high is not None
         inside &= estimate.low - 1e-12 <= value <= estimate.high + 1e-12
@@ -227,7 +232,8 @@ AUROC_SETS = {100: 200, 400: 100}  # images of a set → sets
 
 def delong_interval(scores: NDArray[np.float64], has: NDArray[np.bool_], area: float) -> tuple[float, float]:
     """Return the normal interval of an AUROC with the standard error of DeLong 1988, cut to 0 … 1."""
-    having, lacking = scores[has], scores[~has]
+    having = scores[has]
+    lacking = scores[~has]
     won = (having[:, None] > lacking) + 0.5 * (having[:, None] == lacking)
     error = np.sqrt(won.mean(axis=1).var(ddof=1) / len(having) + won.mean(axis=0).var(ddof=1) / len(lacking))
     return max(0.0, area - 1.96 * float(error)), min(1.0, area + 1.96 * float(error))
@@ -275,7 +281,8 @@ def auroc(seed: int) -> Iterator[proving.Table]:
                         held.setdefault(name, []).append((inside, width))
                 for label, name in ((0, "AUROC of the most frequent label"), (RARE, "AUROC of the rarest label")):
                     rows_of_label = known.known[:, label]
-                    values, has = scores[0][rows_of_label, label], known.present[rows_of_label, label]
+                    values = scores[0][rows_of_label, label]
+                    has = known.present[rows_of_label, label]
                     low, high = delong_interval(values, has, float(drawn[0].values[AUROC][label]))
                     delongs.setdefault(name, []).append((low <= areas[0][label] <= high, high - low))
             for name, outcomes in held.items():
@@ -294,7 +301,9 @@ VIDEOS = {10: 200, 20: 200, 40: 100}  # videos of a set → sets
 MOST_FRAMES = 8  # of a video, which has 2 to so many
 VIDEO_SHARES = (0.5, 0.4, 0.3)  # of videos that have each label
 ALIKE = 0.8  # the share of the noise of scores that all frames of a video have in common
-FOUND, LOST = 0.9, 0.4  # the shares of videos whose object a detector finds on the base, and loses of these
+# the shares of videos whose object a detector finds on the base, and loses of these
+FOUND = 0.9
+LOST = 0.4
 
 
 def draw_videos(
@@ -383,7 +392,8 @@ def recalls_of(
 
     on_base, under_shift: (n,) whether it finds the object of each frame.
     """
-    box, images = [0.0, 0.0, 20.0, 20.0], len(on_base)
+    box = [0.0, 0.0, 20.0, 20.0]
+    images = len(on_base)
     objects = Objects.of(np.arange(images), [box] * images, np.zeros(images, int))
     recalls = []
     for of_frames in (on_base, under_shift):

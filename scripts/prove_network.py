@@ -44,7 +44,9 @@ def main() -> None:
     torch.set_num_threads(1)
     results = {}
     for name in options.worlds:
-        began, folder, world = time.monotonic(), (options.kept / name).resolve(), named_world(name)
+        began = time.monotonic()
+        folder = (options.kept / name).resolve()
+        world = named_world(name)
         if world is None:
             sys.exit(f"no planted world {name!r}")
         results[name] = measured(folder / "result.json", lambda: measured_world(world, folder))  # noqa: B023

@@ -41,7 +41,8 @@ from photographs_proof.scored import NETWORKS, SEED, WHOLE, PhotographProof
 from proof_files import measured
 
 RESULTS = Path(__file__).parent / "photographs_proof" / "RESULTS.md"
-TEST_SETS, SIZES = 200, (20, 50, 100)
+TEST_SETS = 200
+SIZES = (20, 50, 100)
 PARTS = ("equal", "published", "intervals", "robust", "labels", "mining", "mending")
 
 
@@ -51,18 +52,20 @@ def equal(proof: PhotographProof) -> dict[str, Any]:
     import torch
 
     datasets.disable_progress_bars()
-    folder, prepare = proof.dataset("whole"), transform()
+    folder = proof.dataset("whole")
+    prepare = transform()
     by_network: dict[str, Any] = {}
     for name in ("resnet20", "resnet56", "resnet20-ehanw-adversarial"):
-        network, stored_hits = (
-            load_network(proof.data / "cifar10-resnets" / f"{name}.safetensors"),
-            proof.hits(folder, name),
-        )
-        differing, images, drop_error = 0, 0, 0.0
+        network = load_network(proof.data / "cifar10-resnets" / f"{name}.safetensors")
+        stored_hits = proof.hits(folder, name)
+        differing = 0
+        images = 0
+        drop_error = 0.0
         shares: dict[str, float] = {}
         for shift in ("base", *WHOLE):
             rows = datasets.load_dataset(str(folder), shift, split="test")
-            keys, labels = rows["key"], np.array(rows["label"])
+            keys = rows["key"]
+            labels = np.array(rows["label"])
             right = []
             with torch.inference_mode():
                 for start in range(0, len(rows), 64):
@@ -118,7 +121,8 @@ def intervals(proof: PhotographProof) -> dict[str, Any]:
             for size in SIZES:
                 for paired in (True, False):
                     rng = np.random.default_rng([SEED, size])
-                    held, widths = 0, []
+                    held = 0
+                    widths = []
                     for number in range(TEST_SETS):
                         estimate = drops(
                             _test_set(hits, shift, size, rng, paired), paired=paired, seed=number, salt=shift

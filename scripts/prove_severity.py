@@ -34,7 +34,8 @@ from severity_proof.seen import LEVELS, SHIFTS, STRENGTHS, WAYS, Looking, Seen, 
 TRUE_UNITS = 30  # scenes of each class
 UNITS = {"prompt": 12}  # a class; of other ways OTHERS
 OTHERS = 5
-SEED, SETTINGS_SEEDS = 100, (0, 1)
+SEED = 100
+SETTINGS_SEEDS = (0, 1)
 GUIDANCE = 3.0  # that of wardrobe-star; with 2 curves were no nearer to the truth on the settings seeds
 SETTINGS_UNITS = 3
 REJECTED = (0.05, 0.25, 0.5)
@@ -78,7 +79,9 @@ def kept_table(ways: Ways, truth: Seen) -> list[str]:
     """Return what the oracle says of trajectories, in %."""
     seen_by = {way: seen for way, (seen, _) in ways.items()} | {"true scenes": _at_levels(truth)}
     levels = [f"{level:g}" for level in LEVELS]
-    means, rises, sure = [], [], []
+    means = []
+    rises = []
+    sure = []
     for way, seen in seen_by.items():
         whats = [(what, 1 + side) for what in (seen.seen, seen.colour) for side in range(len(levels))]
         cells = [monotone(seen), *(kept(seen, *what) for what in whats)]

@@ -58,14 +58,18 @@ def write(
     behind its table and how many they are.
     """
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    begin, end = f"<!-- {script}: begin -->", f"<!-- {script}: end -->"
-    before, after, section = f"{text.rstrip()}\n\n".lstrip(), "\n", ""
+    begin = f"<!-- {script}: begin -->"
+    end = f"<!-- {script}: end -->"
+    before = f"{text.rstrip()}\n\n".lstrip()
+    after = "\n"
+    section = ""
     if begin in text and end in text:
         before, _, section = text.partition(begin)
         section, _, after = section.partition(end)
     lines = [begin, f"## {title}: `scripts/{_command(script)}`", "", *opening, *([""] if opening else [])]
     for part in order:
-        first, last = f"<!-- {script}: {part} -->", f"<!-- {script}: {part} ends -->"
+        first = f"<!-- {script}: {part} -->"
+        last = f"<!-- {script}: {part} ends -->"
         if part in tables:
             lines += [first, *tables[part], "", _written((measured_in or {}).get(part, "")), "", last, ""]
         elif first in section and last in section:

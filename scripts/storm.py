@@ -309,7 +309,8 @@ class Storm:
             began = time.monotonic()
             serves = self.command.words.startswith("open ")
             if number is None and serves:
-                after, number = 2.0, signal.SIGINT
+                after = 2.0
+                number = signal.SIGINT
             try:
                 code = process.wait(after if number is not None else PATIENCE)
             except subprocess.TimeoutExpired:
@@ -391,7 +392,9 @@ class Storm:
             if code not in self.command.ends:
                 self.say(f"the undisturbed run ended with {code}: {self.printed[-2000:]}")
                 return
-            whole, whole_hub, duration = self.files(), self.on_hub(), self.seconds
+            whole = self.files()
+            whole_hub = self.on_hub()
+            duration = self.seconds
         self.duration = duration
         done = 0
         while done < kills and len(self.wrong) < 5:
@@ -419,7 +422,8 @@ class Storm:
                 code = self.run()
                 if code not in self.command.ends and not (self.command.refuses and code == 2):
                     self.say(f"ended with {code} after {of_round}: {self.printed[-1500:]}")
-                files, hub = self.files(), self.on_hub()
+                files = self.files()
+                hub = self.on_hub()
                 if files != whole:
                     differ = sorted(name for name in {*files, *whole} if files.get(name) != whole.get(name))
                     changes = [

@@ -81,7 +81,8 @@ def main() -> int:
         versions = [arguments.dataset, stricter_cut(arguments.dataset, work / "cut")]
         faults = Faults.storm(seed=arguments.seed, rate=arguments.rate)
         with LoopbackHub(work / "hub", faults=faults) as hub, Publisher(hub, work / "home") as publisher:
-            kills, rounds = 0, 0
+            kills = 0
+            rounds = 0
             while kills < arguments.kills:
                 directory = versions[rounds % 2]
                 kills += killed_and_finished(hub, publisher, directory, chance)

@@ -78,7 +78,8 @@ class Nouns:
         for noun, about in self.by_id.items():
             for hypernym in about.hypernyms:
                 below.setdefault(hypernym, []).append(noun)
-        seen, level = set(nouns), list(nouns)
+        seen = set(nouns)
+        level = list(nouns)
         while level:
             yield from level
             kinds = dict.fromkeys(kind for noun in level for kind in below.get(noun, ()) if kind not in seen)
@@ -124,7 +125,8 @@ def _noun(line: str) -> tuple[str, Noun]:
     noun, _, _, n_words, *fields = line.partition(" | ")[0].split()
     words = 2 * int(n_words, 16)
     n_pointers, *pointers = fields[words:]
-    symbols, ids = pointers[0::4], pointers[1::4]
+    symbols = pointers[0::4]
+    ids = pointers[1::4]
     above = [other for symbol, other in zip(symbols, ids, strict=True) if symbol == _HYPERNYM]
     if len(symbols) != int(n_pointers):
         raise SystemExit(f"data.noun: synset {noun} has {len(symbols)} pointers, expected {int(n_pointers)}")

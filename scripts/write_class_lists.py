@@ -64,7 +64,8 @@ def imagenet_lines(nouns: Nouns) -> list[str]:
 
     info = ImageNetInfo()
     names = [str(text).split(", ")[0] for text in info.label_descriptions()]
-    lines, parents = [], {nouns.parent(wordnet_id.removeprefix("n")) for wordnet_id in info.label_names()}
+    lines = []
+    parents = {nouns.parent(wordnet_id.removeprefix("n")) for wordnet_id in info.label_names()}
     for label, (wordnet_id, name) in enumerate(zip(info.label_names(), names, strict=True)):
         noun = wordnet_id.removeprefix("n")
         parent = nouns.parent(noun)
@@ -105,7 +106,8 @@ def verify(recipe_name: str, dataset: str | None) -> list[str]:
     import datasets
 
     recipe = load_recipe(recipe_name)
-    source, entries = recipe.source, recipe.classes
+    source = recipe.source
+    entries = recipe.classes
     # Streamed: the names stand in the first file's header, and nothing more is downloaded.
     rows = datasets.load_dataset(
         dataset or source.dataset, source.config, split=source.train_split, revision=source.revision, streaming=True
@@ -113,7 +115,8 @@ def verify(recipe_name: str, dataset: str | None) -> list[str]:
     feature = (rows.features or {}).get(source.label_column)
     if not isinstance(feature, datasets.ClassLabel):
         return [f"{recipe_name}: column '{source.label_column}' of {dataset or source.dataset} names no classes"]
-    problems, names = [], list(feature.names)
+    problems = []
+    names = list(feature.names)
     if len(names) != len(entries):
         problems.append(f"{recipe_name}: {len(entries)} classes, the dataset has {len(names)}")
     for entry in entries:

@@ -47,7 +47,8 @@ def common_names(nouns: Nouns, senses: dict[str, str], words: set[str], above: t
 
 def hyponym_lines(wordnet: Path) -> list[str]:
     """Return the lines of YAML from `hyponyms:` on, and WordNet's notice."""
-    nouns, senses = read_nouns(wordnet), read_senses(wordnet, "noun")
+    nouns = read_nouns(wordnet)
+    senses = read_senses(wordnet, "noun")
     words = {*senses, *read_senses(wordnet, "adj")}
     hyponyms = {name: list(common_names(nouns, senses, words, above))[:MOST] for name, above in CIFAR.items()}
     lines = ["hyponyms:"]

@@ -31,7 +31,11 @@ ON_THE_CARD = ("fog", "motion_blur", "darker", "gaussian_noise", "jpeg_compressi
 BY_SEVERITY = ("fog", "gaussian_noise", "motion_blur")
 SEVERITIES = (1, 2, 3, 4, 5)
 SIDE = 224
-_SHOWN, _GAP, _TEXT, _QUALITY = 160, 4, 17, 80  # pixels, and of WebP
+# pixels, and of WebP
+_SHOWN = 160
+_GAP = 4
+_TEXT = 17
+_QUALITY = 80
 
 
 def built(out: Path, shifts: dict[str, Any]) -> Path:
@@ -56,7 +60,8 @@ def grid(rows: list[list[tuple[str, Image.Image]]]) -> bytes:
     sheet = Sheet.blank(len(rows[0]) * (_SHOWN + _GAP) - _GAP, len(rows) * height)
     for row, pictures in enumerate(rows):
         for column, (title, picture) in enumerate(pictures):
-            x, y = column * (_SHOWN + _GAP), row * height
+            x = column * (_SHOWN + _GAP)
+            y = row * height
             sheet.picture(picture, x, y, _SHOWN)
             sheet.text([title], x + _SHOWN // 2, y + _SHOWN + _GAP, _TEXT, anchor="ma")
     return webp(sheet.image, _QUALITY, method=6)

@@ -94,8 +94,10 @@ def published() -> list[str]:
 
 def tokens() -> list[str]:
     """Return base accuracies of the lab's classes by name, by token and on true renders."""
-    measured, ways = numbers_of("tokens"), ("by_name", "by_token", "true_renders")
-    by_class, mean = measured["base_accuracy_by_class"], measured["base_accuracy_mean"]
+    measured = numbers_of("tokens")
+    ways = ("by_name", "by_token", "true_renders")
+    by_class = measured["base_accuracy_by_class"]
+    mean = measured["base_accuracy_mean"]
     rows = [[name, *(f"{by_class[name][way]:.1f}" for way in ways)] for name in ("coat", "shirt", "bag", "sneaker")]
     rows += [["all ten classes", *(f"{mean[way]:.1f}" for way in ways)]]
     rows += [["error of the drops, points", *(f"{measured['drop_error_mean'][way]:.1f}" for way in ways[:2]), ""]]
@@ -106,15 +108,17 @@ def lab_models() -> list[str]:
     """Return how good the lab's models are, beside the aims that were set before they were trained."""
     oracle = numbers_of("weights/oracle")["heldout_accuracy"]
     clip, sd, captioner = (numbers_of(f"weights/{name}") for name in ("clip", "sd", "captioner"))
-    common, drawn, measured = captioner["every_value_common"], captioner["drawn_by_lab_sd"], numbers_of("tokens")
-    right, above, boxes = common["told_right"], common["true_above_changed"], numbers_of("weights/rtdetr_boxes")
+    common = captioner["every_value_common"]
+    drawn = captioner["drawn_by_lab_sd"]
+    measured = numbers_of("tokens")
+    right = common["told_right"]
+    above = common["true_above_changed"]
+    boxes = numbers_of("weights/rtdetr_boxes")
     folders = [path.parent for path in (LAB / "weights").glob("*/metrics.json")]
     named = (numbers_of(f"weights/{folder.name}").get("wardrobe_validation_accuracy") for folder in folders)
     accuracies = [value for value in named if value is not None]
-    mean, nearest = (
-        measured["base_accuracy_mean"],
-        ("nearest_training_image", "nearest_training_image_of_heldout_renders"),
-    )
+    mean = measured["base_accuracy_mean"]
+    nearest = ("nearest_training_image", "nearest_training_image_of_heldout_renders")
 
     def of(numbers: dict, *names: str) -> str:  # type: ignore[type-arg]
         return ", ".join(f"{numbers[name]:.3f}" for name in names)
@@ -306,7 +310,8 @@ def tables() -> dict[str, tuple[Path, list[str]]]:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for match in MARK.finditer(text):
-            indent, lines = match[1], text[match.end() + 1 :].lstrip("\n").splitlines()
+            indent = match[1]
+            lines = text[match.end() + 1 :].lstrip("\n").splitlines()
             block = lines[: next(at for at, line in enumerate([*lines, ""]) if not line)]
             measured[match[2]] = page, [line.removeprefix(indent) for line in block]
     return measured
@@ -317,7 +322,8 @@ def write(name: str, lines: Sequence[str]) -> None:
     page, old = tables()[name]
     text = page.read_text(encoding="utf-8")
     [mark] = [match for match in MARK.finditer(text) if match[2] == name]
-    before, after = text[: mark.end()], text[mark.end() :]
+    before = text[: mark.end()]
+    after = text[mark.end() :]
     block, new = ("\n".join(mark[1] + line for line in each) for each in (old, lines))
     page.write_text(before + after.replace(block, new, 1), encoding="utf-8")
 

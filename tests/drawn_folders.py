@@ -22,7 +22,8 @@ def _mug(pencil: ImageDraw.ImageDraw, x: float, y: float, side: float, colour: t
 
 
 def _star(pencil: ImageDraw.ImageDraw, x: float, y: float, side: float, colour: tuple[int, int, int]) -> None:
-    middle, corners = (x + side / 2, y + side / 2), []
+    middle = (x + side / 2, y + side / 2)
+    corners = []
     for corner in range(10):
         radius = side * (0.5 if corner % 2 == 0 else 0.2)
         angle = math.pi * (corner / 5 - 0.5)

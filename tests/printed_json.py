@@ -33,7 +33,8 @@ def check_printed_json(words: Sequence[str], text: str) -> None:
     commands = [word for word in words if word in commands_with_schema() | set(_NAMES)]
     if "--json" not in words or not commands or not text:
         return
-    command, document = commands[0], json.loads(text)
+    command = commands[0]
+    document = json.loads(text)
     problems = [_validator("output").iter_errors({_NAMES.get(command, command): document})]
     if command in DOCUMENTS:
         further = _validator("output").schema["$defs"][_NAMES.get(command, command).capitalize()]["properties"]

@@ -128,7 +128,8 @@ def test_a_detection_meets_the_object_that_is_nearest_and_counts() -> None:
     objects = Objects.of([0, 0], [[0, 0, 10, 10], [0, 0, 100, 100]], [0, 0], crowd=[False, True])
     boxes = [[0, 0, 10, 8], [0, 0, 10, 10], [200, 200, 10, 10]]
     matches = match(objects, Detections.of([0, 0, 0], boxes, [0, 0, 0], [0.9, 0.8, 0.7]), 1, 1)
-    at_half, at_most = matches.matched[0, 0], matches.matched[0, -1]
+    at_half = matches.matched[0, 0]
+    at_most = matches.matched[0, -1]
     # The first takes the object at .5. At .95 it overlaps too little, falls to the crowd, and leaves it to the second.
     assert at_half.tolist() == at_most.tolist() == [True, True, False]
     assert matches.ignored[0, 0].tolist() == [False, True, False]
@@ -190,7 +191,8 @@ def test_base_and_shift_are_drawn_together(sides: list[Matches], drawn: list[Det
 
 
 def test_no_interval_has_no_width(drawn: list[DetectorScores]) -> None:
-    perfect, nothing = drawn[2], drawn[4]
+    perfect = drawn[2]
+    nothing = drawn[4]
     for name in ("AP", "AP50", "recall", "F1"):
         low, high = bounds(perfect.measures[name].interval())
         assert perfect.measures[name].value == pytest.approx(1) and 0.9 < low < 0.999 and high == 1
@@ -229,7 +231,8 @@ def test_sums_and_ratios_are_those_of_values(drawn: list[DetectorScores]) -> Non
 def test_intervals_that_hold_at_once_are_longer(drawn: list[DetectorScores]) -> None:
     drops = [drop(drawn, shift) for shift in (1, 3, 4)]
     for estimate, simultaneous in zip(drops, simultaneous_intervals(drops), strict=True):
-        alone, together = bounds(estimate.interval()), bounds(simultaneous)
+        alone = bounds(estimate.interval())
+        together = bounds(simultaneous)
         assert together[0] <= alone[0] and alone[1] <= together[1] and together != alone
     alone = drops[0].interval()
     assert simultaneous_intervals(drops[:1])[0].value == alone.value
@@ -240,7 +243,8 @@ def test_the_bias_is_that_of_few_images() -> None:
     many = made_matches(World("eight categories", 8, 0.5), SKILLS[:1], 6000, rng)[0]
     truth = float(average_precision(many).measure("AP"))
     images = Images(many)
-    plain, corrected = [], []
+    plain = []
+    corrected = []
     for number in range(30):
         some = images.chosen(rng.choice(6000, 60, replace=False))
         score = bootstrap_scores(some, 0.5, number, replicates=2).measures["AP"]

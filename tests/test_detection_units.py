@@ -49,7 +49,9 @@ def half(estimate: Estimate) -> float:
 
 def test_frames_of_ten_videos_say_as_much_as_ten_images() -> None:
     """Ten videos of equal frames, five lost: by the normal rule 50 ± 31 points, whatever the number of frames."""
-    few, many, alone = drop(sides(5, 10, 2)), drop(sides(5, 10, 12)), drop(sides(5, 10, 12, by_video=False))
+    few = drop(sides(5, 10, 2))
+    many = drop(sides(5, 10, 12))
+    alone = drop(sides(5, 10, 12, by_video=False))
     assert few == many
     assert few.low is not None and few.high is not None and few.value == pytest.approx(0.5)
     assert few.low < 0.2 and few.high > 0.8 and half(few) < 0.4, "longer than the normal rule's, for ten are few"
@@ -57,14 +59,16 @@ def test_frames_of_ten_videos_say_as_much_as_ten_images() -> None:
 
 
 def test_an_interval_needs_ten_units() -> None:
-    nine, ten = sides(4, 9, 3), sides(4, 10, 3)
+    nine = sides(4, 9, 3)
+    ten = sides(4, 10, 3)
     assert drop(nine).low is None and nine[1].categories[0].interval().low is None
     assert all(drop(ten, measure).low is not None for measure in ("AP", "recall", "F1"))
 
 
 def test_resamples_are_those_of_a_plain_loop_over_units() -> None:
     rng = np.random.default_rng(3)
-    images, categories = 24, 2
+    images = 24
+    categories = 2
     image = np.repeat(np.arange(images), 3)
     boxes = np.hstack([rng.integers(0, 40, (72, 2)), rng.integers(10, 30, (72, 2))]).astype(float)
     category = rng.integers(0, categories, 72)
@@ -112,7 +116,9 @@ def test_a_difference_by_units_is_as_long_as_students_or_with_one_more_unit() ->
     for by_units in (True, False):
         number = Drawn(0.3, draws, 0.0, (0.2, 0.0), 12, signed=True, by_units=by_units)
         values[by_units] = half(number.interval())
-    student, one_more = 0.1 * 2.201, 1.96 * np.hypot(0.1, 1 / np.sqrt(12 * 14))  # t with 11 degrees of freedom
+    # t with 11 degrees of freedom
+    student = 0.1 * 2.201
+    one_more = 1.96 * np.hypot(0.1, 1 / np.sqrt(12 * 14))
     assert values[True] == pytest.approx(max(student, one_more), rel=0.03)
     assert values[False] > values[True]
     still = Drawn(0.0, np.zeros(50), 0.0, (0.0, 0.0), 12, signed=True, by_units=True).interval()
@@ -122,7 +128,8 @@ def test_a_difference_by_units_is_as_long_as_students_or_with_one_more_unit() ->
 @pytest.mark.parametrize(("lost", "videos"), [(0.1, 12), (0.4, 12)])
 def test_intervals_by_unit_hold_the_truth(lost: float, videos: int) -> None:
     """Check a small part of what `scripts/prove_multilabel.py` prints: videos of unequal length, each lost or kept."""
-    rng, held = np.random.default_rng(17), 0
+    rng = np.random.default_rng(17)
+    held = 0
     for number in range(40):
         each = rng.integers(1, 4, videos)
         kept = rng.random(videos) >= lost

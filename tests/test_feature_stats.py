@@ -36,13 +36,15 @@ def reference(left: np.ndarray, right: np.ndarray, subsets: int, size: int, seed
 
 @pytest.mark.parametrize("width", [1, 6, 300])
 def test_one_estimate_is_torch_fidelitys(width: int) -> None:
-    left, right = features(0, 80, width=width), features(1, 80, 0.3, width)
+    left = features(0, 80, width=width)
+    right = features(1, 80, 0.3, width)
     mean, _ = reference(left, right, 1, 80)
     assert mmd2(left, right) == pytest.approx(mean, rel=1e-9, abs=1e-12)
 
 
 def test_the_mean_over_our_own_subsets_is_the_estimate_over_all_images_within_its_spread() -> None:
-    left, right = features(0, 200), features(1, 200, 0.3)
+    left = features(0, 200)
+    right = features(1, 200, 0.3)
     distance = kernel_distance(left, right)
     whole, _ = reference(left, right, 1, 200)
     # Halves spread √3 times as far as the estimate at most.
@@ -71,7 +73,8 @@ def test_the_interval_covers_the_truth_and_is_as_wide_as_the_distance_varies(mon
 
 def test_parts_of_the_variance_are_those_of_units() -> None:
     """Doubled images are one unit: everything but the number of rows stays as it was."""
-    left, right = features(0, 12), features(1, 15, 0.4)
+    left = features(0, 12)
+    right = features(1, 15, 0.4)
     alone = subset_estimate(left, right, np.arange(12), np.arange(15))
     twice = subset_estimate(np.repeat(left, 2, axis=0), right, np.repeat(np.arange(12), 2), np.arange(15))
     for name in ("value", "linear", "other_linear", "within", "other_within", "between"):
@@ -86,7 +89,8 @@ def test_more_images_give_a_narrower_interval_and_a_larger_shift_a_larger_distan
 
 
 def test_images_of_one_unit_bring_no_nearness_and_no_certainty() -> None:
-    left, right = features(0, 60), features(1, 300)
+    left = features(0, 60)
+    right = features(1, 300)
     alone = kernel_distance(left, right)
     copies = kernel_distance(np.repeat(left, 5, axis=0), right, units=np.repeat(np.arange(60), 5))
     believed = kernel_distance(np.repeat(left, 5, axis=0), right)
@@ -106,7 +110,8 @@ def test_no_kernel_is_larger_than_a_subset(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_seed_gives_the_same_numbers_and_another_seed_others() -> None:
-    left, right = features(0, 60), features(1, 60)
+    left = features(0, 60)
+    right = features(1, 60)
     assert kernel_distance(left, right, seed=3) == kernel_distance(left, right, seed=3)
     assert kernel_distance(left, right, seed=3) != kernel_distance(left, right, seed=4)
 
@@ -127,7 +132,8 @@ def distance(left: np.ndarray, right: np.ndarray) -> float:
 
 @pytest.mark.parametrize(("images", "others", "width"), [(200, 300, 10), (40, 700, 60), (30, 25, 50)])
 def test_it_is_torch_fidelitys_also_with_fewer_images_than_features(images: int, others: int, width: int) -> None:
-    left, right = features_of_frechet(0, images, width), features_of_frechet(1, others, width, 0.2)
+    left = features_of_frechet(0, images, width)
+    right = features_of_frechet(1, others, width, 0.2)
     # The other takes roots of eigenvalues that rounding leaves below nothing where covariances are singular.
     assert distance(left, right) == pytest.approx(reference_of_frechet(left, right), rel=1e-5)
 

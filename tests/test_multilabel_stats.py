@@ -30,7 +30,8 @@ def drawn(seed: int, images: int = 60, decimals: int = 1, known: float = 0.7) ->
     """Draw scores, many of them tied, and labels of different frequency, of which a share is known."""
     rng = np.random.default_rng(seed)
     present = rng.random((images, LABELS)) < (0.5, 0.3, 0.1, 0.8)
-    present[:2], present[2:4] = True, False
+    present[:2] = True
+    present[2:4] = False
     scores = np.round(rng.normal(present, 0.8), decimals)
     is_known = rng.random(present.shape) < known
     is_known[:4] = True
@@ -41,13 +42,16 @@ def drawn(seed: int, images: int = 60, decimals: int = 1, known: float = 0.7) ->
 @pytest.mark.parametrize("seed", range(3))
 def test_numbers_are_those_of_scikit_learn_on_the_images_that_know_a_label(seed: int, known: float) -> None:
     scores, truth = drawn(seed, known=known)
-    once, answers = np.ones((len(scores), 1), np.int32), scores > 0.5
+    once = np.ones((len(scores), 1), np.int32)
+    answers = scores > 0.5
     assert all(len(np.unique(column)) < len(column) for column in scores.T)
-    precision, area = label_precision(scores, truth, once), label_auroc(scores, truth, once)
+    precision = label_precision(scores, truth, once)
+    area = label_auroc(scores, truth, once)
     accuracy = label_accuracy(answers, truth, once)
     for label in range(LABELS):
         rows = truth.known[:, label]
-        has, values = truth.present[rows, label], scores[rows, label]
+        has = truth.present[rows, label]
+        values = scores[rows, label]
         assert precision[label, 0] == pytest.approx(average_precision_score(has, values), abs=1e-12)
         assert area[label, 0] == pytest.approx(roc_auc_score(has, values), abs=1e-12)
         expected = balanced_accuracy_score(has, answers[rows, label])
@@ -76,7 +80,8 @@ def test_a_weight_is_an_image_as_often_repeated(seed: int) -> None:
     weights = np.random.default_rng(seed).integers(0, 3, (len(scores), 7)).astype(np.int32)
     weights[:4] = 1
     answers = scores > 0.5
-    precision, area = label_precision(scores, truth, weights), label_auroc(scores, truth, weights)
+    precision = label_precision(scores, truth, weights)
+    area = label_auroc(scores, truth, weights)
     accuracy = label_accuracy(answers, truth, weights)
     for draw, repeats in enumerate(weights.T):
         for label in range(LABELS):
@@ -194,7 +199,8 @@ def test_a_threshold_is_the_best_of_the_other_half() -> None:
     scores, truth = drawn(3, images=200)
     thresholds = choose_thresholds(scores, truth, seed=1)
     for label in range(LABELS):
-        halves, known = thresholds.half[:, label], truth.known[:, label]
+        halves = thresholds.half[:, label]
+        known = truth.known[:, label]
         for side in (truth.having, truth.lacking):
             counts = np.bincount(halves[side[:, label]], minlength=2)
             assert abs(counts[0] - counts[1]) <= 1

@@ -34,7 +34,8 @@ def by_angle(failing: int, discordant: int) -> float:
     # Angles are close at both ends, because few or all of many pairs fail there.
     close = np.geomspace(1e-14, np.pi / 8, 40_001)
     angle = np.pi / 4 + np.concatenate([[0.0], close, np.pi / 4 - close[-2::-1], [np.pi / 4]])
-    sine, cosine = 2 * np.sin(angle) ** 2, 2 * np.maximum(np.cos(angle), 0) ** 2
+    sine = 2 * np.sin(angle) ** 2
+    cosine = 2 * np.maximum(np.cos(angle), 0) ** 2
     logs = special.xlogy(failing, sine) + special.xlogy(discordant - failing, cosine)
     widths = np.diff(angle) / (np.pi / 4)
     with np.errstate(divide="ignore"):
@@ -134,14 +135,17 @@ def upper_of(count: PairCount) -> float:
 @pytest.mark.parametrize("count", [PairCount(60, 8, 14, 3), PairCount(60, 20, 0, 9), PairCount(300, 2, 5, 0)])
 def test_at_a_bound_the_score_is_the_quantile(count: PairCount) -> None:
     """Compare with a search over all shares of pairs that differ by the bound."""
-    n, b, c = count.pairs, count.failing, count.rescued
+    n = count.pairs
+    b = count.failing
+    c = count.rescued
 
     def score(difference: float) -> float:
         def loss(rescued: float) -> float:
             shares = np.array([rescued + difference, rescued, 1 - 2 * rescued - difference])
             return -float(special.xlogy([b, c, n - b - c], np.maximum(shares, 0)).sum())
 
-        least, most = max(0.0, -difference), (1 - difference) / 2
+        least = max(0.0, -difference)
+        most = (1 - difference) / 2
         fit: Any = optimize.minimize_scalar(loss, bounds=(least, most), method="bounded", options={"xatol": 1e-12})
         return (b - c - n * difference) / np.sqrt(n * (2 * fit.x + difference - difference**2))
 
@@ -206,7 +210,8 @@ def test_a_test_is_confirmed_or_futile_or_goes_on() -> None:
 
 def by_definition(log_e: list[float], alpha: float) -> list[bool]:
     """Reject the k̂ hypotheses: the largest k for which k hypotheses have at least m / (α·k)."""
-    m, e = len(log_e), np.exp(log_e)
+    m = len(log_e)
+    e = np.exp(log_e)
     most = max((k for k in range(1, m + 1) if np.sum(e >= m / (alpha * k)) >= k), default=0)
     return [bool(most) and bool(value >= m / (alpha * most)) for value in e]
 
@@ -269,7 +274,8 @@ def test_a_difference_of_that_size_is_confirmed_four_times_in_five(pairs: int, b
     rng = np.random.default_rng(7)
     described = rng.random((3000, pairs)) < base_rate + least
     base = rng.random((3000, pairs)) < base_rate
-    failing, rescued = (described & ~base).sum(1), (~described & base).sum(1)
+    failing = (described & ~base).sum(1)
+    rescued = (~described & base).sum(1)
     power = (log_e_values(failing, failing + rescued) >= log(tested / 0.1)).mean()
     assert power == pytest.approx(0.8, abs=0.05)
 

@@ -64,7 +64,8 @@ def test_intervals_are_wilsons(counts: tuple[float, float]) -> None:
 
 @pytest.mark.parametrize(("correct", "total"), [(0, 5), (5, 5), (37, 50), (1, 1000)])
 def test_wilson_equals_its_formula(correct: int, total: int) -> None:
-    z, p = 1.959963984540054, correct / total
+    z = 1.959963984540054
+    p = correct / total
     centre = (p + z * z / (2 * total)) / (1 + z * z / total)
     half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total)) / (1 + z * z / total)
     estimate = wilson_estimate(correct, total)
@@ -117,7 +118,8 @@ def test_rows_that_are_units_have_the_interval_of_rows() -> None:
 @pytest.mark.parametrize("units", [1, 5, 40])
 def test_where_no_row_fails_or_every_one_the_bound_is_exact_on_units(units: int) -> None:
     rows = np.arange(1, units + 1) * 10
-    none, every = clustered_interval(rows * 0, rows), clustered_interval(rows, rows)
+    none = clustered_interval(rows * 0, rows)
+    every = clustered_interval(rows, rows)
     if units > 1:
         assert none == pytest.approx(proportion_confint(0, units, method="beta"))
         assert every == pytest.approx(proportion_confint(units, units, method="beta"))
@@ -125,7 +127,8 @@ def test_where_no_row_fails_or_every_one_the_bound_is_exact_on_units(units: int)
 
 
 def test_the_interval_is_that_of_rows_that_share_units() -> None:
-    failed, images = np.array([3, 0, 9, 1, 4]), np.array([10, 4, 10, 7, 5])
+    failed = np.array([3, 0, 9, 1, 4])
+    images = np.array([10, 4, 10, 7, 5])
     [rate] = clustered_rates(failed[:, None], images)
     assert rate.value == 17 / 36 and (rate.low, rate.high) == clustered_interval(failed, images)
 
@@ -157,7 +160,8 @@ def test_no_model_changes_another() -> None:
 
 
 def test_the_base_is_mixed_as_the_images_are() -> None:
-    failed, images = np.array([[1, 10], [5, 0], [7, 7]]), np.array([10, 10, 0])
+    failed = np.array([[1, 10], [5, 0], [7, 7]])
+    images = np.array([10, 10, 0])
     rates = matched_rates(failed, images, np.array([30, 10, 99]))
     assert rates is not None and rates.tolist() == pytest.approx([(30 * 0.1 + 10 * 0.5) / 40, 30 / 40])
     assert matched_rates(failed, images, np.array([0, 0, 5])) is None, "no image of that class"
@@ -165,7 +169,8 @@ def test_the_base_is_mixed_as_the_images_are() -> None:
 
 def test_percentile_ends_are_those_of_each_interval() -> None:
     rng = np.random.default_rng(1)
-    values, drawn = rng.normal(0, 0.3, (3, 2)), rng.normal(0, 0.3, (500, 3, 2))
+    values = rng.normal(0, 0.3, (3, 2))
+    drawn = rng.normal(0, 0.3, (500, 3, 2))
     beside = np.abs(rng.normal(0, 0.4, (2, 3, 2)))
     beside[:, 0] = 0.0
     drawn[7] = np.nan
@@ -196,7 +201,8 @@ def test_the_sign_test_is_the_two_sided_binomial(first: int, second: int) -> Non
 
 def test_holm_is_the_step_down_of_its_definition() -> None:
     p_values = [0.01, 0.04, 0.03, 0.5]
-    expected, largest = dict[int, float](), 0.0
+    expected = dict[int, float]()
+    largest = 0.0
     for rank, index in enumerate(np.argsort(p_values)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         expected[int(index)] = largest
@@ -359,7 +365,8 @@ def test_a_margin_that_any_test_would_pass_is_the_smallest_difference() -> None:
 
 def drawn_units(rng: np.random.Generator, units: int, rows: int, rate: float, alike: float) -> tuple[np.ndarray, ...]:
     """Draw (failed, units) of rows whose units fail alike: each unit has its Beta-distributed rate."""
-    a, b = rate * (1 - alike) / alike, (1 - rate) * (1 - alike) / alike
+    a = rate * (1 - alike) / alike
+    b = (1 - rate) * (1 - alike) / alike
     rates = rng.beta(a, b, units)
     return (rng.random((units, rows)) < rates[:, None]).ravel(), np.repeat(np.arange(units), rows)
 
@@ -396,7 +403,8 @@ def test_a_true_null_is_rejected_no_more_often_than_said(difference: float) -> N
 @pytest.mark.release(of="statistics")
 def test_intervals_cover_clustered_rates() -> None:
     rng = np.random.default_rng(3)
-    covered, runs = 0, 300
+    covered = 0
+    runs = 300
     for _ in range(runs):
         a, units_a = drawn_units(rng, 25, 4, 0.5, 0.3)
         b, units_b = drawn_units(rng, 60, 4, 0.2, 0.3)
@@ -411,7 +419,8 @@ def test_intervals_cover_clustered_rates() -> None:
 def test_a_rate_of_fifteen_patients_of_twenty_rows_is_covered() -> None:
     """Rows divided by the ANOVA estimate of how alike they are cover 86 %; all cells are in `prove_intervals.py`."""
     rng = np.random.default_rng(5)
-    covered, runs = 0, 300
+    covered = 0
+    runs = 300
     for _ in range(runs):
         failed, units = drawn_units(rng, 15, 20, 0.1, 0.3)
         low, high = rate_interval(count_failures(failed, units, np.ones(len(failed), bool))[0]) or (1, 0)
@@ -429,8 +438,10 @@ def test_no_failure_among_patients_is_bounded_by_patients() -> None:
 @pytest.mark.parametrize("alike", [0.1, 0.8])
 def test_a_null_of_few_patients_is_rejected_no_more_often_than_said(alike: float) -> None:
     rng = np.random.default_rng(6)
-    in_set, units = np.repeat([True, False], [100, 200]), np.repeat(np.arange(15), 20)
-    runs, level = 300, 0.02
+    in_set = np.repeat([True, False], [100, 200])
+    units = np.repeat(np.arange(15), 20)
+    runs = 300
+    level = 0.02
     small = 0
     for _ in range(runs):
         failed = drawn_units(rng, 15, 20, 0.3, alike)[0]
@@ -449,7 +460,8 @@ def test_q_values_are_benjamini_and_hochbergs_and_widen_what_is_reported() -> No
 
 
 def test_the_smallest_difference_is_one_that_is_shown_four_times_in_five() -> None:
-    in_set, rest = count_of(0, 80), count_of(32, 320)
+    in_set = count_of(0, 80)
+    rest = count_of(32, 320)
     smallest = smallest_difference(in_set, rest, 0.05, 0.1, 4)
     assert smallest is not None and 0.05 < smallest < 0.5
     rng = np.random.default_rng(4)
@@ -523,7 +535,8 @@ def test_nobody_else_writes_them() -> None:
 @pytest.mark.parametrize(("rows", "values", "share", "least"), [(80, 12, 0.0, 0.91), (100, 30, 0.95, 0.91)])
 def test_simultaneous_intervals_hold_at_once(rows: int, values: int, share: float, least: float) -> None:
     rng = np.random.default_rng(6)
-    runs, covered = 300, 0
+    runs = 300
+    covered = 0
     for _ in range(runs):
         if share:  # Wilson's, of shares of images
             seen = (rng.random((rows, values)) < share).astype(np.float64)
@@ -569,7 +582,8 @@ def test_a_balanced_accuracys_interval_is_wider_if_rows_share_units() -> None:
     rng = np.random.default_rng(2)
     truth = np.arange(120) >= 40
     units = np.arange(120) // 5
-    covered, plain_covered = 0, 0
+    covered = 0
+    plain_covered = 0
     for _ in range(400):
         # Rows of a unit are recalled together.
         answers = [np.where(np.repeat(rng.random(24) < 0.75, 5), truth, ~truth) for _ in range(2)]

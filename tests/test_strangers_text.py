@@ -101,9 +101,11 @@ def test_a_hostile_class_and_a_hostile_shift_act_nowhere(tmp_path: Path) -> None
 def test_texts_are_written_by_what_escapes_them() -> None:
     """Check that JSON for people, and CSV, is written in one place each."""
     package = Path(counterfoil.__file__).parent
-    raw, tables = set(), set()
+    raw = set()
+    tables = set()
     for path in package.rglob("*.py"):
-        text, name = path.read_text(), path.relative_to(package).as_posix()
+        text = path.read_text()
+        name = path.relative_to(package).as_posix()
         if "csv.writer" in text or "csv.DictWriter" in text:
             tables.add(name)
         if "ensure_ascii=False" in text and name not in WRITTEN_FOR_US:

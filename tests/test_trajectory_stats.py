@@ -84,7 +84,9 @@ def test_first_failures_of_complete_trajectories_are_those_of_cns_bench() -> Non
 
 def test_with_censoring_on_the_right_alone_the_curve_is_kaplan_and_meiers() -> None:
     rng = np.random.default_rng(1)
-    fails, seen = rng.integers(0, 5, 300), rng.integers(1, 5, 300)  # a cell; how many levels there are
+    # a cell; how many levels there are
+    fails = rng.integers(0, 5, 300)
+    seen = rng.integers(1, 5, 300)
     failed = fails < seen
     last = np.where(failed, fails, 4)
     curve = failed_curve(np.where(failed, fails, seen), last, 4, rng)
@@ -117,7 +119,9 @@ def test_shares_are_the_likeliest_and_near_the_truth_where_levels_are_lost() -> 
 @pytest.mark.parametrize("lost", [0.0, 0.3])
 def test_intervals_of_shares_and_of_the_median_cover(lost: float) -> None:
     rng = np.random.default_rng(3)
-    runs, shares, medians = 200, 0, 0
+    runs = 200
+    shares = 0
+    medians = 0
     for _ in range(runs):
         curve = failed_curve(*drawn(rng, 60, lost), 4, rng)
         shares += sum((c.low or 0) <= truth <= (c.high or 0) for c, truth in zip(curve, LEVELS / 1.25, strict=True))
@@ -131,7 +135,9 @@ def test_intervals_of_shares_and_of_the_median_cover(lost: float) -> None:
 def test_intervals_of_the_ten_point_level_cover() -> None:
     rng = np.random.default_rng(4)
     accuracy = np.array([0.9, 0.88, 0.82, 0.74, 0.6])  # ten points are lost at .5625
-    runs, covered, reached = 200, 0, 0
+    runs = 200
+    covered = 0
+    reached = 0
     for _ in range(runs):
         right = rng.random((120, 1)) < accuracy  # one scene is easy or hard at all levels
         drops = right[:, :1].astype(float) - right[:, 1:]
@@ -160,7 +166,9 @@ def test_a_level_is_read_between_levels_and_from_the_base_or_not_reached() -> No
 @pytest.mark.release(of="statistics")
 def test_models_that_are_alike_are_told_apart_as_often_as_the_level_says() -> None:
     rng = np.random.default_rng(5)
-    runs, different, seen = 300, 0, 0
+    runs = 300
+    different = 0
+    seen = 0
     for _ in range(runs):
         easy = rng.random((50, 1)) * 1.5
         fails = np.clip(easy + rng.normal(0, 0.2, (50, 3)), 0, None)

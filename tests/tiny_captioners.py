@@ -67,7 +67,9 @@ def vision_encoder_decoder(folder: Path, seed: int = 0, positions: int = 32) -> 
     model = VisionEncoderDecoderModel(config)
     configs: tuple[Any, ...] = (model.config, model.generation_config)
     for settings in configs:
-        settings.decoder_start_token_id, settings.pad_token_id, settings.eos_token_id = 1, 0, 2
+        settings.decoder_start_token_id = 1
+        settings.pad_token_id = 0
+        settings.eos_token_id = 2
     return saved(folder, model, tokenizer, image_processor())
 
 

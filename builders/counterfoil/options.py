@@ -21,7 +21,11 @@ from typing import Any, Literal, ParamSpec, TypeVar, dataclass_transform
 
 from counterfoil.errors import UserError
 
-MODELS, OUTPUT, HUB, MACHINES, DATA = "Models", "Output", "Hub", "Many machines", "The data"
+MODELS = "Models"
+OUTPUT = "Output"
+HUB = "Hub"
+MACHINES = "Many machines"
+DATA = "The data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,8 @@ def takes(
             if (others := values.pop("options", None)) is not None:
                 values = {each.name: getattr(others, each.name) for each in fields(others)} | values
             given: Any = declared(*args, **values)
-            several, problems = {}, []
+            several = {}
+            problems = []
             for option in described:
                 value = getattr(given, option.name)
                 if option.least is not None and value is not None and value < option.least:

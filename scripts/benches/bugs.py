@@ -34,7 +34,8 @@ from bugs_proof.sequential import Design, saved, simulated_rows, simulated_runs,
 from directions_proof.intervals import POSITIVE, mean_of
 from results_page import by_kind, table
 
-TITLE, PARTS = "What a search for bugs costs", ("simulated", "estimates", "real", "yield")
+TITLE = "What a search for bugs costs"
+PARTS = ("simulated", "estimates", "real", "yield")
 ARMS_COMPARED: tuple[Arm, ...] = ("bugs", "random")
 
 
@@ -55,7 +56,8 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Simulate, and look at what was kept of real runs."""
     opening = ["Pairs are of images that the screen accepts; an image of the base serves all hypotheses of a class."]
     design = Design()
-    rows, runs = simulated_rows(design, options.runs), simulated_runs(design, options.runs)
+    rows = simulated_rows(design, options.runs)
+    runs = simulated_runs(design, options.runs)
     gains = [row for row in rows if row.difference > 0]
     tables = {
         "simulated": [
@@ -90,7 +92,8 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
 def _estimates(runs: int) -> list[str]:
     rows, families = simulated_estimates(runs=runs)
     ten = [row for row in rows if row.difference == 0.1]
-    offs, covered = [100 * row.test.off for row in ten], [row.test.covered for row in ten]
+    offs = [100 * row.test.off for row in ten]
+    covered = [row.test.covered for row in ten]
     reported = [row for row in rows if row.confirmed >= FEWEST]
     return [
         "### What is told of findings",
@@ -141,6 +144,7 @@ def _yield(proofs: Sequence[Proof]) -> list[str]:
     for arm in ARMS_COMPARED:
         runs = [proof.run(arm) for proof in proofs]
         each = mean_of([1000 * len(run.findings) / max(1, run.images) for run in runs], POSITIVE).text()
-        findings, images = sum(len(run.findings) for run in runs), sum(run.images for run in runs)
+        findings = sum(len(run.findings) for run in runs)
+        images = sum(run.images for run in runs)
         rows.append([ARMS[arm], findings, f"{images:,}", each])
     return table(["arm", "findings", "images", "findings for 1,000 images"], rows)

@@ -32,7 +32,8 @@ from benches import Page
 from benches.processes import watched_memory
 from results_page import table
 
-TITLE, PARTS = "Speed of a build", ("speed",)
+TITLE = "Speed of a build"
+PARTS = ("speed",)
 GUIDANCE = 4.0
 BATCH = 20
 CELLS = 60  # ten classes, base and five shifts
@@ -77,23 +78,33 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
         lines = [*head, *table(titles, [*rows, ["aim", *[""] * 5, "≥ 0.95", "≥ 1.8"]], words=0)]
         yield Page(opening, {"speed": lines})
     if not options.skip_memory:
-        few, many = peak_memory(500, options.cores), peak_memory(5000, options.cores)
+        few = peak_memory(500, options.cores)
+        many = peak_memory(5000, options.cores)
         more = f"Peak memory at 500 and at 5000 images: {few:.2f} GB, {many:.2f} GB ({many / few - 1:+.1%})."
         yield Page(opening, {"speed": [*lines, "", more]})
 
 
 def measured(candidates: int, splits: Splits, options: argparse.Namespace) -> list[str]:
     """Return a row of the table: bare models and builds of so many candidates by turns, on the better of the splits."""
-    images, steps, cores = candidates * CELLS, options.steps, options.cores
+    images = candidates * CELLS
+    steps = options.steps
+    cores = options.cores
     bare_images, bare_seconds = bare_run(images, steps, *splits["bare"], BATCH, True)
-    built, seconds, whole = 0, 0.0, 0.0
+    built = 0
+    seconds = 0.0
+    whole = 0.0
     for _ in range(options.rounds):
         done = build_run(candidates, steps, cores)
-        built, seconds, whole = built + done[0], seconds + done[1], whole + done[2]
+        built = built + done[0]
+        seconds = seconds + done[1]
+        whole = whole + done[2]
         again = bare_run(images, steps, *splits["bare"], BATCH, True)
-        bare_images, bare_seconds = bare_images + again[0], bare_seconds + again[1]
+        bare_images = bare_images + again[0]
+        bare_seconds = bare_seconds + again[1]
     loop_images, loop_seconds = bare_run(options.loop_images, steps, *splits["loop"], 1, False)
-    bare, loop, build = bare_images / bare_seconds, loop_images / loop_seconds, built / seconds
+    bare = bare_images / bare_seconds
+    loop = loop_images / loop_seconds
+    build = built / seconds
     row = [f"{candidates}", f"{built // options.rounds:,}", *(f"{rate:.2f}" for rate in (bare, loop, build))]
     return [*row, f"{built / whole:.2f}", f"{build / bare:.3f}", f"{build / loop:.2f}"]
 

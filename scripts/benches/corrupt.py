@@ -29,9 +29,11 @@ from benches.evaluate import CORES, alone, save_windows
 from benches.processes import watched_memory
 from results_page import table
 
-TITLE, PARTS = "Speed of corruptions", ("corruptions", "kinds")
+TITLE = "Speed of corruptions"
+PARTS = ("corruptions", "kinds")
 CORRUPTIONS = ("gaussian_noise", "defocus_blur", "fog", "contrast", "jpeg_compression")
-SEVERITY, SIDE = 3, 256
+SEVERITY = 3
+SIDE = 256
 TITLES = ("way", "workers", "images", "seconds", "images a second", "ratio to the loop", "memory")
 
 
@@ -198,7 +200,8 @@ def small_picture(path: Path) -> np.ndarray:
     from PIL import Image
 
     image = Image.open(path).convert("RGB")
-    left, top = (image.width - KIND_SIDE) // 2, (image.height - KIND_SIDE) // 2
+    left = (image.width - KIND_SIDE) // 2
+    top = (image.height - KIND_SIDE) // 2
     return np.asarray(image.crop((left, top, left + KIND_SIDE, top + KIND_SIDE)))
 
 

@@ -27,7 +27,8 @@ from benches import Page
 from counterfoil.mining.methods.svm import GRID, Direction, DirectionFit, fit_directions, whiten
 from results_page import table
 
-TITLE, PARTS = "Fitting of directions", ("fitting",)
+TITLE = "Fitting of directions"
+PARTS = ("fitting",)
 WORLDS = ((1000, 50), (20, 2000))  # classes, rows of each
 WIDTH = 512
 SEED = 0
@@ -65,7 +66,8 @@ def measured(classes: int, rows: int, workers: int) -> list[str]:
     directions, *fast_times = timed(lambda: fit_directions(points, right, labels, classes, None, fit, workers))
     of_class = [labels == label for label in range(classes)]
     expected, *usual = timed(lambda: [plain(points[mine], right[mine]) for mine in of_class])
-    other_c, furthest = 0, 0.0
+    other_c = 0
+    furthest = 0.0
     for mine, direction, (C, model) in zip(of_class, directions, expected, strict=True):
         assert isinstance(direction, Direction), direction
         other_c += direction.C != C
@@ -103,7 +105,8 @@ def plain(points: NDArray[np.float64], right: NDArray[np.bool_]) -> tuple[float,
 
 def timed(work: Callable[[], Result]) -> tuple[Result, float, float]:
     """Return what the work gives, and its seconds by the clock and of the processor, in all ended processes."""
-    started, used = time.perf_counter(), processor_seconds()
+    started = time.perf_counter()
+    used = processor_seconds()
     result = work()
     return result, time.perf_counter() - started, processor_seconds() - used
 

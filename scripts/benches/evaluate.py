@@ -38,7 +38,8 @@ from benches.processes import watched_memory
 from proof_files import CLASSIFIERS
 from results_page import table
 
-TITLE, PARTS = "Speed of an evaluation", ("speed", "photographs")
+TITLE = "Speed of an evaluation"
+PARTS = ("speed", "photographs")
 BATCH = 64
 # Of the plain loops on photographs, whose best is taken.
 SIZES = (8, 32, 64)
@@ -65,11 +66,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Score the lab's pictures, or photographs, a row after another."""
     if options.photographs:
-        part, command = "photographs", f"--photographs --data ZIP --share {options.share:g}"
+        part = "photographs"
+        command = f"--photographs --data ZIP --share {options.share:g}"
         measured = photograph_rows(options.share, options.data, options.workers)
         aim = "Aims: .95 of the best loop at 224 pixels, 1.0 of six loops, cores busy for 90 % of the time."
     else:
-        part, command = "speed", f"--images {options.images} --models {' '.join(map(str, options.models))}"
+        part = "speed"
+        command = f"--images {options.images} --models {' '.join(map(str, options.models))}"
         measured = lab_rows(options.images, options.models, options.workers)
         aim = "Aim: 1.5 times with the lab's eight, more where decoding is heavy."
     opening = [
@@ -137,7 +140,8 @@ def save_windows(folder: Path, images: int) -> None:
     for name, pixels in zip(("china", "flower"), load_sample_images().images, strict=True):
         (folder / name).mkdir(parents=True)
         for index in range(images // 2):
-            top, left = draw.integers(pixels.shape[0] - 399), draw.integers(pixels.shape[1] - 499)
+            top = draw.integers(pixels.shape[0] - 399)
+            left = draw.integers(pixels.shape[1] - 499)
             window = Image.fromarray(pixels[top : top + 400, left : left + 500])
             window.save(folder / name / f"{index:06d}.jpg", quality=90)
 
@@ -213,10 +217,12 @@ def timed_evaluation(folder: Path, names: Sequence[str], recipe: str | None, wor
     os.environ["XDG_CACHE_HOME"] = str(work / "cache")
     stages: list[tuple[str, float]] = []
     with watched_memory(os.getpid()) as most:
-        started, before = time.monotonic(), psutil.cpu_times()
+        started = time.monotonic()
+        before = psutil.cpu_times()
         with listening(lambda stage: stages.append((stage.name, time.monotonic()))):
             evaluate(folder, names, recipe=recipe, out=work / "out", device="cpu", batch_size=BATCH, workers=workers)
-        seconds, after = time.monotonic() - started, psutil.cpu_times()
+        seconds = time.monotonic() - started
+        after = psutil.cpu_times()
     idle = after.idle + getattr(after, "iowait", 0) - before.idle - getattr(before, "iowait", 0)
     measuring = [moment for name, moment in stages if name == "measuring"]
     shutil.rmtree(work / "cache")

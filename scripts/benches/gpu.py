@@ -84,7 +84,8 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
     flags = f" --steps {options.steps}{' --compile' if options.compile else ''}{' --tiny' if options.tiny else ''}"
     opening = [f"`python scripts/bench.py gpu --parts {' '.join(options.parts)}{flags}`, each part in one run."]
     tables: dict[str, list[str]] = {}
-    failed, present = False, ""
+    failed = False
+    present = ""
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for part in sorted(options.parts, key=PARTS.index):
             name = "xl" if part == "xl" else "sd15"
@@ -109,7 +110,8 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
                 title = conditions(architecture, operations, settings, device)
                 measured = drawn(operations, settings, device)
             else:
-                title, measured = [f"### {TITLES[part]}"], others(part, settings)
+                title = [f"### {TITLES[part]}"]
+                measured = others(part, settings)
             rows: list[Row] = []
             for row in _until_it_fails(measured):
                 rows.append(row)

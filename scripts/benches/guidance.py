@@ -37,7 +37,8 @@ from interface_proof.looks import shows
 from lab_training.oracle import Oracle
 from results_page import table
 
-TITLE, PARTS = "Guidance in a part of the steps", ("intervals",)
+TITLE = "Guidance in a part of the steps"
+PARTS = ("intervals",)
 INTERVALS = ("0,1", "0,0.8", "0.2,1", "0.1,0.9", "0.2,0.8", "0.3,0.7")
 
 
@@ -132,7 +133,9 @@ def _recipe(changes: Sequence[str], interval: str | None) -> Recipe:
 
 def interval_table(ways: Sequence[Way]) -> list[str]:
     """Return a line for each way; the first is what the others are compared with."""
-    oracle, plain, rows = Oracle(), ways[0], []
+    oracle = Oracle()
+    plain = ways[0]
+    rows = []
     for way in ways:
         answers = oracle.answers(np.stack([image for _, image in way.drawn]))
         labels = np.array([sample.label for sample, _ in way.drawn])

@@ -17,8 +17,11 @@ from benches import Page
 from counterfoil.building.spans import Load, cuts
 from results_page import table
 
-TITLE, PARTS = "Padding", ("padding",)
-CLASSES, GROUPS, LEAST = 10, 6, 10
+TITLE = "Padding"
+PARTS = ("padding",)
+CLASSES = 10
+GROUPS = 6
+LEAST = 10
 CANDIDATES = range(10, 61)
 ROWS = (100, 500, 1000, 5000)
 SIZES = (8, 16, 20, 32)

@@ -30,7 +30,8 @@ def watched_memory(process: int) -> Iterator[list[int]]:
     """Watch how many bytes a process and its children hold, shared pages counted in each; yield the most so far."""
     import psutil
 
-    most, over = [0], threading.Event()
+    most = [0]
+    over = threading.Event()
 
     def watch() -> None:
         root = psutil.Process(process)

@@ -53,8 +53,11 @@ from counterfoil.store.replacement import settle_directory
 from counterfoil.store.rows import Candidate
 from results_page import table
 
-TITLE, PARTS = "What a large build costs its driver", ("scale",)
-CLASSES, CANDIDATES, ROWS = 1000, 500, 1000
+TITLE = "What a large build costs its driver"
+PARTS = ("scale",)
+CLASSES = 1000
+CANDIDATES = 500
+ROWS = 1000
 # plan/estimate.py: 8 images a second of the lab's generator on two cores, models loading included.
 LAB_RATE = 4
 _PINS = {
@@ -213,7 +216,8 @@ def build(out: Path, shifts: int, workers: int, rate: float) -> Numbers:
     stack_of("cpu", recipe.generator.dtype, recipe.generator.batch_size)  # loads torch, as any build does
     idle = _peak()
     engine = SimulatedEngine(workers, rate, files)
-    before, started = files.counts.copy(), time.perf_counter()
+    before = files.counts.copy()
+    started = time.perf_counter()
     if out.exists():
         settle_directory(out)
         read_lock(out)
@@ -247,7 +251,8 @@ def close(out: Path, shifts: int) -> Numbers:
     """Run the end of a build without the card: read, count receipts, check files against them, write the manifest."""
     files = CountedFiles()
     with _reopened(out, large_recipe(shifts)) as store:
-        before, started = files.counts.copy(), time.perf_counter()
+        before = files.counts.copy()
+        started = time.perf_counter()
         receipts = store.receipts()
         counts_of(receipts)
         read = time.perf_counter() - started
@@ -274,7 +279,8 @@ def card(out: Path, shifts: int) -> Numbers:
     """Run the end of a build over real rows: the tally, the card with its figures, croissant.json, the manifest."""
     recipe = large_recipe(shifts)
     with _reopened(out, recipe) as store:
-        idle, started = _peak(), time.perf_counter()
+        idle = _peak()
+        started = time.perf_counter()
         close_dataset(store)
         seconds = time.perf_counter() - started
         return {"samples": store.plan.n_samples, "closed": seconds, "idle": idle, "peak": _peak()}
@@ -287,7 +293,8 @@ def local(out: Path, shifts: int, workers: int) -> Numbers:
         job = StubJob(recipe, inputs_of(recipe), "cpu", store.writer)
         pending = store.pending()
         begun: tuple[float, int] | None = None
-        used, done = 0.0, 0
+        used = 0.0
+        done = 0
         engine = LocalEngine(workers)
         with contextlib.closing(engine.run(job, spans(store.plan, pending, engine.at_once))) as events:
             for event in events:
@@ -311,7 +318,8 @@ class StubJob(Job):
         yield self._make
 
     def _make(self, span: Span) -> Doing[int, list[Receipt]]:
-        size, left = self.recipe.generator.batch_size, sum(shard.candidates for shard in span)
+        size = self.recipe.generator.batch_size
+        left = sum(shard.candidates for shard in span)
         while left > 0:
             yield min(size, left)
             left -= size

@@ -132,13 +132,16 @@ class SimulatedEngine:
         if not isinstance(work, Job):
             yield from LocalEngine().run(work, items)
             return
-        seen, chance, size = self.seen, random.Random(0), work.recipe.generator.batch_size
+        seen = self.seen
+        chance = random.Random(0)
+        size = work.recipe.generator.batch_size
         waiting = iter(items)
         # As messages go between processes; an item and its receipts are a few kilobytes, which a pipe holds.
         driver, others = multiprocessing.Pipe()
         # When a worker reports its next batch, which worker, its item and the images left in it.
         coming: list[tuple[float, int, Any, int]] = []
-        idle, free = [(0.0, worker) for worker in range(self.workers)], 0.0
+        idle = [(0.0, worker) for worker in range(self.workers)]
+        free = 0.0
         while idle or coming:
             for since, worker in idle:
                 started = time.thread_time()

@@ -22,7 +22,8 @@ from benches import Page
 from benches.processes import json_of
 from results_page import table
 
-TITLE, PARTS = "Time to the first image", ("start",)
+TITLE = "Time to the first image"
+PARTS = ("start",)
 WAYS = ("spawned", "forked")
 CHANGES = ("generator.steps=2", "tokens=null", "screen.object_threshold=-1", "screen.shift_threshold=-1")
 

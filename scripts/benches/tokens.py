@@ -31,7 +31,8 @@ from counterfoil.recipe import LearnSettings
 from lab_training.corpora import pretraining_scene
 from results_page import table
 
-TITLE, PARTS = "Learning class tokens", ("speed",)
+TITLE = "Learning class tokens"
+PARTS = ("speed",)
 TEMPLATES = ("a photo of a {class}", "the photo of a {class}", "a photo of the {class}")
 IMAGES = 200
 EVALUATED = 96
@@ -58,7 +59,8 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
         few = classes[: options.plain_classes]
         seconds, plain_tokens = plain(few, settings, options.device)
         own_seconds, own_tokens = together(classes, settings, options.device)
-        alone, shared = seconds / len(few), own_seconds / count
+        alone = seconds / len(few)
+        shared = own_seconds / count
         losses = [loss_of(tokens, few, options.device) for tokens in (plain_tokens, own_tokens)]
         cells = [count, options.threads, round(alone, 3), round(shared, 3), round(alone / shared, 2)]
         rows.append([*cells, *(round(loss, 5) for loss in losses)])
@@ -103,7 +105,8 @@ def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> 
     from diffusers import DDPMScheduler
 
     pipeline: Any = load_pipeline("lab:sd", dtype="float32", device=device)
-    tokenizer, encoder = pipeline.tokenizer, pipeline.text_encoder
+    tokenizer = pipeline.tokenizer
+    encoder = pipeline.text_encoder
     noise_scheduler: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
     side = native_size(pipeline)
     tokens = {}
@@ -118,7 +121,8 @@ def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> 
         with torch.no_grad():
             matrix[token_id] = matrix[ids].mean(0)
         matrix.requires_grad_()
-        kept, norm = matrix.detach().clone(), matrix[token_id].detach().norm()
+        kept = matrix.detach().clone()
+        norm = matrix[token_id].detach().norm()
         others = torch.arange(len(matrix), device=matrix.device) != token_id
         optimizer = torch.optim.AdamW(
             [matrix], lr=settings.learning_rate, betas=(0.9, 0.999), weight_decay=settings.weight_decay
@@ -159,7 +163,8 @@ def loss_of(tokens: dict[str, torch.Tensor], classes: list[ClassToLearn], device
     added = {placeholders[class_id]: (vectors,) for class_id, vectors in tokens.items() if class_id in placeholders}
     pipeline: Any = load_pipeline("lab:sd", dtype="float32", device=device, tokens=added)
     noise_scheduler: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
-    side, losses = native_size(pipeline), []
+    side = native_size(pipeline)
+    losses = []
     for cls in classes:
         rng = np.random.default_rng(5)
         generator = torch.Generator().manual_seed(5)

@@ -77,7 +77,8 @@ def _other(
 ) -> Run:
     drawer = audit.drawer(arm)
     wanted = max(1, len(like.tested))
-    budget, rounds = Budget(like.images, 1), []
+    budget = Budget(like.images, 1)
+    rounds = []
     base = None
     if arm != "random":
         labels = tuple(cls.label for cls in audit.recipe.classes)
@@ -123,7 +124,8 @@ def _keywords(
     """Yield keywords of all classes, best first; a keyword must be closer to failures than to the rest."""
     scored: list[tuple[float, int, Piece]] = []
     for label in _looked_at(audit, base):
-        cls, rows = audit.recipe.classes[label], base.of(label)
+        cls = audit.recipe.classes[label]
+        rows = base.of(label)
         failed = rows[base.failed[rows]]
         start = f"{base.asked.name}/"
         keys = [base.keys[row].removeprefix(start) for row in failed.tolist()]

@@ -112,7 +112,8 @@ class ProofDrawer:
     def _screened(
         self, plan: Plan, thresholds: Thresholds, shift_name: str, cell: PictureCell, samples: Sequence[Sample]
     ) -> DrawnCell:
-        shift, label = plan.shift(shift_name), samples[0].label
+        shift = plan.shift(shift_name)
+        label = samples[0].label
         text = self.store.embed_text(object_caption_for(shift, plan.class_of(label)))
         features = self.store[cell].features[: len(samples)]
         scores = shift_scores(features, np.stack([text] * len(samples)), [None] * len(samples))

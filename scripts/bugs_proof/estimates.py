@@ -82,7 +82,8 @@ def simulated_estimates(
 ) -> tuple[list[EstimatedRow], list[EstimatedFamily]]:
     """Return a row for each positive difference, and a family, for each base rate and for how alike pairs fail."""
     chosen = settings or BugsSettings(captioner="none")
-    rows, families = [], []
+    rows = []
+    families = []
     for index, (rate, similar) in enumerate(product(base_rates, alike)):
         estimated = _run(rate, similar, differences, design, runs, np.random.default_rng([seed, index]), chosen)
         rows += estimated[0]
@@ -181,7 +182,8 @@ def _e_bh(log_e: Floats, alpha: float) -> Bools:
 def _bounds(counts: Ints, confirmed: Bools, level: Floats) -> tuple[Floats, Floats]:
     """Return the intervals of confirmed differences; (-1, 1) for the others."""
     failing, rescued, pairs = counts
-    low, high = np.full(confirmed.shape, -1.0), np.full(confirmed.shape, 1.0)
+    low = np.full(confirmed.shape, -1.0)
+    high = np.full(confirmed.shape, 1.0)
     for tested_level in np.unique(level[confirmed]).tolist():
         members = confirmed & (level == tested_level)
         low[members] = -tango_uppers(rescued[members], failing[members], pairs[members], (1 + tested_level) / 2)
@@ -220,7 +222,8 @@ def table_of_estimates(rows: Sequence[EstimatedRow]) -> list[str]:
         if row.confirmed < FEWEST:
             lines.append(f"{start} – | – | – | – | – | – | – |")
             continue
-        test, fresh = row.test, row.fresh
+        test = row.test
+        fresh = row.fresh
         lines.append(
             f"{start} {100 * test.off:+.1f} ± {100 * test.error:.1f} | {test.covered:.0%} |"
             f" {100 * fresh.off:+.1f} ± {100 * fresh.error:.1f} | {fresh.covered:.1%} | {100 * fresh.half_width:.1f} |"

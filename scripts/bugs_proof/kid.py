@@ -26,7 +26,8 @@ def measure(proof: Proof) -> dict[str, Any]:
     """Return KID and FID of both sets to the source, if a set has at least 20 images."""
     from counterfoil.feature_stats import feature_statistics, frechet_distance, kernel_distance
 
-    audit, distances = proof.audit, {}
+    audit = proof.audit
+    distances = {}
     findings = proof.run("bugs").findings
     labels = sorted({finding.label for finding in findings})
     if not labels:
@@ -47,7 +48,8 @@ def measure(proof: Proof) -> dict[str, Any]:
 
 def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> NDArray[np.float32]:
     """Return (n, width) of pictures, each once; of marked parts only the pictures that the target gets wrong."""
-    audit, chosen = proof.audit, {}
+    audit = proof.audit
+    chosen = {}
     for label, shown, failed_only in parts:
         failed = audit.panel.failed(audit.store, shown.cell, label, proof.target)
         features = audit.store[shown.cell].features

@@ -56,7 +56,8 @@ RoundAnswers = dict[str, dict[tuple[str, int], tuple[int, bool]]]
 
 def run_commands(folder: Path, target: str, seed: int, workers: int | None = None) -> float:
     """Run `mine`, `build` and `evaluate` into a folder, and return their seconds; what is finished is not repeated."""
-    mined, built = folder / "bugs", folder / "adversarial"
+    mined = folder / "bugs"
+    built = folder / "adversarial"
     changes = [part for change in (f"samples.seed={seed}", *SHORT) for part in ("--set", change)]
     at_once = [] if workers is None else ["--workers", str(workers)]
     began = time.monotonic()
@@ -91,7 +92,8 @@ def log_e(failing: int, rescued: int) -> float:
     """Return the logarithm of the e-value: θ is the chance that the description fails where the two disagree, mixed
     over Beta(½, ½) on (½, 1], against ½.
     """
-    a, b = failing + 0.5, rescued + 0.5
+    a = failing + 0.5
+    b = rescued + 0.5
     return math.log(2 * special.beta(a, b) * special.betaincc(a, b, 0.5) / math.pi) + (failing + rescued) * math.log(2)
 
 
@@ -106,7 +108,8 @@ def recount(folder: Path) -> list[dict[str, Any]]:
     later = {drawn["name"] for drawn in document["rounds"] if drawn["purpose"] in ("estimate", "try_estimate", "until")}
     counted = []
     for finding in document["findings"]:
-        name, test = finding["name"], finding["pairs"]
+        name = finding["name"]
+        test = finding["pairs"]
         rounds = [at for at, answer in answers.items() if at not in later and name in answer]
         looks = np.cumsum([np.zeros(4, np.int64), *(pair_counts(answers[at], name) for at in rounds)], axis=0)[1:]
         _same(name, [[int(look[0]), log_e(look[2], look[3])] for look in looks], [
@@ -114,7 +117,8 @@ def recount(folder: Path) -> list[dict[str, Any]]:
         ])  # fmt: skip
         tested = looks[-1] if len(looks) else np.zeros(4, np.int64)
         _same(name, tested, [test[key] for key in ("pairs", "both", "failing", "rescued")])
-        fresh, of_fresh = None, {}
+        fresh = None
+        of_fresh = {}
         if test["fresh"] is not None:
             fresh = pair_counts(answers[test["fresh"]["round"]], name)
             _same(name, fresh, [test["fresh"][key] for key in ("pairs", "both", "failing", "rescued")])
@@ -205,7 +209,8 @@ def transferred(folder: Path) -> Iterator[list[Any]]:
     results = json.loads((evaluation / "results.json").read_text(encoding="utf-8"))
     (judged,) = results["transfer"]
     near = set(judged["classes_near_chance"])
-    shifts, classes = np.array(table["shift"]), np.array(table["class"])
+    shifts = np.array(table["shift"])
+    classes = np.array(table["class"])
     rows = np.flatnonzero((shifts != _BASE) & ~np.isin(classes, list(near)))
     measured = {line["model"]: line for line in _csv(evaluation / "transfer.csv") if not line["shift"]}
     for model in judged["models"]:
@@ -263,6 +268,7 @@ def _csv(path: Path) -> list[dict[str, str]]:
 
 
 def _same(name: str, counted: Any, expected: Any, tolerance: float = 1e-9) -> None:
-    counted, expected = np.asarray(counted, dtype=float), np.asarray(expected, dtype=float)
+    counted = np.asarray(counted, dtype=float)
+    expected = np.asarray(expected, dtype=float)
     if counted.shape != expected.shape or not np.allclose(counted, expected, rtol=tolerance, atol=tolerance):
         raise ValueError(f"{name}: counted {counted.tolist()} from the files, and the command says {expected.tolist()}")

@@ -11,7 +11,8 @@ from typing import Literal
 from proof_files import CLASSIFIERS
 
 RECIPE = "wardrobe-bugs"
-SETTINGS_SEED, PRINTED_SEED = 0, 100
+SETTINGS_SEED = 0
+PRINTED_SEED = 100
 # Classes are drawn by their names, as the recipe has them. What a token learned of a sandal is a sandal on a beach, as
 # the input dataset has it, and there next to nothing fails. Names draw coats, shirts and bags that the wardrobe's own
 # classifiers do not know; they fail and are left out.

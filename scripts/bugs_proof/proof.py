@@ -95,7 +95,8 @@ class Proof:
         fresh_pairs: dict[tuple[int, Description], FreshPairs] = {}
         for (label, description), name in wanted.items():
             pairs = drawn.pairs(name)
-            described, base = shows[name, label], shows[drawn.shift_names[0], label]
+            described = shows[name, label]
+            base = shows[drawn.shift_names[0], label]
             fresh_pairs[label, description] = FreshPairs(
                 count_pairs(drawn.failed[pairs.described], drawn.failed[pairs.base]),
                 drawn.failed[drawn.of(label, name)],

@@ -134,7 +134,8 @@ def carried_of(
     """Return hypotheses in the form that is kept."""
     carried = []
     for trial in trials:
-        hypothesis, rounds = trial.hypothesis, [pairs.drawn for pairs in trial.pairs]
+        hypothesis = trial.hypothesis
+        rounds = [pairs.drawn for pairs in trial.pairs]
         failed = [pairs.drawn.failed[pairs.described] for pairs in trial.pairs]
         base = [pairs.drawn.failed[pairs.base] for pairs in trial.pairs]
         carried.append(

@@ -147,7 +147,8 @@ def table_precision(results: Results) -> list[str]:
 
 def measure_rates(proof: Proof) -> dict[str, Any]:
     """Return estimated and true rates of all tested hypotheses that a scene can have; of findings, fresh ones too."""
-    rows, run = [], proof.run("bugs")
+    rows = []
+    run = proof.run("bugs")
     fresh = [
         [finding.count.rate, finding.count.base_rate, drawn.count.rate, drawn.count.base_rate]
         for finding, drawn in zip(run.findings, proof.fresh(run.findings), strict=True)

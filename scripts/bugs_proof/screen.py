@@ -27,7 +27,8 @@ from counterfoil.mining.methods.bugs.trials import BugHypothesis, RoundAsked
 from directions_proof.intervals import ANY, DIFFERENCE, SHARE, mean_of, share_of
 
 WAYS: dict[str, tuple[str, ...]] = {"with": (), "without": ("screen.object_threshold=-1",)}
-CONTEXTS, CANDIDATES = 24, 32
+CONTEXTS = 24
+CANDIDATES = 32
 
 
 def measure(proof: Proof) -> dict[str, Any]:

@@ -171,9 +171,11 @@ def fixed_pairs(power: float, hypotheses: Sequence[tuple[float, float]], level: 
     def enough(pairs: int) -> bool:
         return sum(fixed_power(pairs, shares, level) for shares in hypotheses) / len(hypotheses) >= wanted
 
-    low, high = 0, 16
+    low = 0
+    high = 16
     while not enough(high):
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
         if high > MOST_FIXED:
             return None
     while high - low > 1:

@@ -24,7 +24,8 @@ from directions_proof.intervals import share_of
 
 def measure(proof: Proof) -> dict[str, Any]:
     """Return by other classifier [its failures, the target's failures], and [failures, images] of its own base."""
-    panel, target = proof.audit.panel, proof.target
+    panel = proof.audit.panel
+    target = proof.target
     findings = proof.run("bugs").findings
     others = {
         name: {

@@ -61,7 +61,8 @@ class Truth:
 
     def rate(self, target: str, label: int, claims: Claims) -> TrueRate:
         """Return the true rate of a class with some claims; the base has no claims."""
-        claimed, base = self.failed(label, claims)[target], self.failed(label, BASE)[target]
+        claimed = self.failed(label, claims)[target]
+        base = self.failed(label, BASE)[target]
         more = claimed.astype(float) - base
         error = float(more.std(ddof=1) / np.sqrt(len(more)))
         return TrueRate(len(claimed), float(claimed.mean()), float(base.mean()), error)
@@ -79,7 +80,8 @@ class Truth:
     def scenes(self, label: int, start: int = 0, stop: int | None = None) -> list[Scene]:
         """Return some of the base's scenes of a class."""
         garments = load_garments(GARMENTS).of_class(label)
-        of_class, scenes = self.mix[label], []
+        of_class = self.mix[label]
+        scenes = []
         for index in range(start, self.count if stop is None else stop):
             rng = np.random.default_rng([_PURPOSE, label, index])
             attributes = dict(of_class[int(rng.integers(len(of_class)))])

@@ -52,7 +52,8 @@ def renderable(claims: Claims) -> bool:
 
 def contexts(label: int) -> dict[tuple[str, str], Description]:
     """Return (attribute, value) → description, for all that a caption can say beyond a plain photo of a class."""
-    name, descriptions = CLASSES[label], {}
+    name = CLASSES[label]
+    descriptions = {}
     for attribute, values in ATTRIBUTES.items():
         for value in values if attribute != "class" else ():
             attributes = {"class": name, "style": "photo"} | {attribute: value}

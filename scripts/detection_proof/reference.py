@@ -33,7 +33,8 @@ def pycocotools_scores(objects: Objects, detections: Detections, images: int, ca
     with contextlib.redirect_stdout(io.StringIO()):
         evaluation.summarize()
     precision = evaluation.eval["precision"][:, :, :, :, -1].mean(axis=1)  # -1 for all recalls, or for none
-    recall, measures = evaluation.eval["recall"][:, :, :, -1], np.array(evaluation.stats)[list(_MEASURES)]
+    recall = evaluation.eval["recall"][:, :, :, -1]
+    measures = np.array(evaluation.stats)[list(_MEASURES)]
     precision, recall, measures = (np.where(part == -1, np.nan, part) for part in (precision, recall, measures))
     return Reference(precision.transpose(1, 2, 0), recall.transpose(1, 2, 0), measures)
 

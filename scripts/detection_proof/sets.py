@@ -14,9 +14,11 @@ def hostile_set(rng: np.random.Generator, objects: int = 12) -> tuple[Objects, D
     from those of boxes and are on both sides of the ranges, boxes of detections may be empty, images and categories may
     have none, and some images have more than a hundred detections of one category.
     """
-    images, categories = int(rng.integers(1, 8)), int(rng.integers(1, 5))
+    images = int(rng.integers(1, 8))
+    categories = int(rng.integers(1, 5))
     n = int(rng.integers(0, 2 * objects))
-    image, category = rng.integers(images, size=n), rng.integers(categories, size=n)
+    image = rng.integers(images, size=n)
+    category = rng.integers(categories, size=n)
     box = np.concatenate([rng.integers(0, 80, (n, 2)), rng.integers(1, 120, (n, 2))], axis=1).astype(np.float64)
     area = box[:, 2] * box[:, 3] * rng.choice([1, 0.6], n)
     crowd = rng.random(n) < 0.15

@@ -19,7 +19,8 @@ from lab_training.state import Loop, warm_then_linear
 
 def train_biased(audited: AuditedWorld) -> None:
     """Train where there is none yet; it ends beside the world's classifier, in KIND-SEED-biased."""
-    folder, world = audited.biased_folder, audited.world
+    folder = audited.biased_folder
+    world = audited.world
     if (folder / "config.json").exists():
         return
     pixels = np.stack([world.pixels("train", row) for row in range(len(world.labels("train")))])

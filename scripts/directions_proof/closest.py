@@ -25,7 +25,8 @@ _AIM = 0.7
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
     """Return by K accuracies on test: of the K closest to the hard caption, to the easy one, and farthest from that."""
-    world, direction = audited.world, direction_of(audited)
+    world = audited.world
+    direction = direction_of(audited)
     if direction is None or world.planted is None:
         return {}
     captions = captions_of(audited)

@@ -28,7 +28,8 @@ _USUAL_LENGTH = 1.0  # lab:clip's vectors, as the decoder was taught them
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
     """Return by α in what share of pictures the oracle sees what was planted; and on the other side, farthest out."""
-    world, direction = audited.world, direction_of(audited)
+    world = audited.world
+    direction = direction_of(audited)
     if direction is None or world.planted is None or world.attribute is None or world.value is None:
         return {}
     captions = captions_of(audited)

@@ -56,7 +56,8 @@ def mined_rows(
 ) -> list[Outcome]:
     """Return what mining tests on some rows, and what became of each."""
     halves = deal_halves(rows.labels, seed, [str(unit) for unit in rows.units.tolist()])
-    discover, other = rows.of(halves.discover), rows.of(halves.confirm)
+    discover = rows.of(halves.discover)
+    other = rows.of(halves.confirm)
     centre, deviation = whitening
     half = DiscoverHalf(
         features=discover.features,
@@ -93,7 +94,9 @@ def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
 
 
 def _beside_truth(audited: AuditedWorld, mined: Outcome, proof: Rows, renderer: Renderer) -> dict[str, Any]:
-    world, hypothesis, outcome = audited.world, mined.hypothesis, mined.after
+    world = audited.world
+    hypothesis = mined.hypothesis
+    outcome = mined.after
     of_class = proof.of(np.isin(proof.labels, hypothesis.labels))
     rows = of_class.of(hypothesis.tested_on(of_class.features, of_class.labels))
     inside = hypothesis.members(rows.features, rows.labels)

@@ -16,7 +16,10 @@ from counterfoil.stats import clustered_interval
 # Of fewer worlds no interval is given: at four Student's t is already half as wide again as the deviation known.
 FEWEST = 5
 Range = tuple[float, float]
-SHARE, DIFFERENCE, POSITIVE, ANY = (0.0, 1.0), (-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)
+SHARE = (0.0, 1.0)
+DIFFERENCE = (-1.0, 1.0)
+POSITIVE = (0.0, np.inf)
+ANY = (-np.inf, np.inf)
 """What is possible: of a share, of a difference of two shares, of a ratio, of any number."""
 
 

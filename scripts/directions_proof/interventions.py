@@ -50,7 +50,8 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     lessons = _lessons(audited, label, direction)
     test = audited.test
     pixels = _rendered(audited, "test", len(test.labels))
-    outputs, measured = len(audited.classes), {}
+    outputs = len(audited.classes)
+    measured = {}
     for name, lesson in lessons.items():
         model = tuned(audited.folder, outputs, lesson(), audited.world.seed)
         measured[name] = accuracies(model, pixels, test.labels, test.members, label)
@@ -59,7 +60,8 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
 
 def _lessons(audited: AuditedWorld, label: int, direction: Direction) -> Mapping[str, Callable[[], Lesson]]:
     """Return by arm the lesson to learn from, made only when it is needed."""
-    train, pool = audited.rows("train"), audited.rows("proof", POOL)
+    train = audited.rows("train")
+    pool = audited.rows("proof", POOL)
     count = len(train.labels)
     plain = Lesson(_rendered(audited, "train", count), train.labels, np.ones(count))
     of_class = pool.of(pool.labels == label)
@@ -92,7 +94,8 @@ def _upweighted(
 
 def _prompts(audited: AuditedWorld, label: int, direction: Direction) -> Mapping[str, str]:
     captions = captions_of(audited)
-    candidates, reference = captions.candidates[label], captions.references[label]
+    candidates = captions.candidates[label]
+    reference = captions.references[label]
     scores = caption_scores(
         direction, captions.vectors[reference], captions.vectors[candidates], *audited.whitening, "difference"
     )

@@ -24,10 +24,15 @@ from directions_proof.honesty import mined_rows
 from directions_proof.plan import kind_of
 from directions_proof.worlds import AuditedWardrobe, AuditedWorld, Rows
 
-PERFECT, OWN, ZERO_SHOT, LINEAR = "the truth", "a classifier", "CLIP by captions", "a line through CLIP"
+PERFECT = "the truth"
+OWN = "a classifier"
+ZERO_SHOT = "CLIP by captions"
+LINEAR = "a line through CLIP"
 RUNS = 4  # draws of flips, a way of flipping and classifier
 _SEED = 100  # of flips: 0 to 3 chose the settings
-_PAIR, _SLICE = 0.15, 0.5  # of the rows of a class, and of a slice of one
+# of the rows of a class, and of a slice of one
+_PAIR = 0.15
+_SLICE = 0.5
 _LEAST_SLICE = 0.05  # of a class
 
 Labels = NDArray[np.int64]
@@ -66,12 +71,14 @@ FLIPS: Mapping[str, Flip] = {
     "class to class": _class_to_class,
     "within a slice": _in_slice,
 }
-UNFLIPPED, PLANTED = "none", "planted in all splits"
+UNFLIPPED = "none"
+PLANTED = "planted in all splits"
 
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
     """Return every confirmed finding of every run, how many of its failing rows are flipped, and its mark."""
-    rows, world = audited.validation, audited.world
+    rows = audited.validation
+    world = audited.world
     wardrobe = isinstance(audited, AuditedWardrobe)
     truth = rows.labels if wardrobe else world.true_classes("validation")
     captions = np.stack([vector_of(f"a photo of a {name}") for name in world.class_names])

@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_STEPS, _GUIDANCE, _BATCH = 12, 3.0, 25  # as the lab's recipes draw
-_GENERATOR, _ADAPTER = "lab:sd", "lab:decoder"
+# as the lab's recipes draw
+_STEPS = 12
+_GUIDANCE = 3.0
+_BATCH = 25
+_GENERATOR = "lab:sd"
+_ADAPTER = "lab:decoder"
 
 
 @cache

@@ -27,7 +27,8 @@ CAUGHT = 1.5  # a set catches a cell whose rows are so much more frequent in it 
 RUNS = 80  # a classifier and way of answering; each plants a cell in each of ten classes
 GAPS = (0.0, 0.1, 0.2, 0.3, 0.5)
 SHARES = ((0.02, 0.06), (0.06, 0.12), (0.12, 0.2), (0.4, 0.6))
-REAL, PERFECT = "the lab's eight", "right everywhere else"
+REAL = "the lab's eight"
+PERFECT = "right everywhere else"
 _SEED = 300  # of cells, gaps and halves: nothing was chosen on it
 # What no caption of the grammar says: every picture is so unless something says otherwise.
 _UNSAID = {"pattern": "plain", "weather": "clear", "light": "day", "companion": "none", "style": "photo"}
@@ -39,7 +40,8 @@ Cell = Mapping[str, str]
 
 def measure(audited: AuditedWardrobe) -> dict[str, Any]:
     """Return every planted cell with what became of it, and every reported finding with the truth of its words."""
-    planted, findings = [], []
+    planted = []
+    findings = []
     for answers in (REAL, PERFECT):
         for run in range(RUNS):
             rng = np.random.default_rng([_SEED, run, *audited.name.encode(), answers == REAL])
@@ -52,9 +54,12 @@ def measure(audited: AuditedWardrobe) -> dict[str, Any]:
 def _run(
     audited: AuditedWardrobe, answers: str, rng: np.random.Generator
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    rows, attributes = audited.validation, audited.attributes
+    rows = audited.validation
+    attributes = audited.attributes
     unplanted = rows.failed if answers == REAL else np.zeros(len(rows.labels), bool)
-    failed, chances, cells = unplanted.copy(), np.zeros(len(unplanted)), {}
+    failed = unplanted.copy()
+    chances = np.zeros(len(unplanted))
+    cells = {}
     for label in range(len(audited.classes)):
         of_class = np.flatnonzero(rows.labels == label)
         cell = plant(unplanted[of_class], {name: values[of_class] for name, values in attributes.items()}, rng)
@@ -120,7 +125,8 @@ def plant(failed: NDArray[np.bool_], attributes: Attributes, rng: np.random.Gene
         members = holds(attributes, cell)
         if not low <= members.mean() < high:
             continue
-        rate, wanted = failed[members].mean(), failed[~members].mean() + gap
+        rate = failed[members].mean()
+        wanted = failed[~members].mean() + gap
         if rate <= wanted <= 1:
             fit.append((cell, float(members.mean()), float((wanted - rate) / (1 - rate)) if rate < 1 else 0.0))
     if not fit:

@@ -37,7 +37,8 @@ def precisions(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> _Flo
     """Return (n,) the expected share of members in the first 1, 2, … n rows by falling score, ties in random order."""
     scores, members = _checked(scores, members)
     order = np.argsort(-scores, kind="stable")
-    ranked, hits = scores[order], members[order].astype(np.float64)
+    ranked = scores[order]
+    hits = members[order].astype(np.float64)
     starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
     sizes = np.diff(np.r_[starts, len(ranked)])
     expected = np.repeat(np.add.reduceat(hits, starts) / sizes, sizes)
@@ -90,7 +91,8 @@ def judged(
 
 
 def _checked(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> tuple[_Floats, NDArray[np.bool_]]:
-    values, inside = np.asarray(scores, np.float64), np.asarray(members, bool)
+    values = np.asarray(scores, np.float64)
+    inside = np.asarray(members, bool)
     if values.shape != inside.shape or values.ndim != 1:
         raise ValueError(f"expected a score for each of {len(inside)} rows, found {values.shape}")
     if not inside.any():

@@ -17,7 +17,10 @@ from torch.nn import functional as F
 
 from lab_training.classify import ARCHITECTURE, MODEL_ARGS, answers, augment
 
-STEPS, BATCH, RATE, SEED = 200, 64, 1e-3, 707
+STEPS = 200
+BATCH = 64
+RATE = 1e-3
+SEED = 707
 # Of a batch, where a lesson has new pictures: among 6,000 old ones they would hardly be seen in so few steps.
 NEW = BATCH // 8
 _WARM = 20
@@ -72,7 +75,8 @@ def tuned(folder: Path, outputs: int, lesson: Lesson, seed: int) -> nn.Module:
         images = augment(lesson.pixels[rows], rng).contiguous(memory_format=torch.channels_last)
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(images)
-        targets, row_weights = torch.from_numpy(lesson.labels[rows]), weights[torch.from_numpy(rows)]
+        targets = torch.from_numpy(lesson.labels[rows])
+        row_weights = weights[torch.from_numpy(rows)]
         losses = F.cross_entropy(logits.float(), targets, label_smoothing=0.05, reduction="none")
         optimizer.zero_grad(set_to_none=True)
         (losses * row_weights).mean().backward()

@@ -12,7 +12,9 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
-_IN_ACCESS, _IN_OPEN, _IN_NONBLOCK = 0x1, 0x20, 0o4000
+_IN_ACCESS = 0x1
+_IN_OPEN = 0x20
+_IN_NONBLOCK = 0o4000
 _EVENT = struct.Struct("iIII")
 
 _LAYER = "license: canary\n"

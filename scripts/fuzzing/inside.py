@@ -110,7 +110,8 @@ class _Ended:
 
 def _run(step: Step, raised: _Raised, watch: Watch) -> _Ended:
     raised.clear()
-    started, code = _now(), 0
+    started = _now()
+    code = 0
     error: BaseException | None = None
     watch.paused = False
     try:
@@ -132,7 +133,8 @@ def _now() -> float:
 def _describe(ended: _Ended, step: Step, output: Path, printed: int) -> None:
     """Add the exit code to the message, and the error that a person should not have seen."""
     if step.function is not None and ended.error is not None and _in_words(ended.error):
-        ended.error, ended.code = None, 1
+        ended.error = None
+        ended.code = 1
     ended.told["code"] = ended.code
     error = ended.error
     if error is not None:

@@ -72,7 +72,8 @@ class Court:
         return verdict
 
     def _judge(self, case: Case) -> Verdict:
-        folder_of_case, output = self.folder / "case", self.folder / "output"
+        folder_of_case = self.folder / "case"
+        output = self.folder / "output"
         for folder in (folder_of_case, output):
             clear(folder)
             folder.mkdir(parents=True)
@@ -106,7 +107,9 @@ class Court:
 
     def _listen(self, heard: _Heard, tell: int, go: int, process: int) -> bool:
         """Hear the case out; return True if it had to be killed."""
-        began, shown, rest = self._now(process), False, b""
+        began = self._now(process)
+        shown = False
+        rest = b""
         while True:
             most = self.limits.killed_after if heard.begun else self.limits.prepared_within
             soon = self.limits.seconds if heard.begun and not shown else most
@@ -118,7 +121,8 @@ class Court:
                 *lines, rest = (rest + content).split(b"\n")
                 for line in lines:
                     heard.take(json.loads(line))
-                    began, shown = self._now(process), False
+                    began = self._now(process)
+                    shown = False
                     if heard.prepared is not None and not heard.begun:
                         heard.begun = True
                         self.sentry.seen()  # what the preparation opened

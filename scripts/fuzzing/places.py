@@ -40,7 +40,8 @@ def place(bench: Bench) -> Prepared:
 
 def change(bench: Bench, directory: Path, how: str) -> None:
     """Do what `how` says to one file or folder of the dataset."""
-    chance, canary = bench.chance, bench.canaries.paths()[0]
+    chance = bench.chance
+    canary = bench.canaries.paths()[0]
     files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
     by_folder = sorted({path.parent for path in files})
     folder = chance.choice(by_folder)

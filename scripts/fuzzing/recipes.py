@@ -171,7 +171,8 @@ def _option(tree: Any, bench: Bench, traps: Path) -> str:
     chance = bench.chance
     path = chance.choice([leaf for leaf in places(tree) if len(leaf) <= 4])
     if chance.random() < 0.3:
-        path, value = chance.choice(PATHS), hostile_path(chance, bench.canaries, bench.folder, traps)
+        path = chance.choice(PATHS)
+        value = hostile_path(chance, bench.canaries, bench.folder, traps)
         path = tuple(part for part in path if isinstance(part, str))
     elif chance.random() < 0.3:
         value = yaml_fragment(chance)

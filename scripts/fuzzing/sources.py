@@ -21,7 +21,8 @@ from fuzzing.trees import json_text, mutated, yaml_text
 from fuzzing.values import NUMBERS, TEXTS, damaged_bytes, json_fragment, odd_value, yaml_fragment
 
 FOLDER = "source"
-_COUNT, _SIDE = 4, 24
+_COUNT = 4
+_SIDE = 24
 _NAMES = ("box", "disk")
 _BOX = (2, 3, 10, 8)
 _CELLS = ("weather", "source_label", "unit")

@@ -163,7 +163,8 @@ def _relocked(directory: Path) -> dict[str, str] | None:
         return None
     try:
         loaded = load_own_recipe(directory)
-        lock["plan"], lock["screen"] = loaded.plan_document, loaded.screen_document
+        lock["plan"] = loaded.plan_document
+        lock["screen"] = loaded.screen_document
         inputs = lock["inputs"]
         for class_id in inputs["tokens"] or ():
             entry = _entry(directory, f"tokens/{class_id}.safetensors")

@@ -41,7 +41,8 @@ def put(tree: Any, path: Path, value: Any) -> None:
 
 def mutated(tree: Any, chance: random.Random, fragment: FragmentOf, times: int) -> tuple[Any, list[str]]:
     """Return a copy with `times` changes, and each change in words. The root may be replaced too."""
-    tree, changes = copy.deepcopy(tree), []
+    tree = copy.deepcopy(tree)
+    changes = []
     for _ in range(times):
         if not isinstance(tree, dict | list) or not tree or chance.random() < 0.01:
             tree = _new(tree, chance, fragment)
@@ -57,7 +58,8 @@ def _place(tree: Any, chance: random.Random) -> Path:
     while True:
         keys = list(tree) if isinstance(tree, dict) else range(len(tree))
         key = chance.choice(keys)
-        path, tree = (*path, key), tree[key]
+        path = (*path, key)
+        tree = tree[key]
         if not isinstance(tree, dict | list) or not tree or chance.random() < 0.2:
             return path
 
@@ -65,7 +67,8 @@ def _place(tree: Any, chance: random.Random) -> Path:
 def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
     path = _place(tree, chance)
     name = ".".join(str(part)[:40] for part in path)
-    holder, key = at(tree, path[:-1]), path[-1]
+    holder = at(tree, path[:-1])
+    key = path[-1]
     old = holder[key]
     what = chance.choice(("new", "new", "new", "new", "delete", "rename", "add", "borrow", "swap", "wrap", "many"))
     match what:

@@ -37,7 +37,8 @@ def count(architecture: Architecture, clip: Mapping[str, Any]) -> Flops:
     width = architecture.unet["cross_attention_dim"]
     with torch.device("meta"):
         made = parts(architecture)
-        latents, states = torch.zeros(1, 4, side, side), torch.zeros(1, 77, width)
+        latents = torch.zeros(1, 4, side, side)
+        states = torch.zeros(1, 77, width)
         more: dict[str, Any] = {}
         if "addition_embed_type" in architecture.unet:
             pooled = torch.zeros(1, architecture.texts[-1]["projection_dim"])

@@ -134,7 +134,8 @@ def killed(settings: Settings) -> Figures:
     """Kill the build above, or a short one, after its first receipt, and begin again: count how many files differ."""
     if not settings.path("dataset").exists():
         whole(settings)
-    again, recipe = settings.path("killed"), settings.path("recipe.yaml")
+    again = settings.path("killed")
+    recipe = settings.path("recipe.yaml")
     command = [sys.executable, "-m", "counterfoil.cli.main", "build", str(recipe), "--out", str(again)]
     command += ["--device", settings.device, "--workers", "1"]
     first = subprocess.Popen(command, stdout=sys.stderr, start_new_session=True)
@@ -146,7 +147,8 @@ def killed(settings: Settings) -> Figures:
     receipts = len(list(again.glob("receipts/*.json")))
     began = time.monotonic()
     subprocess.run(command, stdout=sys.stderr, check=True)
-    made, expected = _digests(again), _digests(settings.path("dataset"))
+    made = _digests(again)
+    expected = _digests(settings.path("dataset"))
     shards = len(list(again.glob("receipts/*.json")))
     if not 0 < receipts < shards:
         raise SystemExit(f"{receipts} of {shards} receipts were there when the build was killed")
@@ -331,7 +333,9 @@ def _rate(work: Callable[[int], int], settings: Settings) -> float:
     """Return units a second of `work`: one call is not counted, then at least two calls and this many seconds are."""
     work(0)
     _wait(settings.device)
-    began, made, number = time.monotonic(), 0, 1
+    began = time.monotonic()
+    made = 0
+    number = 1
     while number < 3 or time.monotonic() - began < settings.seconds:
         made += work(number)
         number += 1

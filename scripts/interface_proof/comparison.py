@@ -86,7 +86,8 @@ def drop_errors(way: Accuracies, truth: Accuracies) -> dict[str, np.ndarray]:
     counted = way.counted & truth.counted
     errors = {}
     for name, group in GROUPS.items():
-        estimated, right = drops_of(way, counted, group)[2], drops_of(truth, counted, group)[2]
+        estimated = drops_of(way, counted, group)[2]
+        right = drops_of(truth, counted, group)[2]
         errors[name] = np.abs(estimated - right).mean(-1)
     return errors
 
@@ -172,7 +173,8 @@ def compare_ways(ways: dict[str, Looks], seed: int = 11) -> dict:
     table: dict = {}
     for name, looks in ways.items():
         weights = resampled(looks, seed)
-        all_of_it, accepted = agreement(looks, weights), agreement(looks.screened(), weights)
+        all_of_it = agreement(looks, weights)
+        accepted = agreement(looks.screened(), weights)
         kept = share(looks.kept, looks.present, weights)
         marked = share(looks.mark, looks.present, weights)[..., MARKED]
         right = share(looks.correct, looks.present, weights).mean(-1)
@@ -325,7 +327,8 @@ def aims(reports: Mapping[str, dict[str, Any]]) -> list[str]:
 
 
 def _aims(report: dict[str, Any]) -> dict[str, str]:
-    error, agreement = report["mean_error"]["tokens screened"], report["agreement"]
+    error = report["mean_error"]["tokens screened"]
+    agreement = report["agreement"]
     impact = report["rank_correlation"]["tokens screened"]["impact"]
     base, true = (report["marked_classes"][name]["mean"]["base_accuracy"] for name in ("tokens screened", "truth"))
     few = len(agreement["shifts_with_yield_under_0.9"])

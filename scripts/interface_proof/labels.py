@@ -58,7 +58,8 @@ def label_errors(
     classes = []
     for label in labels:
         kept = looks.kept[shift, label]
-        wrong, others = answers[label] != label, np.delete(answers, label, axis=0) != label
+        wrong = answers[label] != label
+        others = np.delete(answers, label, axis=0) != label
         classes.append(
             JudgedClass(
                 images=int(kept.sum()),

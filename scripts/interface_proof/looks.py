@@ -115,7 +115,8 @@ class Viewer:
                 at = np.array([unit for unit, _, _ in cell])
                 pixels = np.stack([image for _, _, image in cell])
                 oracle = self.oracle.answers(pixels)
-                present[s, label, at], kept[s, label, at] = True, [accepted for _, accepted, _ in cell]
+                present[s, label, at] = True
+                kept[s, label, at] = [accepted for _, accepted, _ in cell]
                 shift[s, label, at] = shows(oracle, name)
                 seen[s, label, at], colour[s, label, at] = oracle["class"], oracle["colour"]
                 pattern[s, label, at] = oracle["pattern"]

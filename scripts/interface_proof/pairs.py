@@ -104,7 +104,8 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> d
             figures[name]["errors"] = errors
             table[name] |= {f"error, {group}": interval(mean_over_shifts(values)) for group, values in errors.items()}
     noise = figures["noise"]
-    width, less = {}, {}
+    width = {}
+    less = {}
     for name in ways:
         if name != "noise":
             width[name] = float(np.nanmean(figures[name]["width"]) / np.nanmean(noise["width"]))
@@ -139,7 +140,8 @@ def _within_pairs(answers: Answers) -> float:
         for c in range(right.shape[1]):
             pair = answers.pairs[s, c]
             for m in range(right.shape[3]):
-                base, shifted = right[0, c, pair, m], right[s, c, pair, m]
+                base = right[0, c, pair, m]
+                shifted = right[s, c, pair, m]
                 if len(base) > 2 and base.std() and shifted.std():
                     correlations.append(np.corrcoef(base, shifted)[0, 1])
     return float(np.mean(correlations)) if correlations else float("nan")
@@ -266,10 +268,8 @@ def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, see
             **{f"error of the drop, {group}": interval(mean_over_shifts(values)) for group, values in errors.items()},
             "rank correlation": {"value": float(alike[0]), "low": None, "high": None},
         }  # fmt: skip
-    edits, others = (
-        resampled_rates["edits"],
-        {name: rates for name, rates in resampled_rates.items() if name != "edits"},
-    )
+    edits = resampled_rates["edits"]
+    others = {name: rates for name, rates in resampled_rates.items() if name != "edits"}
     more = {name: {"agreement": interval(edits[:, 0] - rates[:, 0]), "kappa": interval(edits[:, 2] - rates[:, 2]),
                    "F1": interval(edits[:, 3] - rates[:, 3])} for name, rates in others.items()}  # fmt: skip
     by_shift = {}
@@ -301,11 +301,15 @@ def _draws(rng: np.random.Generator, classes: int, units: int) -> np.ndarray:
 def _rates(flips: np.ndarray, true: np.ndarray, complete: np.ndarray, draw: np.ndarray) -> tuple[float, ...]:
     """Return agreement, that by chance, kappa and F1 of flips, over all shifts, classes, models and these units."""
     at = np.arange(draw.shape[0])[:, None], draw
-    mask, estimated, right = complete[:, *at], flips[:, *at], true[:, *at]
+    mask = complete[:, *at]
+    estimated = flips[:, *at]
+    right = true[:, *at]
     assert mask.any()
     chance = _chance(estimated, right, mask)
-    estimated, right = estimated[mask], right[mask]
-    agree, both = float((estimated == right).mean()), (estimated & right).sum()
+    estimated = estimated[mask]
+    right = right[mask]
+    agree = float((estimated == right).mean())
+    both = (estimated & right).sum()
     kappa = (agree - chance) / (1 - chance) if chance < 1 else 0.0
     return agree, chance, kappa, float(2 * both / max(1, estimated.sum() + right.sum()))
 
@@ -330,7 +334,8 @@ def _share(flags: np.ndarray, complete: np.ndarray, draws: np.ndarray) -> dict[s
 
 
 def _drop(answers: Answers, shift: int) -> float:
-    right, pairs = answers.looks.correct, answers.pairs[shift]
+    right = answers.looks.correct
+    pairs = answers.pairs[shift]
     return float(right[0][pairs].mean() - right[shift][pairs].mean())
 
 
@@ -372,7 +377,9 @@ def edit_tables(report: dict[str, Any]) -> list[str]:
 
 SHOWN = ("base", "in_the_grass", "in_the_snow", "in_the_rain", "at_dusk", "at_night")
 _LABELS = (0, 3, 5, 8)  # of each band: the first image of these classes
-_SIDE, _GAP, _HEAD = 64, 2, 14
+_SIDE = 64
+_GAP = 2
+_HEAD = 14
 
 Row = Sequence[np.ndarray]
 
@@ -409,7 +416,8 @@ def _images(directory: Path, label: int) -> Row:
 def _sheet(title: str, rows: Sequence[Row]) -> Image.Image:
     step = _SIDE + _GAP
     sheet = Image.new("RGB", (step * len(SHOWN), 2 * _HEAD + step * len(rows)), "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(11)
     draw.text((0, 0), title, "black", font)
     for column, shift in enumerate(SHOWN):
         draw.text((column * step, _HEAD), shift.replace("_", " ").removeprefix("in the "), "#444444", font)

@@ -74,7 +74,10 @@ DECODER: dict[str, Any] = {
     "attn_pdrop": 0.0,
 }
 NAME = "captioner"
-PAD, BEGIN, END, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
+PAD = "<pad>"
+BEGIN = "<s>"
+END = "</s>"
+UNKNOWN = "<unk>"
 _FRONT = ("colour", "pattern", "companion")
 
 
@@ -123,7 +126,8 @@ def new_captioner(tokenizer: Any) -> Any:
     decoder = GPT2Config(vocab_size=len(tokenizer), **attends, **ends, **DECODER)
     config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(ViTConfig(**ENCODER), decoder)
     config.decoder_start_token_id = tokenizer.bos_token_id
-    config.pad_token_id, config.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
+    config.pad_token_id = tokenizer.pad_token_id
+    config.eos_token_id = tokenizer.eos_token_id
     model = VisionEncoderDecoderModel(config)
     for name, value in ({"decoder_start_token_id": tokenizer.bos_token_id, "max_new_tokens": 32} | ends).items():
         setattr(model.generation_config, name, value)
@@ -181,7 +185,8 @@ def decoded_pool(work: Path) -> np.ndarray:
     path = work / NAME / f"decoded-{CONFIG['decoded']}.npy"
     if not path.exists():
         pixels = corpus(work, NAME, CONFIG["corpus"], captioning_scene)
-        vae, drawn = trained_vae(work), []
+        vae = trained_vae(work)
+        drawn = []
         with torch.inference_mode():
             for start in range(0, CONFIG["decoded"], 100):
                 rng = np.random.default_rng([CONFIG["seed"], 1, start])
@@ -205,7 +210,8 @@ def train_captioner(work: Path) -> None:
     model = new_captioner(tokenizer)
     head = nn.Linear(ENCODER["hidden_size"], sum(map(len, ATTRIBUTES.values())))
     print(f"captioner {sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
-    pixels, decoded = corpus(work, NAME, CONFIG["corpus"], captioning_scene), decoded_pool(work)
+    pixels = corpus(work, NAME, CONFIG["corpus"], captioning_scene)
+    decoded = decoded_pool(work)
     optimizer = torch.optim.AdamW(
         [*model.parameters(), *head.parameters()],
         lr=CONFIG["rate"],
@@ -215,7 +221,8 @@ def train_captioner(work: Path) -> None:
     schedule = warm_then_linear(CONFIG["decay_from"])
     modules = {"captioner": model, "head": head}
     loop = Loop(work / NAME, modules, optimizer, CONFIG["steps"], schedule, CONFIG["average"], 60.0)
-    sentences, batch = Sentences(tokenizer), CONFIG["batch"]
+    sentences = Sentences(tokenizer)
+    batch = CONFIG["batch"]
     through = round(batch * CONFIG["decoded_share"])
     for step in loop.steps():
         rng = np.random.default_rng([CONFIG["seed"], step])
@@ -351,7 +358,8 @@ class Captioner:
             ids = [[*self._ids(c), self.tokenizer.eos_token_id] for c in captions[start : start + batch]]
             longest = max(map(len, ids))
             table = torch.tensor([each + [-100] * (longest - len(each)) for each in ids])
-            inputs, labels = table[:, :-1].clamp(min=0), table[:, 1:]
+            inputs = table[:, :-1].clamp(min=0)
+            labels = table[:, 1:]
             with torch.inference_mode():
                 logits = self.model(
                     pixel_values=to_tensor(pixels[start : start + batch]), decoder_input_ids=inputs
@@ -444,7 +452,9 @@ def likelihood_order(
     order = {}
     for index, attribute in enumerate(ATTRIBUTES):
         rng = np.random.default_rng([MEASURED["seed"], index])
-        rows, true, false = [], [], []
+        rows = []
+        true = []
+        false = []
         for row, each in enumerate(attributes):
             claimed = tellable(each)
             claims = {a: v for a, v in claimed.items() if not alone or a in ("style", "class", attribute)}
@@ -481,7 +491,10 @@ def of_drawn(captioner: Captioner) -> dict[str, Any]:
     prompted = [tellable(scene.attributes()) for scene in scenes]
     answers = Oracle().answers(pixels)
     seen = [{a: values[answers[a][row]] for a, values in ATTRIBUTES.items()} for row in range(len(scenes))]
-    by_prompt, oracle_by_prompt, by_oracle, of_both = {}, {}, {}, {}
+    by_prompt = {}
+    oracle_by_prompt = {}
+    by_oracle = {}
+    of_both = {}
     for attribute in ATTRIBUTES:
         rows = [r for r, claims in enumerate(prompted) if attribute in claims]
         want = [prompted[r][attribute] for r in rows]

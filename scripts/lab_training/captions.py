@@ -35,7 +35,8 @@ def caption_of(claims: Mapping[str, str]) -> str:
     """Return the caption that makes exactly these claims (attribute → value), in lower-case English."""
     words = []
     style = claims.get("style")
-    name, companion = claims.get("class"), claims.get("companion")
+    name = claims.get("class")
+    companion = claims.get("companion")
     if style is not None:
         words.append(_STYLE_WORDS[style])
     if name is not None:

@@ -184,7 +184,8 @@ def train_classifiers(work: Path) -> None:
         for step in loop.steps():
             rng = np.random.default_rng([CLASSIFIER["seed"], step])
             rows = rng.integers(0, count, CLASSIFIER["batch"])
-            images, targets = augment(pixels[rows], rng), torch.from_numpy(labels[rows])
+            images = augment(pixels[rows], rng)
+            targets = torch.from_numpy(labels[rows])
             with torch.autocast("cpu", torch.bfloat16):
                 logits = model(images)
             loop.after(step, F.cross_entropy(logits.float(), targets, label_smoothing=0.05))
@@ -243,7 +244,8 @@ def early_folder(world: PlantedWorld, work: Path) -> Path:
 def _train(world: PlantedWorld, work: Path, early: bool) -> None:
     torch.manual_seed(PLANTED["seed"])
     outputs = len(world.class_names)
-    pixels, labels = _pictures(world, "train"), world.labels("train")
+    pixels = _pictures(world, "train")
+    labels = world.labels("train")
     model = timm.create_model(ARCHITECTURE, num_classes=outputs, **MODEL_ARGS)
     # The layout of a convolution on a CPU: twice the speed.
     model = model.to(memory_format=torch.channels_last)
@@ -287,7 +289,8 @@ def measured(world: PlantedWorld, answered: NDArray[np.int64]) -> dict[str, floa
     The rest is all other rows if the slice has no class. gap: rest less slice. Without a slice, accuracy alone.
     """
     right = answered == world.labels("validation")
-    inside, of_class = world.slice("validation"), np.ones(ROWS["validation"], dtype=np.bool_)
+    inside = world.slice("validation")
+    of_class = np.ones(ROWS["validation"], dtype=np.bool_)
     if world.planted is not None:
         of_class = world.true_classes("validation") == world.planted
     metrics = {"accuracy": right.mean()}

@@ -105,8 +105,10 @@ def train_clip(work: Path) -> None:
         ids = torch.from_numpy(encode([caption_of(c) for c in claims]))
         truth = torch.tensor([[float(is_true(c, a)) for c in claims] for a in attributes])
         with torch.autocast("cpu", torch.bfloat16):
-            seen, read = model.encode_image(images), model.encode_text(ids)
-        seen, read = F.normalize(seen.float(), dim=-1), F.normalize(read.float(), dim=-1)
+            seen = model.encode_image(images)
+            read = model.encode_text(ids)
+        seen = F.normalize(seen.float(), dim=-1)
+        read = F.normalize(read.float(), dim=-1)
         logits = model.logit_scale.exp().clamp(max=100) * seen @ read.T
         by_image = -(truth / truth.sum(1, keepdim=True).clamp(min=1) * logits.log_softmax(1)).sum(1).mean()
         by_text = -(truth / truth.sum(0, keepdim=True).clamp(min=1) * logits.log_softmax(0)).sum(0).mean()

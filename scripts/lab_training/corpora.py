@@ -68,7 +68,9 @@ def pretraining_scene(number: int, seed: int = 1, split: str = "pretrain") -> Sc
     rng, garment, scene_seed = scene_start(split, number, seed)
     style = STYLES[int(rng.choice(4, p=(0.76, 0.08, 0.08, 0.08)))]
     background = neutral_background(rng) if rng.random() < 0.5 else one_of(rng, OUTDOORS)
-    weather, light, companion = "clear", "day", "none"
+    weather = "clear"
+    light = "day"
+    companion = "none"
     if style == "photo":
         chance = rng.random()
         if chance < 0.18:

@@ -110,7 +110,8 @@ def seen_once(work: Path, vae: Any, clip: Any) -> tuple[np.ndarray, np.ndarray]:
     paths = [work / NAME / f"{what}-{CONFIG['corpus']}.npy" for what in ("latents", "vectors")]
     if not all(path.exists() for path in paths):
         pixels = corpus(work, "pretrain", CONFIG["corpus"], pretraining_scene)
-        latents, vectors = [], []
+        latents = []
+        vectors = []
         with torch.inference_mode():
             for start in range(0, len(pixels), 256):
                 part = pixels[start : start + 256]
@@ -146,9 +147,11 @@ def drawn_conditions(
     attributes = [pretraining_scene(int(row)).attributes() for row in rows]
     claims = [generator_claims(each, rng) if rng.random() < 0.7 else screening_claims(each, rng) for each in attributes]
     of_captions = texts([caption_of(each) for each in claims])
-    chosen, prompts = [], []
+    chosen = []
+    prompts = []
     for image, caption, each in zip(vectors, of_captions, attributes, strict=True):
-        kind, prompt = rng.random(), rng.random()
+        kind = rng.random()
+        prompt = rng.random()
         if kind < CONFIG["of_captions"]:
             chosen.append(caption)
         elif kind < CONFIG["of_captions"] + CONFIG["between"]:
@@ -181,9 +184,11 @@ def train_decoder(work: Path) -> None:
     optimizer = torch.optim.AdamW(adapter.parameters(), lr=CONFIG["rate"], betas=(0.9, 0.99), weight_decay=1e-3)
     schedule = warm_then_linear(CONFIG["decay_from"])
     loop = Loop(work / NAME, {"adapter": adapter}, optimizer, CONFIG["steps"], schedule, CONFIG["average"], 60.0)
-    encode, texts = CaptionEncoder(pipeline.tokenizer), TextVectors(clip)
+    encode = CaptionEncoder(pipeline.tokenizer)
+    texts = TextVectors(clip)
     noises = _noises(pipeline)
-    alphas, batch = noises.alphas_cumprod, CONFIG["batch"]
+    alphas = noises.alphas_cumprod
+    batch = CONFIG["batch"]
     for step in loop.steps():
         rng = np.random.default_rng([CONFIG["seed"], step])
         rows = np.sort(rng.integers(0, len(latents), batch))
@@ -243,7 +248,8 @@ def measure_decoder() -> None:
 
     from lab_training.oracle import Oracle
 
-    oracle, clip = Oracle(), load_clip("lab:clip")
+    oracle = Oracle()
+    clip = load_clip("lab:clip")
     scenes = [_photograph(number) for number in range(MEASURED["images"])]
     pictures = np.stack([render(scene) for scene in scenes])
     captions = [caption_of({"style": "photo"} | {key: scene.attributes()[key] for key in SEEN}) for scene in scenes]

@@ -88,7 +88,8 @@ def train_detector(work: Path) -> None:
         # The loss draws noisy queries with torch's own generator.
         torch.manual_seed(DETECTOR["seed"] + step)
         rng = np.random.default_rng([DETECTOR["seed"], step])
-        pictures, targets = [], []
+        pictures = []
+        targets = []
         for row, flip in zip(rng.integers(0, ends[-1], DETECTOR["batch"]), rng.random(DETECTOR["batch"]), strict=True):
             part = int(np.searchsorted(ends, row, side="right"))
             pixels, objects = parts[part]
@@ -106,7 +107,8 @@ def train_detector(work: Path) -> None:
 
 def _scenes(work: Path, split: str, count: int) -> tuple[NDArray[np.uint8], list[Objects]]:
     """Return scenes 0 … count-1 of a split of garments, rendered once: uint8 [count, 96, 96, 3] and their objects."""
-    path, listed = work / f"boxes-{split}-{count}.npy", work / f"boxes-{split}-{count}.json"
+    path = work / f"boxes-{split}-{count}.npy"
+    listed = work / f"boxes-{split}-{count}.json"
     if not listed.exists():
         work.mkdir(parents=True, exist_ok=True)
         pixels = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(count, SIDE, SIDE, 3))
@@ -154,7 +156,8 @@ def measured(detector: Detector, split: str) -> dict[str, float]:
         for box, category, area in zip(objects["bbox"], objects["category"], objects["area"], strict=True):
             number = len(truth) + 1
             truth.append({"id": number, "bbox": box, "category_id": category, "area": area} | _of(image))
-    images, answers = range(ROWS[split]), list[dict[str, Any]]()
+    images = range(ROWS[split])
+    answers = list[dict[str, Any]]()
     for start in images[::_AT_ONCE]:
         part = images[start : start + _AT_ONCE]
         detections = detector([Image.fromarray(split_pixels(split, image)) for image in part])

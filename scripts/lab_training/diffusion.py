@@ -172,7 +172,8 @@ def encode_latents(work: Path) -> None:
     """Encode the corpus once: work/latents.npy (fp16) and the scale that gives unit variance."""
     vae = trained_vae(work)
     pixels = corpus(work, "pretrain", CONFIG["corpus"], pretraining_scene)
-    means, deviations = [], []
+    means = []
+    deviations = []
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         for start in range(0, len(pixels), 256):
             posterior = vae.encode(to_tensor(pixels[start : start + 256])).latent_dist
@@ -245,7 +246,8 @@ def train_diffusion(work: Path) -> None:
     (work / "tokenizer").mkdir(parents=True, exist_ok=True)
     tokenizer = write_tokenizer(work / "tokenizer")
     encode = CaptionEncoder(tokenizer)
-    unet, text_encoder = new_unet(), new_text_encoder(len(tokenizer))
+    unet = new_unet()
+    text_encoder = new_text_encoder(len(tokenizer))
     if os.environ.get("COUNTERFOIL_LAB_CONTINUE") == "1":
         _load_embedded(unet, text_encoder)
     groups = [
@@ -300,7 +302,9 @@ def export_pipeline(work: Path) -> None:
 
     tokenizer = CLIPTokenizer.from_pretrained(work / "tokenizer")
     state = torch.load(work / "sd/state.pt", weights_only=True)
-    unet, text_encoder, vae = new_unet(), new_text_encoder(len(tokenizer)), trained_vae(work)
+    unet = new_unet()
+    text_encoder = new_text_encoder(len(tokenizer))
+    vae = trained_vae(work)
     unet.load_state_dict(state["averaged"]["unet"])
     text_encoder.load_state_dict(state["averaged"]["text_encoder"])
     vae.register_to_config(scaling_factor=json.loads((work / "latents.json").read_text())["scaling_factor"])

@@ -65,7 +65,10 @@ def measure_clip(images_a_shift: int = 200) -> None:
     recipe = load_recipe("wardrobe-star")
     shifts = {s.name: s for s in recipe.all_shifts()}
     captions = clip.embed_texts([shifts[s.name].caption or "" for s in SHIFTS])
-    by_shift, by_class, true_scores, base_scores = {}, {}, {}, {}
+    by_shift = {}
+    by_class = {}
+    true_scores = {}
+    base_scores = {}
     for name in SHIFT_NAMES:
         scenes = [base_scene(n, any_colour=False).shifted(name) for n in range(images_a_shift)]
         seen = clip.embed_images([Image.fromarray(render(s)) for s in scenes], 64)

@@ -27,7 +27,8 @@ from directions_proof.intervals import DIFFERENCE, SHARE, mean_of
 from mend_proof.runs import Run
 from mend_proof.targets import Target
 
-STAR_SEED, _CANDIDATES = 1000, 8
+STAR_SEED = 1000
+_CANDIDATES = 8
 _AT_MOST = 5
 _NAMES = {"before": "as it was", "contexts": "contexts", "class_name": "class names"}
 _INDOORS = ("wall", "brick", "wood")
@@ -35,12 +36,14 @@ _INDOORS = ("wall", "brick", "wood")
 
 def measure(run: Run) -> dict[str, Any]:
     """Return accuracies by head: on the built dataset's base and shifts, on true renders, on the test split."""
-    target, kept = run.target, run.target.kept
+    target = run.target
+    kept = run.target.kept
     work = kept / "around" / f"{target.name.removeprefix('lab:')}-{run.seed}"
     work.mkdir(parents=True, exist_ok=True)
     seconds: dict[str, float] = {}
     star = _star(kept, seconds)
-    mined, built = work / "mined", work / "built"
+    mined = work / "mined"
+    built = work / "built"
     changes = ["--set", f"mine.seed={run.seed}", "--set", f"samples.seed={run.seed}"]
     if not built.exists():
         _told("mine", ["mine", "wardrobe-contexts", "--target", target.name, "--out", str(mined), *changes,
@@ -93,7 +96,8 @@ def _evaluated(
     accuracies = {}
     for name, model in models.items():
         measured = by_name[model]
-        base, drop = measured["base_accuracy"], measured["average_drop"]
+        base = measured["base_accuracy"]
+        drop = measured["average_drop"]
         accuracies[name] = {"star base": base, "star shifts": base - drop, "star drop": drop}
     return accuracies
 
@@ -114,14 +118,17 @@ def _on_renders(run: Run, model: str) -> dict[str, float]:
     audit = run.audit
     target = Target(model, Path(), run.target.kept)
     layer = target.classifier.module.get_classifier()
-    weight, bias = layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy()
+    weight = layer.weight.detach().double().numpy()
+    bias = layer.bias.detach().double().numpy()
 
     def right(rows: Any) -> Any:
         return (rows.features @ weight.T + bias).argmax(axis=1) == rows.labels
 
-    renders, test = right(audit.truth), right(audit.measured)
+    renders = right(audit.truth)
+    test = right(audit.measured)
     indoors = np.logical_or.reduce([audit.truth.has("background", background) for background in _INDOORS])
-    inside, outside = float(renders[indoors].mean()), float(renders[~indoors].mean())
+    inside = float(renders[indoors].mean())
+    outside = float(renders[~indoors].mean())
     return {
         "test": float(test.mean()),
         "renders": float(renders.mean()),

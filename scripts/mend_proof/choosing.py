@@ -37,11 +37,14 @@ def measure(run: Run) -> dict[str, Any]:
 
 
 def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[str, Any]:
-    audit, kind = run.audit, kind_of(run.target.name)
-    contexts, chosen = audit.contexts[label], run.chosen(label, rank)
+    audit = run.audit
+    kind = kind_of(run.target.name)
+    contexts = audit.contexts[label]
+    chosen = run.chosen(label, rank)
     named = [claim in context.claims for context in contexts]
     hits = [named[index] for index in chosen]
-    count, others = len(contexts), len(contexts) - sum(named)
+    count = len(contexts)
+    others = len(contexts) - sum(named)
     none_by_chance = comb(others, run.settings.k) / comb(count, run.settings.k)
     absent = kind in ("correlation", "wardrobe")
     rows = run.halves.confirm[audit.mined.labels[run.halves.confirm] == label]

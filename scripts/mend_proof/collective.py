@@ -56,7 +56,8 @@ def _at(run: Run, wanted: list[Wanted] | None) -> dict[str, Any]:
 def _pooled(runs: Sequence[Run]) -> list[Wanted]:
     """Return contexts by the failures of several classifiers, with pictures for all of them, up to the most of a
     context."""
-    settings, wanted = runs[0].settings, []
+    settings = runs[0].settings
+    wanted = []
     for label, contexts in enumerate(runs[0].audit.contexts):
         counts = [_added([run.counts(label)[index] for run in runs]) for index in range(len(contexts))]
         for index in choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures):
@@ -111,7 +112,8 @@ def _kept(results: Sequence[Mapping[str, Any]], chooses: Any) -> list[str]:
             for way in at:
                 source = way.removeprefix("type 2: ")
                 if chooses(way, family.get(source) == family[name]):
-                    single, other = at["own"] - at["λ = 0"], at[way] - at["λ = 0"]
+                    single = at["own"] - at["λ = 0"]
+                    other = at[way] - at["λ = 0"]
                     gains.setdefault(name, []).append((other, single, at[way], at["own"]))
     if not gains:
         return []
@@ -134,7 +136,8 @@ def _points(values: Any) -> str:
 def _overlap(results: Sequence[Mapping[str, Any]], same: bool) -> str:
     overlaps = []
     for run in results:
-        overlap, families = np.asarray(run["overlap"]), run["families"]
+        overlap = np.asarray(run["overlap"])
+        families = run["families"]
         for i in range(len(families)):
             overlaps += [overlap[i, j] for j in range(i) if (families[i] == families[j]) == same]
     return mean_of(overlaps, SHARE).text() if overlaps else "–"

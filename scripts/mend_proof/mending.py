@@ -48,7 +48,9 @@ ARMS = (
 # Of a target's runs: directions and twice as many heads are fitted there.
 _OTHERS_IN = 2
 _LIFT = "contexts by lift"
-_BEFORE, _NOTHING, _NAMES = "before", "lambda 0", "class names"
+_BEFORE = "before"
+_NOTHING = "lambda 0"
+_NAMES = "class names"
 _HEADING = (
     "| targets | arm | seed | heldout | gain | slice | slice gain | rest | test | λ | pictures |",
     "| -- | -- | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
@@ -113,7 +115,8 @@ class _Lessons:
 
     def _equal(self, places: Callable[[int], list[int]]) -> list[Wanted]:
         """Return as many pictures a class as by count, from other contexts: the first gets as many as the first."""
-        run, wanted = self.run, []
+        run = self.run
+        wanted = []
         for label, contexts in enumerate(run.audit.contexts):
             numbers = [count for _, count in run.numbers(label)]
             chosen = places(label)[: len(numbers)]
@@ -142,7 +145,8 @@ class _Lessons:
         return np.argsort(-np.asarray(rates), kind="stable").tolist()
 
     def _hardest_captions(self, label: int) -> list[int]:
-        run, direction = self.run, self.directions.get(label)
+        run = self.run
+        direction = self.directions.get(label)
         contexts = run.audit.contexts[label]
         if direction is None:
             return list(range(len(contexts)))
@@ -163,7 +167,8 @@ class _Lessons:
     @cached_property
     def directions(self) -> dict[int, Direction]:
         """By label, fitted on the discover half; a class with too few errors is absent."""
-        run, directions = self.run, {}
+        run = self.run
+        directions = {}
         rows = run.halves.discover
         mined = run.audit.mined.of(rows)
         failed = run.audit.failed[rows]
@@ -179,7 +184,8 @@ class _Lessons:
 
     def _decisions(self, rows: Rows) -> NDArray[np.float64]:
         """Return (n,) by each row's class; NaN if it has no direction."""
-        points, decisions = whiten(rows.vectors, *self.whitening), np.full(len(rows), np.nan)
+        points = whiten(rows.vectors, *self.whitening)
+        decisions = np.full(len(rows), np.nan)
         for label, direction in self.directions.items():
             of_class = rows.labels == label
             decisions[of_class] = direction.decision(points[of_class])
@@ -204,7 +210,8 @@ class _Lessons:
         return Lesson(rows.features, rows.labels, weights)
 
     def _balanced(self, groups: NDArray[np.int64]) -> dict[str, Any]:
-        run, rows = self.run, self.run.halves.discover
+        run = self.run
+        rows = self.run.halves.discover
         mined = run.audit.mined
         try:
             lesson = balanced_lesson(
@@ -216,7 +223,8 @@ class _Lessons:
 
     def _true_groups(self) -> NDArray[np.int64]:
         """Return (n,) which mined rows have the planted value; of the wardrobe, the index of each row's background."""
-        audit, world = self.run.audit, self.run.target.world
+        audit = self.run.audit
+        world = self.run.target.world
         if world is None:
             return audit.mined.attributes[:, list(ATTRIBUTES).index("background")].astype(np.int64)
         return audit.mined.has(str(world.attribute), str(world.value)).astype(np.int64)
@@ -357,7 +365,8 @@ def _aims(title: str, results: Results) -> str:
         return f"{ratio}, {more.points()} points more; less twice that of class names {twice.points()}"
 
     test = _over(results, MAIN, _BEFORE, "test")
-    heldout, inside = compared("heldout"), compared("slice")
+    heldout = compared("heldout")
+    inside = compared("slice")
     return f"{title}: gain on heldout {heldout}. On the slice {inside}. Test {test.points()} points."
 
 

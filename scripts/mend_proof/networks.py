@@ -41,12 +41,15 @@ from lab_training.classify import save_model
 ROWS = {"train": 1200, "validation": 1500, "pool": 1500, "test": 2000}
 _OF = {"pool": "test", "test": "proof"}
 SIDE = 32
-ARCHITECTURE, ARGUMENTS = "resnet10t", {"channels": [16, 24, 32, 48], "stem_width": 8}
+ARCHITECTURE = "resnet10t"
+ARGUMENTS = {"channels": [16, 24, 32, 48], "stem_width": 8}
 EPOCHS = 15
 LAMBDA = 0.5
 # Of the classifier; what is mended begins at others.
 _OWN_SEED = 1
-BEFORE, RETRAINED, RANDOM = "as it was", "retrained alone", "random"
+BEFORE = "as it was"
+RETRAINED = "retrained alone"
+RANDOM = "random"
 _ORDER = (BEFORE, RETRAINED, RANDOM, *BASELINES)
 FITS = ("lbfgs", NETWORK)
 
@@ -83,7 +86,8 @@ def _mended(world: PlantedWorld, recipe: Path, name: str, fit: str, out: Path) -
     members = np.asarray([world.in_slice("proof", row) for row in range(len(labels))])
     of_class = world.true_classes("proof")[: len(labels)] == world.planted
     # The head retrained alone comes first, then of every variant the heads at 0 and at LAMBDA.
-    retrained, at_lambda = fitted[0], fitted[2::2]
+    retrained = fitted[0]
+    at_lambda = fitted[2::2]
     original = Network.of(classifier) if network else head_of(classifier)
     arms = {
         BEFORE: _shares(original, features, labels, members, of_class),

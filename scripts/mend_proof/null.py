@@ -37,7 +37,13 @@ CASES = ("alike", "noise", "planted")
 RUNS = 200
 # What is said, by how it begins, the longest first.
 SAID = ("It helps in part", "It helps", "It is not shown to help")
-_CLASSES, _WIDTH, _AUDITED, _TEST, _LEARNED, _TRAIN, _DRAWN = 4, 12, 1200, 600, 120, 30, 24
+_CLASSES = 4
+_WIDTH = 12
+_AUDITED = 1200
+_TEST = 600
+_LEARNED = 120
+_TRAIN = 30
+_DRAWN = 24
 _SHOWN = (0.0, 0.7, 1.0, 1.3)
 """By context of a class, how far it moves a row towards another class; the first is no context at all."""
 _PURPOSE = 31
@@ -76,7 +82,8 @@ def said(case: str, seed: int) -> dict[str, Any]:
     }
     variants = [Variant(RETRAINED, "retrained"), Variant(CONTEXTS, "mended")]
     variants += [Variant(what, "control", of=CONTEXTS, what=what) for what in (CLASS_NAME, RANDOM)]
-    rows, places = np.zeros(len(train), np.int64), list(range(len(contexts)))
+    rows = np.zeros(len(train), np.int64)
+    places = list(range(len(contexts)))
     with tempfile.TemporaryDirectory() as folder:
         fitting = HeadFitting(train, rows, KeptHeads(Path(folder), head, "lbfgs"), GRID, evaluation)
         fitted = {variant.name: fitting.fit(variant, lessons.get(variant.name), places) for variant in variants}
@@ -139,7 +146,8 @@ def _evaluation(rng: np.random.Generator, head: LinearHead, contexts: tuple[Cont
     vectors = np.eye(len(contexts) + _CLASSES, dtype=np.float32)
     dealt = ContextRows(contexts, seen, labels, vectors, {label: len(contexts) + label for label in range(_CLASSES)})
     test, test_labels, _ = _rows(rng, _TEST, True)
-    audited, tested = EvaluationRows(features, labels, units), EvaluationRows(test, test_labels, np.arange(_TEST))
+    audited = EvaluationRows(features, labels, units)
+    tested = EvaluationRows(test, test_labels, np.arange(_TEST))
     allowed = np.eye(_CLASSES, dtype=bool)
     before = right_answers_of(head, audited, tested, allowed)
     return HeadEvaluation(

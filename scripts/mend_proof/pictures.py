@@ -34,7 +34,9 @@ from proof_files import saved
 _PLACES = ContextsSettings(axis="background", contexts="wardrobe")
 _COLOURS = ContextsSettings(axis="colour", contexts="wardrobe-colours")
 # As the lab's recipes draw.
-_STEPS, _GUIDANCE, _BATCH = 12, 3.0, 25
+_STEPS = 12
+_GUIDANCE = 3.0
+_BATCH = 25
 _FIRST_SEED = 77_000_000
 
 
@@ -58,7 +60,9 @@ def axis_of(target: Target) -> str:
 
 def contexts_of(target: Target, label: int) -> list[Context]:
     """Return all contexts that are proposed for a class."""
-    axis, kinds, name = axis_of(target), target.kinds[label], target.class_names[label]
+    axis = axis_of(target)
+    kinds = target.kinds[label]
+    name = target.class_names[label]
     if axis == "class":
         return [
             Context(f"{kind} {context.words}", context.caption, context.prompt, (("class", kind), *context.claims))
@@ -152,7 +156,8 @@ class Pictures:
     def _draw(self, prompt: str, numbers: range) -> NDArray[np.uint8]:
         import torch
 
-        parts, written = [], self._written(prompt)
+        parts = []
+        written = self._written(prompt)
         for start in range(numbers.start, numbers.stop, _BATCH):
             batch = range(start, min(start + _BATCH, numbers.stop))
             with torch.inference_mode():

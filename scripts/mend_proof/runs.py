@@ -32,12 +32,14 @@ from mend_proof.pictures import Context, Pictures, contexts_of, plain_prompt, wi
 from mend_proof.plan import Rank, Settings
 from mend_proof.targets import Rows, Target, text_vectors
 
-_DRAW, _OTHERS = 2, 3
+_DRAW = 2
+_OTHERS = 3
 # As `wardrobe-star` screens, and so every recipe that is laid over it.
 _SCREEN = load_recipe("wardrobe-star").screen
 assert _SCREEN.object_threshold.percentile is not None
 assert _SCREEN.shift_threshold is not None and _SCREEN.shift_threshold.value is not None
-_PERCENTILE, _SHIFT_THRESHOLD = _SCREEN.object_threshold.percentile, _SCREEN.shift_threshold.value
+_PERCENTILE = _SCREEN.object_threshold.percentile
+_SHIFT_THRESHOLD = _SCREEN.shift_threshold.value
 # Training images a class of the wardrobe's classifiers: their features are ten times as wide.
 WIDE = 400
 
@@ -64,7 +66,8 @@ class Audit:
     """A target with its rows and pictures, shared by its runs."""
 
     def __init__(self, target: Target, pictures: Pictures) -> None:
-        self.target, self.pictures = target, pictures
+        self.target = target
+        self.pictures = pictures
         self._features: dict[str, NDArray[np.float32]] = {}
 
     @cached_property
@@ -144,7 +147,9 @@ class Run:
     """One dealing of halves and one draw of training rows and pictures."""
 
     def __init__(self, audit: Audit, seed: int, settings: Settings) -> None:
-        self.audit, self.seed, self.settings = audit, seed, settings
+        self.audit = audit
+        self.seed = seed
+        self.settings = settings
 
     @property
     def target(self) -> Target:
@@ -158,7 +163,8 @@ class Run:
     @cached_property
     def lesson(self) -> Lesson:
         """Training rows with their own labels."""
-        train, rows = self.audit.train, self.train_rows
+        train = self.audit.train
+        rows = self.train_rows
         return Lesson(train.features[rows], train.labels[rows])
 
     @cached_property
@@ -189,7 +195,8 @@ class Run:
 
     def numbers(self, label: int, rank: Rank | None = None, k: int | None = None) -> list[tuple[int, int]]:
         """Return (index, pictures) of the chosen contexts of a class."""
-        counts, settings = self.counts(label), self.settings
+        counts = self.counts(label)
+        settings = self.settings
         return [
             (index, images_a_context(counts[index].failures, settings.a_failure, settings.most))
             for index in self.chosen(label, rank, k)
@@ -219,7 +226,8 @@ class Run:
 
     def drawn(self, wanted: Sequence[Wanted]) -> Lesson:
         """Return pictures as a lesson: each prompt's are the run's own draw of its pool."""
-        features, targets = [], []
+        features = []
+        targets = []
         for pictures in wanted:
             pool = self.pool_of(pictures)
             accepted = self.audit.accepted(pictures.prompt, pictures.label, pool, self.settings.screen)
@@ -235,7 +243,8 @@ class Run:
     @cached_property
     def groups(self) -> list[NDArray[np.int64]]:
         """Rows of the discover half in each chosen context of each class."""
-        mined, rows = self.audit.mined, self.halves.discover
+        mined = self.audit.mined
+        rows = self.halves.discover
         return [
             rows[(mined.labels[rows] == label) & (self.audit.assigned[rows] == index)]
             for label, _ in enumerate(self.audit.contexts)
@@ -244,9 +253,11 @@ class Run:
 
     def scored(self, head: LinearHead) -> Scored:
         """Return the accuracies of a head."""
-        mined, halves = self.audit.mined, self.halves
+        mined = self.audit.mined
+        halves = self.halves
         right = answers(head, mined) == mined.labels
-        measured, truth = self.audit.measured, self.audit.truth
+        measured = self.audit.measured
+        truth = self.audit.truth
         on_test = answers(head, measured) == measured.labels
         on_truth = on_test if truth is measured else answers(head, truth) == truth.labels
         of_class = np.isin(truth.labels, np.unique(truth.labels[truth.members]))
@@ -270,7 +281,8 @@ class Run:
         """Return accuracies of an arm with the λ that the discover half chooses, and of every λ of the grid."""
         train = train or self.lesson
         grid = (0.0,) if debug is None else self.settings.lambdas
-        start, scored = self.nothing.head, []
+        start = self.nothing.head
+        scored = []
         for lam in grid:
             if lam == 0 and train is self.lesson:
                 scored.append(self._retrained)

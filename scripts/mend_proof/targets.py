@@ -69,7 +69,8 @@ class Target:
     """A classifier and its rows, by the names of splits. outputs are labels: both have the same order."""
 
     def __init__(self, name: str, classifiers: Path, kept: Path) -> None:
-        self.name, self.kept = name, kept
+        self.name = name
+        self.kept = kept
         self.world: PlantedWorld | None = None if name.startswith("lab:") else named_world(name)
         bundled = LAB_WEIGHTS / "planted" / name
         if self.world is None:
@@ -122,7 +123,8 @@ class Target:
         """Return (n, d) what the last layer sees of pictures uint8 [n, 64, 64, 3]."""
         import torch
 
-        transform, parts = self.classifier.transform(), []
+        transform = self.classifier.transform()
+        parts = []
         for start in range(0, len(pixels), _BATCH):
             part = [transform(Image.fromarray(pixel)) for pixel in pixels[start : start + _BATCH]]
             batch_features = self.classifier.features(torch.stack(part), "cpu")
@@ -207,7 +209,8 @@ def scene_of(scenes: str, split: str, row: int) -> Scene:
         return world.scene(split, row)
     if split != TRUE_RENDERS:
         return wardrobe_scene(split, row)
-    like, rng = wardrobe_scene("audit", row), np.random.default_rng([_PURPOSE, row])
+    like = wardrobe_scene("audit", row)
+    rng = np.random.default_rng([_PURPOSE, row])
     garments = load_garments("heldout").of_class(like.label)
     return replace(
         like,

@@ -32,9 +32,11 @@ LENGTHS = (0.0025, 0.005, 0.01, 0.02, 0.04)
 NEIGHBOURS = 10
 DRAWS = 2000
 BEFORE = "`mine` before: as confident in another class as usual"
-NOW, TOGETHER = "`mine` now: least confidence in the label", "`mine` now, all networks together"
+NOW = "`mine` now: least confidence in the label"
+TOGETHER = "`mine` now, all networks together"
 ANSWER = "wrong answers, the most confident first"
-_BATCH, _ALL = 250, "all"
+_BATCH = 250
+_ALL = "all"
 
 
 def label_answers(weights: Path, photographs: Path, paths: Sequence[str], kept: Path) -> dict[str, NDArray[np.float64]]:
@@ -43,7 +45,8 @@ def label_answers(weights: Path, photographs: Path, paths: Sequence[str], kept: 
     from PIL import Image
 
     if not kept.exists():
-        network, prepare = load_network(weights), transform()
+        network = load_network(weights)
+        prepare = transform()
         read: list[torch.Tensor] = []
         network.linear.register_forward_pre_hook(lambda _, given: read.append(given[0]))
         logits = []
@@ -130,7 +133,8 @@ def _counts(
 
 def _rows(p: NDArray[np.float64], labels: NDArray[np.int64]) -> AnsweredRows:
     """Return what `mine` knows of these answers, [networks, n, 10]; the first network is the audited one."""
-    answers, places = p[0].argmax(axis=1), np.arange(len(labels))
+    answers = p[0].argmax(axis=1)
+    places = np.arange(len(labels))
     keys = [str(row) for row in places]
     return AnsweredRows(keys, labels, answers != labels, places, answers, p[0].max(axis=1), p[:, places, labels])
 
@@ -139,8 +143,11 @@ def _ways(
     p: NDArray[np.float64], features: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Yield each way's list of one network, the first to look at first. p: [n, 10], features: [n, 64]."""
-    n, places = len(labels), np.arange(len(labels))
-    answers, confidence, in_label = p.argmax(axis=1), p.max(axis=1), p[places, labels]
+    n = len(labels)
+    places = np.arange(len(labels))
+    answers = p.argmax(axis=1)
+    confidence = p.max(axis=1)
+    in_label = p[places, labels]
     wrong = answers != labels
     classes = range(len(CLASSES))
     usual = np.array([confidence[~wrong & (labels == label)].mean() for label in classes])
@@ -170,7 +177,8 @@ def _ways(
 
 def _ways_together(p: NDArray[np.float64], labels: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Yield each way's list of several networks, [networks, n, 10]; the images may be wrong for any of them."""
-    answers, in_label = p.argmax(axis=2), p[:, np.arange(len(labels)), labels]
+    answers = p.argmax(axis=2)
+    in_label = p[:, np.arange(len(labels)), labels]
     alike = (answers == answers[0]).all(axis=0) & (answers[0] != labels)
     yield TOGETHER, _rows(p, labels).by_label_doubt()
     yield "the same wrong answer of all, by mean confidence", _first(p.max(axis=2).mean(axis=0), alike)

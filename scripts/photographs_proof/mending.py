@@ -33,8 +33,13 @@ from counterfoil.stats import mean_over_units, seeded
 from photographs_proof.networks import CLASSES, CifarResNet, load_network, transform
 from photographs_proof.scored import SEED, hits_of
 
-LEARNED, UNSEEN = ("fog", "gaussian_noise", "low_resolution"), "motion_blur"
-ORIGINAL, RETRAINED, CONTROL, MENDED, BALANCED = "original", "retrained", "control", "mended", "bound"
+LEARNED = ("fog", "gaussian_noise", "low_resolution")
+UNSEEN = "motion_blur"
+ORIGINAL = "original"
+RETRAINED = "retrained"
+CONTROL = "control"
+MENDED = "mended"
+BALANCED = "bound"
 # By the role of a variant in `mend`.
 HEADS = {
     ORIGINAL: "as it was",
@@ -78,7 +83,8 @@ def measured_mending(
 
     recipe: of the split photographs. learned, audited, judged: datasets of its three splits. out: folders begin so.
     """
-    network, name = load_network(weights), weights.stem
+    network = load_network(weights)
+    name = weights.stem
     features: dict[bytes, torch.Tensor] = {}
     original = HeadOnTrunk(network, None, features)
     groups = _written_groups(audited, out.with_name(f"{out.name}-groups.csv"))

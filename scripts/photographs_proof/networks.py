@@ -10,7 +10,8 @@ from torch import nn
 from torchvision.transforms import v2
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
 # Names in one author's files that stand for those of the other.
 _OTHER_NAMES = {"conv_": "conv", "bn_": "bn", "stage_": "layer", "fc.": "linear."}
 

@@ -114,7 +114,8 @@ def _outside(
         values = [measure[0] for measure in measures]
         low, high = zip(*[np.quantile(measure[1:], (0.025, 0.975), axis=0) for measure in measures], strict=True)
         standard = [side[models.index(STANDARD)] for side in sides]
-        least, most = [side.min(axis=0) for side in sides], [side.max(axis=0) for side in sides]
+        least = [side.min(axis=0) for side in sides]
+        most = [side.max(axis=0) for side in sides]
         cells = [
             _counted(values[0] < least[0], high[0] < least[0]),
             _counted(values[0] > most[0], low[0] > most[0]),

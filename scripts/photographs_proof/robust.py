@@ -10,7 +10,8 @@ from counterfoil.stats import REPLICATES, bootstrap_weights, seeded, simultaneou
 from photographs_proof.networks import CLASSES
 from photographs_proof.scored import NETWORKS, PUBLISHED, SEED, SEVERITIES, PhotographProof
 
-TWIN, ROBUST = "resnet20-ehanw", "resnet20-ehanw-adversarial"
+TWIN = "resnet20-ehanw"
+ROBUST = "resnet20-ehanw-adversarial"
 # Severities for which effective robustness is reported.
 TOLD = (1, 3, 5)
 
@@ -63,7 +64,8 @@ def difference_ends(differences: NDArray[np.float64]) -> tuple[NDArray[np.float6
         drawn = bootstrap_weights(photographs, REPLICATES, seeded(SEED, "twins", CLASSES[label]))
         replicates += np.tensordot(drawn, differences[:, :, label], axes=(1, 2)) / (classes * photographs)
     # A difference of one photograph: where all agree, that much is still open.
-    values, least_error = differences.mean(axis=(2, 3)), 1 / (classes * photographs)
+    values = differences.mean(axis=(2, 3))
+    least_error = 1 / (classes * photographs)
     reach = simultaneous_reach(values, replicates, least_error) * np.maximum(replicates.std(axis=0), least_error)
     return values - reach, values + reach
 
@@ -76,7 +78,8 @@ def _effective(proof: PhotographProof) -> list[str]:
     images = base[..., 0].size
     present = np.ones(base.shape[1], dtype=bool)
     accuracy = 100 * np.delete(base.mean(axis=(0, 1)), NETWORKS.index(ROBUST))
-    rows, others = [], []
+    rows = []
+    others = []
     for index, name in enumerate(PUBLISHED):
         cells = []
         for severity in TOLD:

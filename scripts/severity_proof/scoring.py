@@ -59,8 +59,10 @@ def gains(seen: Seen, axis: str) -> Floats:
 
 def strengths_of(drawn: Seen, truth: Seen, axis: str) -> Floats:
     """Return (shift, 1 + levels) the true strength that each level represents, 0 at the base."""
-    drawn_gains, right = gains(drawn, axis), gains(truth, axis)
-    steps, true_strengths = np.array([0.0, *truth.strengths]), []
+    drawn_gains = gains(drawn, axis)
+    right = gains(truth, axis)
+    steps = np.array([0.0, *truth.strengths])
+    true_strengths = []
     for shift in range(len(SHIFTS)):
         # Where a gain does not rise, take the weakest strength that has it.
         rising = np.concatenate([[True], np.diff(right[shift]) > 1e-9])
@@ -74,7 +76,11 @@ def told_by(directory: Path, out: Path) -> dict[str, Any]:
     curves."""
     rows = evaluate(directory, out=out, reference=False, workers=1, device="cpu").results.rows
     models = [f"lab:{name}" for name in CLASSIFIERS]
-    drops, ten, median, failed, classes = [], {"": [], COMPLETE: []}, [], [], []
+    drops = []
+    ten = {"": [], COMPLETE: []}
+    median = []
+    failed = []
+    classes = []
     for shift in SHIFTS:
         key = [{"model": model, "group": shift} for model in models]
         ats = [at(level) for level in LEVELS]
@@ -110,7 +116,8 @@ def true_failures(truth: Seen, shift: int, classes: Sequence[int]) -> tuple[list
     sides = [0, *(1 + truth.strengths.tolist().index(level) for level in LEVELS)]
     right = truth.right[shift][sides][:, list(classes)].reshape(len(sides), -1, len(CLASSIFIERS))
     first, last = failure_runs(np.ones((right.shape[1], len(LEVELS)), bool), right[1:].transpose(1, 0, 2))
-    medians, failed = [], []
+    medians = []
+    failed = []
     for model in range(len(CLASSIFIERS)):
         right_on_base = right[0, :, model]
         curve = failed_curve(
@@ -123,7 +130,8 @@ def true_failures(truth: Seen, shift: int, classes: Sequence[int]) -> tuple[list
 
 def lasted(failed: Sequence[float]) -> float:
     """Return the mean level of failure, up to the top, of shares that have failed by each level."""
-    ends, shares = np.array([0.0, *LEVELS]), np.array([0.0, *failed])
+    ends = np.array([0.0, *LEVELS])
+    shares = np.array([0.0, *failed])
     return float((np.diff(ends) * (1 - (shares[1:] + shares[:-1]) / 2)).sum())
 
 
@@ -169,7 +177,9 @@ def _on(level: float, strengths: Floats) -> float:
 def ranked(evaluated: Mapping[str, Any], truth: Seen) -> dict[str, Any]:
     """Return by shift, and over `all`, the rank correlation over models of mean failure levels; and how many models
     have a median failure point, truly and by the evaluation (`medians`)."""
-    drawn, right, medians = [], [], np.zeros((len(SHIFTS), 2), dtype=int)
+    drawn = []
+    right = []
+    medians = np.zeros((len(SHIFTS), 2), dtype=int)
     for shift in range(len(SHIFTS)):
         true, failed = true_failures(truth, shift, evaluated["classes"][shift])
         medians[shift] = [sum(point <= 1 for point in points) for points in (true, evaluated["median"][shift])]
@@ -199,7 +209,8 @@ def survivors(seen: Seen, rejected: float) -> dict[str, float]:
     trajectories alone; and how many there are of each. The screen rejects this share of the base's by CLIP's score."""
     base = seen.object_score[0, 0]
     passes = seen.present & (seen.object_score >= np.nanquantile(base, rejected, axis=1)[None, None, :, None])
-    every, whole = seen.present, passes & passes.all(axis=1, keepdims=True)
+    every = seen.present
+    whole = passes & passes.all(axis=1, keepdims=True)
     return {
         name: value
         for what, mask in (("all", every), ("screened", passes), ("complete", whole))

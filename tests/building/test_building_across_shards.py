@@ -197,7 +197,8 @@ def _cells(directory: Path) -> dict[tuple[str, str], list[tuple[int, float, str]
 
 
 def test_cells_stop_after_the_batch_that_fills_them(alone: dict[str, Path]) -> None:
-    cells, every = _cells(alone["quota"]), _cells(alone["every candidate"])
+    cells = _cells(alone["quota"])
+    every = _cells(alone["every candidate"])
     assert cells.keys() == every.keys()
     stops = set()
     for cell, rows in cells.items():

@@ -82,7 +82,8 @@ def test_what_a_killed_run_left_of_a_shard_goes(writer: ShardWriter, sent: list[
 
 @pytest.mark.parametrize("wrong", ["damaged", "missing", "more", "foreign", "outside", "other hashes"])
 def test_what_is_not_as_its_receipt_says_is_refused(wrong: str, writer: ShardWriter, sent: list[ShardFiles]) -> None:
-    receipt, contents = sent[0].receipt, dict(sent[0].contents)
+    receipt = sent[0].receipt
+    contents = dict(sent[0].contents)
     first = receipt.files[0]
     match wrong:
         case "damaged":

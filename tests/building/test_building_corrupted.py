@@ -88,7 +88,8 @@ def test_a_photograph_is_decoded_once_for_all_groups_while_there_is_room(
     room: int, reads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("counterfoil.generate.rows._MOST_KEPT", room)
-    source, read = lab_dataset("lab:wardrobe"), list[int]()
+    source = lab_dataset("lab:wardrobe")
+    read = list[int]()
 
     def image(row: int) -> Image.Image:
         read.append(row)
@@ -261,7 +262,8 @@ def test_a_match_has_the_brightness_and_contrast_of_its_partner_and_nothing_else
         if row["shift"] == "base":
             assert row["image"]["bytes"] == base["image"]["bytes"]
             continue
-        fog, matched = fogs[base["class_id"], base["index"]].astype(float), pixels(row).astype(float)
+        fog = fogs[base["class_id"], base["index"]].astype(float)
+        matched = pixels(row).astype(float)
         assert abs(matched.mean() - fog.mean()) < 8 and row["severity"] == 0
         real = pixels(rows["base", *cell[1:]]).astype(float)
         inside = (matched > 2) & (matched < 253)
@@ -284,7 +286,8 @@ def test_a_class_needs_a_partner_under_its_own_shifts_alone(dataset: Path, tmp_p
 
 
 def test_photographs_that_change_during_a_build_are_in_no_shard(tmp_path: Path) -> None:
-    photos, out = draw_folder(tmp_path / "photos"), tmp_path / "out"
+    photos = draw_folder(tmp_path / "photos")
+    out = tmp_path / "out"
     before = {path: path.read_bytes() for path in photos.rglob("*.png")}
     changes = (
         f"source.dataset={photos}",

@@ -150,7 +150,8 @@ def test_a_level_of_an_edit_is_nearer_to_its_row(source: Path, tmp_path: Path) -
 
 def test_more_candidates_or_fewer_classes_edit_the_rows_that_they_did(source: Path) -> None:
     chosen = partial(chosen_rows, source)
-    few, more = chosen(), chosen("samples.candidates=3")
+    few = chosen()
+    more = chosen("samples.candidates=3")
     assert all(more[class_id][:2] == rows for class_id, rows in few.items())
     sandals = chosen("source.classes=[{id: '05', name: sandal, source_label: 5}]")
     assert sandals == {"05": few["05"]}
@@ -259,7 +260,8 @@ def test_a_lock_that_pins_too_little_for_edits_is_reported(
 
 
 def test_files_are_named_on_this_machine_and_in_nothing_that_is_published(tmp_path: Path) -> None:
-    person, out = "Jane Doe", tmp_path / "dataset"
+    person = "Jane Doe"
+    out = tmp_path / "dataset"
     for split in ("test", "validation"):
         (tmp_path / "photos" / split).mkdir(parents=True)
         for number, scene in enumerate(SCENES):

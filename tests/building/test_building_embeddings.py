@@ -105,7 +105,8 @@ def test_samples_of_either_kind_fill_batches_of_their_own(
 def test_other_shifts_are_drawn_as_without_adapter_and_vectors(built: Path, tmp_path: Path) -> None:
     tiny(tmp_path / "plain", CLASSES, "prompts.shifts.pencil_sketch=null", "prompts.shifts.red=null",
          "prompts.shifts.in_the_snow={group: mined}", "output.rows_per_shard=8")  # fmt: skip
-    plain, adapted = images(tmp_path / "plain"), images(built)
+    plain = images(tmp_path / "plain")
+    adapted = images(built)
     assert len(plain) == 8 and len(adapted) == 12
     assert {key: adapted[key] for key in plain} == plain
 

@@ -202,7 +202,8 @@ def test_a_scheduler_that_there_is_not_is_reported_before_anything_is_loaded(tmp
 
 @pytest.mark.parametrize("name", ["data", "recipe.yaml", "receipts", "more"])
 def test_a_directory_with_links_is_neither_resumed_nor_made_again(undisturbed: Path, tmp_path: Path, name: str) -> None:
-    out, elsewhere = tmp_path / "dataset", tmp_path / "elsewhere"
+    out = tmp_path / "dataset"
+    elsewhere = tmp_path / "elsewhere"
     shutil.copytree(undisturbed, out)
     elsewhere.mkdir()
     if (out / name).exists():

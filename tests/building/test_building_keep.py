@@ -286,7 +286,8 @@ def rows_in(directory: Path, what: What = "candidates", *more: str) -> Iterator[
 def first_three(directory: Path) -> dict[str, list[int]]:
     """Return key → the first three outputs for each stored image, by the model's own code alone."""
     model = load_classifier(JUDGE)
-    transform, outputs = model.transform(), {}
+    transform = model.transform()
+    outputs = {}
     for what in ("data", "rejected"):
         for row in rows_in(directory, what, "image"):
             with Image.open(io.BytesIO(row["image"]["bytes"])) as image:
@@ -303,7 +304,8 @@ def fails(rule: str, label: int, answers: list[int]) -> bool:
 
 
 def test_what_is_kept_is_what_fails_by_the_rule_of_its_shift(failed: Path) -> None:
-    answers, seen = first_three(failed), set()
+    answers = first_three(failed)
+    seen = set()
     for row in rows_in(failed):
         failed_found = row["resnet10t_failed"]
         if row["shift"] == "base":

@@ -48,7 +48,8 @@ def severities(directory: Path) -> dict[str, float | None]:
 
 
 def test_every_other_image_is_the_one_without_levels(levelled: Path, undisturbed: Path) -> None:
-    plain, levelled_images = images(undisturbed), images(levelled)
+    plain = images(undisturbed)
+    levelled_images = images(levelled)
     assert plain.items() <= levelled_images.items(), "the base, the whole shift and other shifts, byte for byte"
     by_shift = {key[: -len("_00_000000")]: value for key, value in severities(levelled).items()}
     assert by_shift == {
@@ -79,7 +80,8 @@ def test_a_cut_keeps_the_levels(levelled: Path, half_threshold: float, tmp_path:
     cut = tmp_path / "cut.yaml"
     cut.write_text(f"screen: {{object_threshold: {half_threshold!r}}}")
     recut(levelled, cut, tmp_path / "cut")
-    before, after = severities(levelled), severities(tmp_path / "cut")
+    before = severities(levelled)
+    after = severities(tmp_path / "cut")
     assert after.items() < before.items() and set(after.values()) == set(before.values())
     assert verify(tmp_path / "cut").whole
 

@@ -24,7 +24,8 @@ IMAGES = 30
 
 def test_a_killed_build_with_objects_ends_with_the_same_bytes(tmp_path: Path) -> None:
     coco_folder(tmp_path / "coco", IMAGES)
-    recipe, again = tmp_path / "recipe.yaml", tmp_path / "again"
+    recipe = tmp_path / "recipe.yaml"
+    again = tmp_path / "again"
     init(tmp_path / "coco", recipe, device="cpu")
     build(recipe, tmp_path / "whole", overrides=SETTINGS, device="cpu", workers=1)
     settings = [word for setting in SETTINGS for word in ("--set", setting)]

@@ -39,7 +39,8 @@ def paired_by(directory: Path) -> dict[str, str | None]:
 
 
 def test_bases_are_the_files_that_they_are_without(beside_base: Path, undisturbed: Path) -> None:
-    beside, alone = images(beside_base), images(undisturbed)
+    beside = images(beside_base)
+    alone = images(undisturbed)
     assert beside.keys() == alone.keys()
     bases = [key for key in alone if key.startswith("base_")]
     assert len(bases) == 6 and all(beside[key] == alone[key] for key in bases)
@@ -89,7 +90,8 @@ def test_an_image_depends_on_its_sample_and_its_pair_alone(
     changes: list[str], beside_base: Path, tmp_path: Path
 ) -> None:
     tiny(tmp_path / "dataset", BESIDE, *changes)
-    before, after = images(beside_base), images(tmp_path / "dataset")
+    before = images(beside_base)
+    after = images(tmp_path / "dataset")
     shared = before.keys() & after.keys()
     assert len(shared) >= 16
     assert all(before[key] == after[key] for key in shared)

@@ -49,7 +49,8 @@ def test_two_commands_at_once_killed_and_run_again_are_one_build(undisturbed: Pa
 
 
 def test_parts_one_after_another_and_a_build_that_makes_what_is_missing(undisturbed: Path, tmp_path: Path) -> None:
-    first, third = part(tmp_path, "1/3"), part(tmp_path, (3, 3))
+    first = part(tmp_path, "1/3")
+    third = part(tmp_path, (3, 3))
     assert [(made.shards, made.shards_made, made.all_done) for made in (first, third)] == [(3, 3, 3), (2, 2, 5)]
     assert (third.all_shards, third.closed) == (SHARDS, False)
     again = part(tmp_path, "1/3")
@@ -99,9 +100,11 @@ def test_a_part_learns_no_tokens_and_says_what_does(tmp_path: Path) -> None:
 
 def test_parts_that_begin_together_on_two_cpus_have_one_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Percentiles of the second part get another last digit while the first begins the directory."""
-    source, out = garment_folder(tmp_path / "garments", ("validation",)), tmp_path / "dataset"
+    source = garment_folder(tmp_path / "garments", ("validation",))
+    out = tmp_path / "dataset"
     changes = (*MEASURED, f"source.dataset={source}")
-    measure, counts = inputs.thresholds_of, []
+    measure = inputs.thresholds_of
+    counts = []
 
     def on_another_cpu(*arguments: Any) -> Thresholds:
         counts.append(len(arguments[1]))
@@ -129,10 +132,12 @@ def test_other_inputs_are_refused_to_a_part_that_began_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Show the first part another image in the folder, which is no matter of digits."""
-    source, out = garment_folder(tmp_path / "garments", ("validation",)), tmp_path / "dataset"
+    source = garment_folder(tmp_path / "garments", ("validation",))
+    out = tmp_path / "dataset"
     changes = (*MEASURED, f"source.dataset={source}")
     image, other = (source / "validation" / "bag" / name for name in ("0.png", "1.png"))
-    measure, begun = inputs.thresholds_of, []
+    measure = inputs.thresholds_of
+    begun = []
 
     def meanwhile(*arguments: Any) -> Thresholds:
         if not begun:

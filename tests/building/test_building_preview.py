@@ -46,7 +46,8 @@ def test_its_images_are_the_whole_s(preview: Path, once_a_run: Once) -> None:
 
 def test_drawn_images_are_the_whole_s(undisturbed: Path, tmp_path: Path) -> None:
     tiny(tmp_path / "preview", limit=2)
-    whole, some = images(undisturbed), images(tmp_path / "preview")
+    whole = images(undisturbed)
+    some = images(tmp_path / "preview")
     assert len(some) == 4 * 2 and all(whole[key] == content for key, content in some.items())
 
 

@@ -96,7 +96,8 @@ def test_what_changes_no_byte_of_an_image_is_accepted(copy: Path, undisturbed: P
     changes = ["description=Other words.", "evaluate.models=[lab:resnet10t]", "license=cc0-1.0"]
     result = tiny(copy, *changes)
     assert result.images_made == 0
-    before, after = published(undisturbed), published(copy)
+    before = published(undisturbed)
+    after = published(copy)
     assert {path for path in before if before[path] != after[path]} == {
         "README.md",
         "croissant.json",
@@ -210,7 +211,8 @@ def test_nothing_published_tells_where_it_was_made(undisturbed: Path) -> None:
 )
 def test_other_cells_leave_every_image_as_it_was(changes: list[str], undisturbed: Path, tmp_path: Path) -> None:
     tiny(tmp_path / "dataset", *changes)
-    before, after = images(undisturbed), images(tmp_path / "dataset")
+    before = images(undisturbed)
+    after = images(tmp_path / "dataset")
     shared = before.keys() & after.keys()
     assert len(shared) >= 16
     assert len(shared) < max(len(before), len(after))

@@ -185,7 +185,9 @@ POOL = "someone/retrieved"
 CANDIDATES = 3
 # Scenes of the pool: sandals, t-shirts and bags, half of them red.
 SCENES = [10 * number + label for number in range(10) for label in (0, 5, 8)]
-COPIES, BROKEN, EMPTY = {len(SCENES): 4, len(SCENES) + 1: 4}, len(SCENES) + 2, len(SCENES) + 3
+COPIES = {len(SCENES): 4, len(SCENES) + 1: 4}
+BROKEN = len(SCENES) + 2
+EMPTY = len(SCENES) + 3
 RETRIEVAL = (
     CLASSES,
     "description=Garments that were found",
@@ -236,13 +238,15 @@ def rows_retrieved(directory: Path, *columns: str) -> list[dict[str, Any]]:
 
 def test_each_prompt_takes_the_nearest_that_is_left_round_by_round(dataset: tuple[Path, BuildResult]) -> None:
     """Compare with whole orders of the pool by CLIP, image by image."""
-    recipe, clip = load_recipe(dataset[0]), load_clip("lab:clip")
+    recipe = load_recipe(dataset[0])
+    clip = load_clip("lab:clip")
     images = clip.embed_images([Image.fromarray(scene(number)) for number in SCENES], 1).astype(np.float64)
     cells = [(shift, cls) for shift in recipe.all_shifts() for cls in recipe.classes]
     texts = clip.embed_texts([prompt_for(shift, cls) or "" for shift, cls in cells]).astype(np.float64)
     scores = texts @ images.T
     orders = np.argsort(-scores, axis=1)
-    expected, taken = {}, set()
+    expected = {}
+    taken = set()
     for turn in range(CANDIDATES):
         for index, (shift, cls) in enumerate(cells):
             rank, row = next((rank, row) for rank, row in enumerate(orders[index].tolist(), 1) if row not in taken)
@@ -345,7 +349,8 @@ def test_a_changed_table_is_seen_and_made_from_by_nobody(
 def test_rows_past_the_end_of_the_pool_are_reported_before_any_is_taken(pool: Path) -> None:
     """Read a table as a stranger can write it, pinned by the lock beside it."""
     recipe = load_recipe("wardrobe-mini", [*RETRIEVAL, f"generator.dataset={pool}"])
-    pin, last = pin_pool(recipe, None), EMPTY
+    pin = pin_pool(recipe, None)
+    last = EMPTY
 
     def taken(*rows: int) -> object:
         table: RowsByCell = {("base", "00"): [PoolRow(row, 1, 0.5) for row in rows]}

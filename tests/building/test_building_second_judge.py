@@ -152,7 +152,8 @@ def test_it_is_whole_and_what_is_changed_is_seen(judged: Path, tmp_path: Path) -
 
 def test_without_its_source_it_goes_on_and_is_made_again(judged: Path, source: Path, tmp_path: Path) -> None:
     """Resumed and repeated builds read the counts from the lock, not from the source."""
-    before, hidden = published(judged), source.with_name("hidden")
+    before = published(judged)
+    hidden = source.with_name("hidden")
     shutil.copytree(judged, tmp_path / "begun")
     for name in ("manifest.json", "receipts/red-00000.json"):
         (tmp_path / "begun" / name).unlink()
@@ -169,7 +170,8 @@ def test_without_its_source_it_goes_on_and_is_made_again(judged: Path, source: P
 
 def test_a_source_that_is_not_at_hand_is_a_word(tmp_path: Path) -> None:
     """Check it with a second CLIP, which answers with the dataset's own classes."""
-    judge, portable = f"open_clip:local-dir:{second_clip(tmp_path)}", "open_clip:local-dir:./second"
+    judge = f"open_clip:local-dir:{second_clip(tmp_path)}"
+    portable = "open_clip:local-dir:./second"
     settings = (*PLAIN, f"screen.judge={judge}", "samples.candidates=1", f"source.dataset={tmp_path / 'gone'}")
     result = tiny(tmp_path / "out", *settings)
     assert pin_of(tmp_path / "out", portable)["validation"] is None

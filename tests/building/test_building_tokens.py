@@ -107,7 +107,8 @@ def test_they_reach_the_prompts_and_the_lock_and_travel_with_the_dataset(by_toke
     assert not set(images(by_token).values()) & set(images(undisturbed).values())
     files = {name: (by_token / "tokens" / name).read_bytes() for name in (*(f"{i}.safetensors" for i in IDS),)}
     assert files == {name: (token_folder("lab:tokens", None) / name).read_bytes() for name in files}
-    lock, named = read_lock(by_token), read_lock(undisturbed)
+    lock = read_lock(by_token)
+    named = read_lock(undisturbed)
     assert lock is not None and named is not None
     assert set(lock.inputs["tokens"]) == set(IDS) and named.inputs["tokens"] is None
     assert lock.hashes["plan"] != named.hashes["plan"] and lock.hashes["screen"] == named.hashes["screen"]
@@ -259,7 +260,8 @@ def source_in(directory: Path) -> dict[str, str | None]:
 
 
 def test_another_content_is_another_input(tmp_path: Path) -> None:
-    source, out = garment_folder(tmp_path / "garments", VALIDATION), tmp_path / "dataset"
+    source = garment_folder(tmp_path / "garments", VALIDATION)
+    out = tmp_path / "dataset"
     settings = [*ONE, f"source.dataset={source}"]
     tiny(out, *settings)
     before = published(out)
@@ -276,7 +278,9 @@ def test_another_content_is_another_input(tmp_path: Path) -> None:
 
 def test_a_dataset_whose_lock_tells_no_content_is_resumed_and_cut_again(tmp_path: Path) -> None:
     """Directories built from a folder by earlier versions have such locks; here the folder came later."""
-    source, out, layer = tmp_path / "garments", tmp_path / "dataset", tmp_path / "percentile.yaml"
+    source = tmp_path / "garments"
+    out = tmp_path / "dataset"
+    layer = tmp_path / "percentile.yaml"
     settings = [*ONE, f"source.dataset={source}"]
     tiny(out, *settings)
     old = {"dataset": "garments", "revision": None, "license": None}
@@ -294,7 +298,9 @@ def test_a_dataset_whose_lock_tells_no_content_is_resumed_and_cut_again(tmp_path
 
 
 def test_a_cut_measures_on_the_content_that_the_lock_names(tmp_path: Path) -> None:
-    source, out, layer = garment_folder(tmp_path / "garments", VALIDATION), tmp_path / "dataset", tmp_path / "cut.yaml"
+    source = garment_folder(tmp_path / "garments", VALIDATION)
+    out = tmp_path / "dataset"
+    layer = tmp_path / "cut.yaml"
     tiny(out, *ONE, f"source.dataset={source}")
     layer.write_text("screen: {object_threshold: {percentile: 50}}")
     (source / "validation" / "bag" / "0.png").write_bytes((source / "validation" / "bag" / "1.png").read_bytes())
@@ -306,7 +312,8 @@ def test_a_cut_measures_on_the_content_that_the_lock_names(tmp_path: Path) -> No
 def test_tokens_are_of_a_content_and_those_that_tell_none_go_on(tmp_path: Path) -> None:
     from counterfoil.generate.tokens.class_tokens import read_token_file, token_bytes
 
-    source, folder = garment_folder(tmp_path / "garments", ("train",)), tmp_path / "tokens"
+    source = garment_folder(tmp_path / "garments", ("train",))
+    folder = tmp_path / "tokens"
     settings = [GARMENT_CLASSES, f"source.dataset={source}", "generator={model: lab:sd, dtype: float32}",
                 "tokens={path: null, learn: {steps: 1, size: 32}}"]  # fmt: skip
     assert set(learn_tokens("wardrobe-mini", folder, overrides=settings, device="cpu", workers=1).learned)

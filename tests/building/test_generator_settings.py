@@ -265,8 +265,10 @@ def test_a_pipeline_builds_what_diffusers_alone_draws(make: Callable[[], Any], t
 # Models of the Hub are loaded by the commit that the lock pins, whatever their branches say by then.
 
 
-FIRST, SECOND = "1" * 40, "2" * 40
-GENERATOR, CLIP = "counterfoil/painter", "counterfoil/judge"
+FIRST = "1" * 40
+SECOND = "2" * 40
+GENERATOR = "counterfoil/painter"
+CLIP = "counterfoil/judge"
 
 
 def commit(cache: Path, repository: str, revision: str, folder: Path) -> None:

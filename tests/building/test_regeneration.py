@@ -264,7 +264,8 @@ def test_a_half_done_recut_is_settled_first(copy: Path, few: Path, tmp_path: Pat
 
 
 def test_a_published_dataset_is_made_again_without_its_images(few: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
-    api, name = client(loopback), "someone/garments"
+    api = client(loopback)
+    name = "someone/garments"
     api.create_repo(name, repo_type="dataset", private=True)
     additions = [CommitOperationAdd(path, content) for path, content in published(few).items()]
     api.create_commit(name, additions, commit_message="A version", repo_type="dataset")

@@ -161,7 +161,8 @@ def test_nothing_heavy_is_imported(words: tuple[str, ...]) -> None:
 
 
 def test_corruptions_and_predictions_need_no_model_library(tmp_path: Path) -> None:
-    heavy, built = "torch torchvision diffusers transformers timm open_clip", tmp_path / "built"
+    heavy = "torch torchvision diffusers transformers timm open_clip"
+    built = tmp_path / "built"
     imports_none(heavy, "build", "wardrobe-corrupt", "--set", "samples.candidates=1", "--out", str(built))
     rows = [row for path in sorted(built.glob("data/*/*.parquet")) for row in pq.read_table(path).to_pylist()]
     answers = tmp_path / "answers.csv"

@@ -53,7 +53,8 @@ from support.labelled_patches import colour_classifier, patches_folder
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))}
-HOW_TO, EXPLANATION = "docs/how-to/", "docs/explanation/"
+HOW_TO = "docs/how-to/"
+EXPLANATION = "docs/explanation/"
 
 # What a page's folder holds beforehand; `name=other` is a copy of `other` in `stock`.
 BEFORE = {
@@ -306,7 +307,8 @@ def score_elsewhere() -> None:
 
 def detect_elsewhere() -> None:
     """Write answers.parquet to the images of streets-corrupt as another program does, with Ultralytics' corners."""
-    detector, rows = ColourDetector(), []
+    detector = ColourDetector()
+    rows = []
     for key, content in open_dataset("streets-corrupt").images():
         (answer,) = detector([Image.open(io.BytesIO(content or b""))])
         for box, score, label in zip(answer["boxes"], answer["scores"], answer["labels"], strict=True):
@@ -358,14 +360,17 @@ def visited(address: str) -> bool:
 
 def run(line: str) -> None:
     """Run a line; its exit code is 0, or that of a gate that so few images leave undecided."""
-    words, into = shlex.split(line, comments=True), None
+    words = shlex.split(line, comments=True)
+    into = None
     if ">" in words[-2:-1]:
         *words, _, into = words
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     code: Any = 0
     if words[0] == "python":
         done = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True)
-        code, _ = done.returncode, out.write(done.stdout + done.stderr)
+        code = done.returncode
+        _ = out.write(done.stdout + done.stderr)
     else:
         assert words[0] == "counterfoil", line
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -395,7 +400,8 @@ def test_the_commands_of_a_page_run_as_they_are_printed(
     monkeypatch.setattr(webbrowser, "open", visited)
     for entry in BEFORE.get(page, "").split():
         name, _, other = entry.partition("=")
-        copy, source = tmp_path / name, (ROOT if name == "scripts" else stock) / (other or name)
+        copy = tmp_path / name
+        source = (ROOT if name == "scripts" else stock) / (other or name)
         copy.parent.mkdir(exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, copy)

@@ -101,7 +101,8 @@ def photograph(height: int, width: int, seed: int = 0) -> np.ndarray:
 def arrays_of(name: str, constants: Any, picture: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return the first numbers, in the order and of the kind in which the published code draws them."""
     height, width, _ = picture.shape
-    sides, everywhere = picture.shape[:2], picture.size
+    sides = picture.shape[:2]
+    everywhere = picture.size
     if name in ("gaussian_noise", "speckle_noise"):
         return (ndtri(numbers(0, *picture.shape)),)
     if name == "shot_noise":
@@ -147,7 +148,8 @@ def test_only_frost_and_what_was_never_published_have_no_published_levels() -> N
 
 def test_glass_takes_colours_one_pixel_after_another_in_pictures_of_any_form() -> None:
     picture = photograph(90, 117) / 255.0
-    reach, rounds = 3, 2
+    reach = 3
+    rounds = 2
     swaps = np.floor(2 * reach * numbers(0, rounds, 90 - 2 * reach, 117 - 2 * reach, 2)).astype(int) - reach
     levels = (corruption_kinds.gaussian_blur(picture, 1.1) * 255).astype(np.uint8)
     for offsets in swaps:
@@ -268,7 +270,8 @@ def test_drawn_ice_is_as_light_and_as_rough_as_the_photographs_of_the_published_
     side: int, step: int, mean: float, deviation: float, steps: float
 ) -> None:
     """Compare mean, deviation and steps between rows with those of 100 cuts; take each fifth pixel of small images."""
-    black, constants = np.zeros((side, side, 3)), (0, 1, step)
+    black = np.zeros((side, side, 3))
+    constants = (0, 1, step)
     draw = corruption_kinds.draw_frost
     ice = [
         corruption_kinds.frost(black, constants, *draw(np.random.default_rng(seed), black, constants))
@@ -349,7 +352,8 @@ def test_plain_gain_and_offset_are_found_in_what_they_made() -> None:
 
 
 def test_a_match_takes_brightness_and_contrast_of_a_picture_whose_content_is_another() -> None:
-    base, other = photograph(60, 70, 1), photograph(40, 40, 2) // 4 + 90
+    base = photograph(60, 70, 1)
+    other = photograph(40, 40, 2) // 4 + 90
     matched = apply_gain(base, *contrast_match(base, other)) @ np.array([0.299, 0.587, 0.114])
     luma = other @ np.array([0.299, 0.587, 0.114])
     assert matched.mean() == pytest.approx(luma.mean(), abs=1) and matched.std() == pytest.approx(luma.std(), rel=0.05)

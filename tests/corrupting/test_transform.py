@@ -93,9 +93,11 @@ def test_each_image_of_a_batch_gets_a_corruption_of_its_own() -> None:
 
 
 def test_without_a_seed_pythons_random_decides() -> None:
-    image, corrupts = levels(20, 20, 3), counterfoil.Corrupt("gaussian_noise", 3)
+    image = levels(20, 20, 3)
+    corrupts = counterfoil.Corrupt("gaussian_noise", 3)
     random.seed(1)
-    first, second = corrupts(image), corrupts(image)
+    first = corrupts(image)
+    second = corrupts(image)
     random.seed(1)
     assert np.array_equal(corrupts(image), first)
     assert not np.array_equal(first, second)
@@ -134,7 +136,8 @@ def test_a_column_of_a_dataset_is_corrupted() -> None:
     images = [Image.fromarray(levels(16, 16, 3, seed=number)) for number in range(4)]
     rows = datasets.Dataset.from_dict({"image": images, "label": [0, 1, 0, 1]}).cast_column("image", datasets.Image())
     corrupts = counterfoil.Corrupt("fog", 3, seed=1)
-    mapped, several = rows.map(corrupts), rows.with_transform(corrupts)[:]
+    mapped = rows.map(corrupts)
+    several = rows.with_transform(corrupts)[:]
     assert mapped["label"] == rows["label"] == several["label"]
     for image, by_map, by_transform in zip(images, mapped["image"], several["image"], strict=True):
         assert np.array_equal(np.asarray(corrupts(image)), np.asarray(by_map))

@@ -217,7 +217,8 @@ def test_a_recipe_says_its_conditions_once_with_two_classes_each(conditions: str
 
 
 def test_conditions_are_of_the_source_and_change_no_image(tmp_path: Path) -> None:
-    by_labels, by_columns = recipe_of(tmp_path, BY_LABELS), recipe_of(tmp_path, BY_COLUMNS)
+    by_labels = recipe_of(tmp_path, BY_LABELS)
+    by_columns = recipe_of(tmp_path, BY_COLUMNS)
     assert (by_labels.plan_hash, by_labels.screen_hash) == (by_columns.plan_hash, by_columns.screen_hash)
     assert by_labels.recipe_hash != by_columns.recipe_hash
 

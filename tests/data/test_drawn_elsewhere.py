@@ -242,7 +242,10 @@ def test_what_is_none_of_the_recipe_is_reported(tmp_path: Path, lines: list[list
 
 def test_all_problems_come_together(tmp_path: Path) -> None:
     lines = full()
-    lines[0][4], lines[1][1], lines[6][2], lines[7][2] = "x", "nothing", "rde", "rde"
+    lines[0][4] = "x"
+    lines[1][1] = "nothing"
+    lines[6][2] = "rde"
+    lines[7][2] = "rde"
     output = refused(drawn_folder(tmp_path / "drawn", lines))
     assert all(
         message in output

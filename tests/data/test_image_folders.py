@@ -265,7 +265,8 @@ def test_a_split_without_class_folders_is_left_out_by_init_and_refused_where_it_
 
 
 # What decides splits, classes and kinds of files for `datasets`, in names that people give.
-SPLITS, OTHERS = ("train", "test", "val"), ("my-train", "valid.old", "Train", "evaluation", "cat")
+SPLITS = ("train", "test", "val")
+OTHERS = ("my-train", "valid.old", "Train", "evaluation", "cat")
 KINDS = ("cat", "dog", "retrain", "Mug 2")
 ODD_KINDS = (*KINDS, "test_2", "dev set", "__pycache__", ".trash", "@eaDir", "a.jpg.b", "cat/left")
 ODD_FILES = ("1.jpg", "2.JPG", "3.png", "4.Jpg", "train_5.png", "6-test-1.jpg", "x.test.png", "notes.txt", "7.tar.png",
@@ -288,7 +289,8 @@ def tree(seed: int, root: Path) -> Path:
 
 def test_rows_without_a_mark_of_their_own_are_those_that_datasets_reads(tmp_path: Path) -> None:
     """Answers that were saved by a folder's content, when `datasets` read it, stay valid."""
-    alike, marked = 0, 0
+    alike = 0
+    marked = 0
     for seed in range(EXAMPLES):
         folder = tree(seed, tmp_path / f"photos-{seed}")
         try:

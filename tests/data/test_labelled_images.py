@@ -70,7 +70,8 @@ def test_every_row_comes_once_and_in_order(count: int, size: int, first: int) ->
 @given(st.integers(1, 20_000), st.integers(1, 100), st.integers(1, 64))
 def test_stretches_are_dealt_to_all_workers(rows: int, batch_size: int, workers: int) -> None:
     size = stretch_rows(rows, batch_size, workers)
-    batches, stretches = -(-rows // batch_size), -(-rows // size)
+    batches = -(-rows // batch_size)
+    stretches = -(-rows // size)
     assert size % batch_size == 0 and size <= 8 * batch_size
     assert stretches >= min(workers, batches)
     # Even if one takes the last stretch while the others wait, it is a small share of what each worker did.
@@ -135,7 +136,8 @@ def test_every_row_is_in_one_half_and_what_it_shares_is_with_it(
     rows: list[Row], seed: int, shared: tuple[str, ...]
 ) -> None:
     halves = deal(rows, seed, shared)
-    discover, confirm = set(halves.discover.tolist()), set(halves.confirm.tolist())
+    discover = set(halves.discover.tolist())
+    confirm = set(halves.confirm.tolist())
     assert sorted([*halves.discover, *halves.confirm]) == list(range(len(rows)))
     for cluster in clusters_of(rows, shared):
         assert cluster <= discover or cluster <= confirm
@@ -187,7 +189,8 @@ def test_clusters_of_several_classes_are_weighed_together() -> None:
 
 
 def test_another_seed_deals_otherwise() -> None:
-    labels, units = np.zeros(200, dtype=np.int64), [str(row) for row in range(200)]
+    labels = np.zeros(200, dtype=np.int64)
+    units = [str(row) for row in range(200)]
     dealt = {tuple(deal_halves(labels, seed, units=units).discover.tolist()) for seed in range(20)}
     assert len(dealt) == 20
 

@@ -22,7 +22,8 @@ from counterfoil.store.decoding import rgb_image
 from support.images import encoded
 from support.tables import image_table, parquet_folder
 
-BAG, SANDAL = RecipeClass("bag", "hand bag", 0, 8, ()), RecipeClass("00", "sandal", 1, 5, ())
+BAG = RecipeClass("bag", "hand bag", 0, 8, ())
+SANDAL = RecipeClass("00", "sandal", 1, 5, ())
 BOTH = (BAG, SANDAL)
 
 

@@ -52,7 +52,8 @@ def test_the_boxes_of_a_folder_are_those_that_were_drawn(make: Callable[[Path], 
 
 
 def test_coco_splits_are_read_from_names_of_files_or_of_folders(tmp_path: Path) -> None:
-    first, second = drawn_objects(3), drawn_objects(4, seed=1)
+    first = drawn_objects(3)
+    second = drawn_objects(4, seed=1)
     for name, images in (("train2017", first), ("val2017", second)):  # the same file names in both
         draw_images(tmp_path / name, images)
         annotations = tmp_path / "annotations" / f"instances_{name}.json"
@@ -446,7 +447,8 @@ def voc_folder(folder: Path, count: int = 6, home: str = "") -> Any:
     """Write Annotations/, JPEGImages/ and ImageSets/Main/ with the boxes of `drawn_objects`, from pixel 1 on."""
     drawn = drawn_objects(count)
     draw_images(folder / home / "JPEGImages", drawn)
-    annotations, lists = folder / home / "Annotations", folder / home / "ImageSets" / "Main"
+    annotations = folder / home / "Annotations"
+    lists = folder / home / "ImageSets" / "Main"
     annotations.mkdir(parents=True)
     lists.mkdir(parents=True)
     for name, objects in drawn:

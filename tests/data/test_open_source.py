@@ -469,7 +469,8 @@ def folder_of(folder: Path, *shades: int) -> Path:
 
 
 def test_a_folder_is_pinned_by_its_last_name_and_its_content(tmp_path: Path) -> None:
-    folder, copy = folder_of(tmp_path / "photos", 1, 2), folder_of(tmp_path / "elsewhere" / "photos", 1, 2)
+    folder = folder_of(tmp_path / "photos", 1, 2)
+    copy = folder_of(tmp_path / "elsewhere" / "photos", 1, 2)
     pin = open_source(source_of(folder)).pin
     assert pin == open_source(source_of(copy)).pin
     assert pin.content is not None and pin.document()["content"] == pin.content
@@ -668,7 +669,8 @@ NOISY = "lab:planted/noisy-1"
 
 @pytest.mark.parametrize("name", ["noisy-1", "rare-100", "null-0"])
 def test_a_world_is_read_as_any_input_dataset(name: str) -> None:
-    source, world = source_of(f"lab:planted/{name}", unit_column="garment"), named_world(name)
+    source = source_of(f"lab:planted/{name}", unit_column="garment")
+    world = named_world(name)
     assert world is not None
     pin = open_source(source).pin
     assert pin == SourcePin(f"lab:planted/{name}", VERSION, "mit")

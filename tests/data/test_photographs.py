@@ -50,7 +50,8 @@ def photos(tmp_path: Path) -> Path:
 def test_a_turn_is_what_pillow_makes_of_the_tag(ending: str, orientation: int, tmp_path: Path) -> None:
     file = with_tag(tmp_path / f"1.{ending}", orientation)
     with Image.open(file) as picture:
-        stored, turned = picture.convert("RGB"), ImageOps.exif_transpose(picture).convert("RGB")
+        stored = picture.convert("RGB")
+        turned = ImageOps.exif_transpose(picture).convert("RGB")
     np.testing.assert_array_equal(np.asarray(rgb_image(file.read_bytes(), photograph=True)), np.asarray(stored))
     applied = rgb_image(upright(file.read_bytes()), photograph=True)
     np.testing.assert_array_equal(np.asarray(applied), np.asarray(turned))

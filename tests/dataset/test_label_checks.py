@@ -100,7 +100,8 @@ def test_without_validation_images_it_is_plain_disagreement() -> None:
 
 def test_images_that_the_judge_picked_tell_nothing_of_labels() -> None:
     judged = judged_checks(JUDGE, COUNTS, ANSWERS, ["base", "at_night"], picked={"at_night"})
-    picked, base = judged.of("at_night").judge, judged.of("base").judge
+    picked = judged.of("at_night").judge
+    base = judged.of("base").judge
     assert picked is not None and picked.label_error is None and picked.disagreed == 15
     assert base is not None and base.label_error is not None
     recipe = load_recipe(
@@ -113,7 +114,8 @@ def test_images_that_the_judge_picked_tell_nothing_of_labels() -> None:
         recipe, {"judges": {JUDGE: {"validation": sure}}}, {("red", ids[0]): (9, 9), ("at_night", ids[0]): (9, 9)}
     )
     assert checks.of("red").picked and not checks.of("red").checked and not checks.of("at_night").picked
-    red, night = checks.of("red").judge, checks.of("at_night").judge
+    red = checks.of("red").judge
+    night = checks.of("at_night").judge
     assert red is not None and red.label_error is None
     assert night is not None and night.label_error is not None and night.label_error.value == 1.0
 
@@ -170,7 +172,8 @@ def test_without_chance_it_is_the_share_of_false_labels() -> None:
 
 def test_a_judge_without_errors_leaves_the_disagreement() -> None:
     judged = JudgedClass(images=200, disagreed=30, of_class=10_000, wrong=0, others=10_000, told_apart=10_000)
-    error, plain = label_error_of_shift([judged]), share_of(30, 200)
+    error = label_error_of_shift([judged])
+    plain = share_of(30, 200)
     assert error is not None
     assert (error.value, error.low, error.high) == pytest.approx((plain.value, plain.low, plain.high), abs=2e-3)
 
@@ -222,12 +225,19 @@ def test_classes_count_by_their_images_and_are_averaged_before_they_are_cut() ->
 
 def test_the_interval_of_a_class_is_lang_and_reiczigels() -> None:
     """Lang and Reiczigel 2014, equations 5 to 7, in their own words: sensitivity, specificity, prevalence."""
-    n, ill, well, z = 60, 90, 40, 1.959963984540054
-    positive, found_ill, found_well = 25, 80, 35
+    n = 60
+    ill = 90
+    well = 40
+    z = 1.959963984540054
+    positive = 25
+    found_ill = 80
+    found_well = 35
     apparent = (positive + z**2 / 2) / (n + z**2)
-    sensitivity, specificity = (found_ill + 1) / (ill + 2), (found_well + 1) / (well + 2)
+    sensitivity = (found_ill + 1) / (ill + 2)
+    specificity = (found_well + 1) / (well + 2)
     prevalence = (apparent + specificity - 1) / (sensitivity + specificity - 1)
-    of_ill, of_well = sensitivity * (1 - sensitivity) / (ill + 2), specificity * (1 - specificity) / (well + 2)
+    of_ill = sensitivity * (1 - sensitivity) / (ill + 2)
+    of_well = specificity * (1 - specificity) / (well + 2)
     moved = 2 * z**2 * (prevalence * of_ill - (1 - prevalence) * of_well)
     variance = apparent * (1 - apparent) / (n + z**2) + prevalence**2 * of_ill + (1 - prevalence) ** 2 * of_well
     half = z * variance**0.5 / (sensitivity + specificity - 1)
@@ -248,7 +258,8 @@ def test_the_interval_of_a_class_holds_the_truth(
     covered = 0
     for _ in range(REPEATS):
         disagreed = random.binomial(images, false * sees + (1 - false) * errs)
-        wrong, seen = random.binomial(of_class, errs), random.binomial(9 * of_class, sees)
+        wrong = random.binomial(of_class, errs)
+        seen = random.binomial(9 * of_class, sees)
         estimate = label_error_of_class(JudgedClass(images, disagreed, of_class, wrong, 9 * of_class, seen))
         assert estimate is not None and 0 <= estimate.low <= estimate.value <= estimate.high <= 1
         covered += estimate.low <= false <= estimate.high
@@ -265,13 +276,17 @@ def test_the_interval_of_a_shift_holds_the_truth(
 ) -> None:
     """Classes differ in images, errors and false labels; the truth is the average by images."""
     random = np.random.default_rng(8)
-    covered, width = 0, 0.0
-    sees, others = 0.97, max(1, classes - 1) * of_class
+    covered = 0
+    width = 0.0
+    sees = 0.97
+    others = max(1, classes - 1) * of_class
     for _ in range(REPEATS):
         shares = random.beta(5 * false, 5 * (1 - false), classes) if false else np.zeros(classes)
-        erring, counts = random.uniform(0, 2 * errs, classes), random.integers(1, 2 * images, classes)
+        erring = random.uniform(0, 2 * errs, classes)
+        counts = random.integers(1, 2 * images, classes)
         disagreed = random.binomial(counts, shares * sees + (1 - shares) * erring)
-        wrong, seen = random.binomial(of_class, erring), random.binomial(others, sees, classes)
+        wrong = random.binomial(of_class, erring)
+        seen = random.binomial(others, sees, classes)
         estimate = label_error_of_shift(
             [
                 JudgedClass(int(n), int(d), of_class, int(w), others, int(s))

@@ -30,7 +30,8 @@ def flipped(content: bytes) -> bytes:
 @pytest.fixture(scope="module")
 def damaged(hub: LoopbackHub) -> dict[str, set[str]]:
     """Return format → the files in which the Hub's branch "damaged" has another bit than the main one."""
-    api, damaged_paths = client(hub), {}
+    api = client(hub)
+    damaged_paths = {}
     for format, repo in REPOS.items():
         files = hub.branch(repo)
         chosen = {next(path for path in files if path.startswith(kind)) for kind in KINDS}
@@ -62,7 +63,8 @@ def test_a_flipped_byte_on_the_hub_is_named(format: str, damaged: dict[str, set[
 def test_a_published_dataset_is_made_again_to_the_byte(
     format: str, run_published: Command, datasets: dict[str, Path], tmp_path: Path
 ) -> None:
-    again, options = tmp_path / "again", ("--device", "cpu", "--workers", "1")
+    again = tmp_path / "again"
+    options = ("--device", "cpu", "--workers", "1")
     done = run_published("build", "--from", f"{REPOS[format]}@{TAG}", "--out", str(again), *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert published(again) == published(datasets[format])

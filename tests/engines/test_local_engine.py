@@ -98,7 +98,8 @@ def test_in_this_process_each_step_is_reported_as_it_is_done(tmp_path: Path) -> 
     assert files(tmp_path, "begun") == {2}
     assert files(tmp_path, "done") == set()
     mine = os.getpid()
-    first, second = [Delivered(-2), Finished(2, (20, mine))], [Delivered(-1), Finished(1, (10, mine))]
+    first = [Delivered(-2), Finished(2, (20, mine))]
+    second = [Delivered(-1), Finished(1, (10, mine))]
     assert list(events) == [Advanced(1), *first, Advanced(1), *second]
 
 

@@ -83,7 +83,9 @@ class Counting(list[int]):
 def test_every_item_is_done_once_and_all_of_it_is_reported_before(two_nodes: Any, tmp_path: Path) -> None:
     items = Counting([4, 0, 7, 2, 5, 1, 3, 8])
     counted = done = 0
-    finished, delivered, where = [], [], set()
+    finished = []
+    delivered = []
+    where = set()
     for event in engine(two_nodes).run(Tens(tmp_path), items):
         match event:
             case Advanced(count):

@@ -101,7 +101,8 @@ def first_worker(folder: Path, imports: str, then: str = "", *only: str) -> tupl
 
 
 def test_a_forked_worker_finds_itself_where_a_spawned_one_does(tmp_path: Path) -> None:
-    forked, spawned = first_worker(tmp_path, _LIGHT), first_worker(tmp_path, "")
+    forked = first_worker(tmp_path, _LIGHT)
+    spawned = first_worker(tmp_path, "")
     assert (forked[0], spawned[0]) == ("forkserver", "spawn")
     assert forked[1].pop("threads there") == 1, "a fork takes no threads along"
     spawned[1].pop("threads there")

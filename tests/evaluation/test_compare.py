@@ -175,12 +175,14 @@ def test_gains_that_are_equal_on_all_images_have_intervals(right: tuple[bool, bo
     assert drop_gain is not None and drop_gain.value == 0
     expected = interval(list(sizes.values()), [-1, 1, -1, 1])
     assert (drop_gain.low, drop_gain.high) == pytest.approx(expected, rel=1e-5)
-    below, above = 0.0, 0.0
+    below = 0.0
+    above = 0.0
     for index in (0, 1):
         low, high = interval([sizes[0, index], sizes[1, index]], [1, 1])
         measured = comparison.groups[index].gain
         assert (measured.low, measured.high) == pytest.approx((max(gain + low, -1), min(gain + high, 1)), rel=1e-5)
-        below, above = below + low / 2, above + high / 2
+        below = below + low / 2
+        above = above + high / 2
     # Both groups may have the same images, so the average of their reaches is that of the average gain.
     average = comparison.average
     assert average is not None and average.value == gain
@@ -220,7 +222,8 @@ def test_accuracies_have_the_gain_as_their_difference_also_where_a_class_is_near
 def test_the_two_turned_round_give_the_opposite() -> None:
     subject = subject_of([20, 20])
     correct = np.random.default_rng(1).random((len(subject.keys), 2)) < 0.5
-    forward, backward = compared(subject, correct), compared(subject, correct[:, ::-1])
+    forward = compared(subject, correct)
+    backward = compared(subject, correct[:, ::-1])
     for group, other in zip(forward.groups, backward.groups, strict=True):
         assert other.gain.value is not None and group.gain.low is not None and other.gain.high is not None
         assert group.gain.value == pytest.approx(-other.gain.value)
@@ -361,7 +364,8 @@ def test_what_an_evaluation_does_not_write_is_not_left_beside_its_report(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     """Files of an earlier evaluation are removed, and files of a person never."""
-    sharp, no_green = models["sharp"], models["no_green"]
+    sharp = models["sharp"]
+    no_green = models["no_green"]
     at_times = ("compare.csv", "transfer.csv", "distances.csv", "findings.csv")
     for name in (*at_times, "eval_results/own.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -92,7 +92,8 @@ def test_a_flipped_image_comes_before_one_that_was_wrong_already() -> None:
 
 def test_nothing_wrong_is_nothing_chosen() -> None:
     groups, labels, indices = world()
-    right, readable = np.ones((len(groups), 2), dtype=bool), np.ones(len(groups), dtype=bool)
+    right = np.ones((len(groups), 2), dtype=bool)
+    readable = np.ones(len(groups), dtype=bool)
     partners = base_partners(labels, groups, indices, readable, [])
     chosen = choose_failures(right, readable, labels, groups, partners, 5)
     assert chosen.count == 0 and len(chosen.images) == 0
@@ -123,7 +124,8 @@ def test_a_large_picture_is_reduced_in_its_proportions(size: tuple[int, int]) ->
     picture = Image.open(io.BytesIO(sheet)).convert("RGBA").crop((0, 0, SIDE, SIDE))
     box = picture.getchannel("A").point([255 * (alpha > 128) for alpha in range(256)]).getbbox()
     assert box is not None
-    width, height = box[2] - box[0], box[3] - box[1]
+    width = box[2] - box[0]
+    height = box[3] - box[1]
     assert max(width, height) == SIDE
     assert abs(width / height - size[0] / size[1]) < 0.05 * size[0] / size[1]
 
@@ -339,7 +341,8 @@ def test_no_page_scrolls_sideways(failures: Path, open_page: Opened, width: int)
 
 def many_failures(folder: Path) -> int:
     """Write a page of thousands of failures of two models on images without a folder; return their count."""
-    classes, groups = len(NAMES), ("base", "night")
+    classes = len(NAMES)
+    groups = ("base", "night")
     n = THOUSANDS * 6 // 5
     labels = np.arange(n) % classes
     shifts = (np.arange(n) >= n // 6).astype(np.int64)
@@ -358,7 +361,8 @@ def many_failures(folder: Path) -> int:
     partners = base_partners(labels, shifts, subject.indices, readable, [1])
     chosen = choose_failures(correct, readable, labels, shifts, partners, THOUSANDS)
     models = [(name, lambda output: NAMES[output], "") for name in ("one", "other")]
-    sure, order = np.full((n, 2), 0.5, dtype=np.float32), ["night", "base"]
+    sure = np.full((n, 2), 0.5, dtype=np.float32)
+    order = ["night", "base"]
     data = failures_data(subject, prediction, correct, sure, chosen, models, order)
     wanted = frozenset(keys[row] for row in chosen.images)
     for number, sheet in enumerate(sprite_sheets(images.decoded(image) for _, image in images.images(wanted))):

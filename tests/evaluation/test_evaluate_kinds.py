@@ -221,7 +221,8 @@ def test_a_zero_shot_model_answers_with_the_datasets_own_classes(tmp_path: Path)
 def scored_by(dataset: Path, model: str) -> tuple[list[str], np.ndarray]:
     classifier = load_classifier(model)
     transform = classifier.transform()
-    keys, rows = [], []
+    keys = []
+    rows = []
     for key, image in open_dataset(dataset).images():
         assert image is not None
         keys.append(key)
@@ -367,7 +368,8 @@ class TestPredictions:
 
     def test_nothing_is_remembered_of_a_file(self, tmp_path: Path) -> None:
         dataset = build_colours(tmp_path / "dataset")
-        keys, labels = list(open_dataset(dataset).keys), open_dataset(dataset).labels
+        keys = list(open_dataset(dataset).keys)
+        labels = open_dataset(dataset).labels
         file = tmp_path / "answers.csv"
         for shift, right in ((0, 1.0), (1, 0.0)):
             answers = [NAMES[(label + shift) % 3] for label in labels]

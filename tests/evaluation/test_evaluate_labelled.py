@@ -147,7 +147,8 @@ def test_a_split_of_the_source_is_scored_like_any(tmp_path: Path) -> None:
     assert same.scores == result.scores
     recipe.write_text(f"extends: wardrobe-mini\nsource: {{classes: {two}}}\n")
     by_garment = evaluate("source:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu")
-    top1, units = by_garment.scores[0].top1, by_garment.results.units
+    top1 = by_garment.scores[0].top1
+    units = by_garment.results.units
     assert units is not None and units.column == "garment" and units.count < len(rows)
     assert top1 is not None and top1.value == result.scores[0].top1.value and top1 != result.scores[0].top1
 
@@ -293,7 +294,8 @@ def test_what_the_documentation_does_with_failures_works(
     """
     shutil.copytree(photos, tmp_path / "photos")
     shutil.copytree(named.removeprefix("local-dir:"), tmp_path / "my-model")
-    fiftyone, spotlight = MagicMock(), MagicMock()
+    fiftyone = MagicMock()
+    spotlight = MagicMock()
     stubs = {"fiftyone": fiftyone, "renumics": MagicMock(spotlight=spotlight), "renumics.spotlight": spotlight}
     for name, stub in stubs.items():
         monkeypatch.setitem(sys.modules, name, stub)

@@ -115,7 +115,8 @@ def lost_when_one_is_killed(work: Callable[[], object]) -> list[str]:
 
     A worker that is killed later may have answered already, so that nothing is lost.
     """
-    killed, over = threading.Event(), threading.Event()
+    killed = threading.Event()
+    over = threading.Event()
     heard: list[Stage] = []
     started: Any = process
     before = set(started._children)

@@ -22,7 +22,8 @@ from counterfoil.plan.layout import sample_key
 from counterfoil.prediction.asking import Pass
 from counterfoil.report.results import results_from
 
-OVER_ALL, OVER_CLASSES = "accuracy_all_outputs", "accuracy_class_outputs"
+OVER_ALL = "accuracy_all_outputs"
+OVER_CLASSES = "accuracy_class_outputs"
 LEADS = {"all": "Models answer over all their outputs", "classes": "Models answer over the outputs of this dataset"}
 
 

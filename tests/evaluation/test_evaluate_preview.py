@@ -31,7 +31,8 @@ def rows(evaluation: Evaluation) -> dict[str, dict[str, object]]:
 
 
 def test_its_numbers_are_those_of_its_rows(preview: Evaluation, evaluation: Evaluation) -> None:
-    some, every = rows(preview), rows(evaluation)
+    some = rows(preview)
+    every = rows(evaluation)
     for key, row in some.items():
         expected = {**every[key], "preview": 7}
         assert row.keys() == expected.keys()
@@ -106,7 +107,8 @@ def test_what_is_final_refuses_it(dataset: Path, named: str) -> None:
 
 def test_a_preview_replaces_no_full_report(models: dict[str, str], tmp_path: Path) -> None:
     """Keep both reports: the index page shows the full one, and the preview only while there is no other."""
-    dataset, named = build_colours(tmp_path / "colours"), models["sharp"]
+    dataset = build_colours(tmp_path / "colours")
+    named = models["sharp"]
     some = evaluate(dataset, [named], device="cpu", limit=7)
     assert some.files["report"] == dataset / ".counterfoil" / "preview" / "report.html"
     index = dataset / "index.html"
@@ -147,7 +149,8 @@ def test_answers_by_key_are_found_and_answers_by_row_refused(dataset: Path, tmp_
     lines = [("key", "row", "label")]
     labels = {row["key"]: row["class"] for row in _shifted(dataset)}
     lines += [(key, str(row), label) for row, (key, label) in enumerate(labels.items())]
-    by_key, by_row = tmp_path / "by_key.csv", tmp_path / "by_row.csv"
+    by_key = tmp_path / "by_key.csv"
+    by_row = tmp_path / "by_row.csv"
     by_key.write_text("".join(f"{key},{label}\n" for key, _, label in lines))
     by_row.write_text("".join(f"{row},{label}\n" for _, row, label in lines))
     right = evaluate(dataset, [f"predictions:{by_key}"], out=tmp_path / "out", device="cpu", limit=7)

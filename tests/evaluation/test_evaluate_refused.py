@@ -137,7 +137,8 @@ def test_an_option_out_of_range_is_a_users_mistake(
 
 
 def test_a_report_may_not_land_among_the_datasets_files(tmp_path: Path, models: dict[str, str]) -> None:
-    dataset, file = build_colours(tmp_path / "d"), tmp_path / "file"
+    dataset = build_colours(tmp_path / "d")
+    file = tmp_path / "file"
     file.write_text("kept")
     with pytest.raises(UserError, match="lies inside the dataset"):
         evaluate(dataset, [models["sharp"]], device="cpu", out=dataset / "report")

@@ -210,8 +210,10 @@ def images_read(dataset: Path, names: list[str], **options) -> int:
 
 
 def test_a_second_run_reads_no_image_and_gives_the_same_bytes(tmp_path: Path, models: dict[str, str]) -> None:
-    dataset, n = build_colours(tmp_path / "d"), 3 * 3 * CANDIDATES
-    single, both = [models["sharp"]], [models["sharp"], models["no_red"]]
+    dataset = build_colours(tmp_path / "d")
+    n = 3 * 3 * CANDIDATES
+    single = [models["sharp"]]
+    both = [models["sharp"], models["no_red"]]
     assert images_read(dataset, single) == n
     assert images_read(dataset, single) == 0
     # A run over more models starts with the first new one.
@@ -225,7 +227,8 @@ def test_a_second_run_reads_no_image_and_gives_the_same_bytes(tmp_path: Path, mo
 
 
 def test_other_content_under_the_same_names_is_scored_anew(tmp_path: Path) -> None:
-    dataset, folder = build_colours(tmp_path / "d"), tmp_path / "model"
+    dataset = build_colours(tmp_path / "d")
+    folder = tmp_path / "model"
     name = f"local-dir:{save_colour_model(folder)}"
     first = evaluate(dataset, [name], device="cpu")
     shutil.rmtree(folder)
@@ -397,7 +400,9 @@ def test_a_mistake_reaches_the_caller_as_an_error_for_people(dataset: Path) -> N
 def test_two_evaluations_into_one_folder_write_one_after_the_other(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    out, release, locked = tmp_path / "out", threading.Event(), threading.Event()
+    out = tmp_path / "out"
+    release = threading.Event()
+    locked = threading.Event()
     out.mkdir()
 
     def hold() -> None:

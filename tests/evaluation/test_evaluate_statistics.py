@@ -46,7 +46,8 @@ def probit_points(models: int, seed: int) -> tuple[np.ndarray, np.ndarray, tuple
     rng = np.random.default_rng(seed)
     images = int(rng.integers(20, 400)), int(rng.integers(20, 400))
     base, shifted = (rng.integers(0, n + 1, models) / n for n in images)
-    base[0], shifted[-1] = 0.0, 1.0
+    base[0] = 0.0
+    shifted[-1] = 1.0
     return base, shifted, images
 
 
@@ -87,7 +88,9 @@ def test_effective_robustness_is_the_distance_from_the_line_through_the_other_mo
 
 def test_one_model_above_the_line_of_the_others_is_as_far_above_as_it_was_put() -> None:
     x = np.linspace(-0.5, 1.5, 8)
-    base, shifted, images = norm.cdf(x), norm.cdf(0.9 * x - 0.4), (10**9, 10**9)
+    base = norm.cdf(x)
+    shifted = norm.cdf(0.9 * x - 0.4)
+    images = (10**9, 10**9)
     assert effective_robustness(base, shifted, images) == pytest.approx(np.zeros(8), abs=1e-6)
     shifted[3] += 0.07
     assert effective_robustness(base, shifted, images)[3] == pytest.approx(0.07, abs=1e-6)
@@ -110,7 +113,8 @@ def test_the_interval_of_effective_robustness_covers_what_these_models_truly_hav
         shifted = 0.9 * base - 0.6 + rng.normal(0, 0.1, 8)
         drawn = []
         for number in range(10):
-            hard, present = rng.normal(size=(12, 1)), np.ones(12, dtype=bool)
+            hard = rng.normal(size=(12, 1))
+            present = np.ones(12, dtype=bool)
             sides = [math.sqrt(2) * probit + hard + rng.normal(size=(12, 8)) > 0 for probit in (base, shifted)]
             drawn.append(ClassUnits(f"c{number}", present, sides[0], present, sides[1]))
         measured = drops(drawn, paired=True, seed=0, salt="s", replicates=200)
@@ -122,7 +126,8 @@ def test_the_interval_of_effective_robustness_covers_what_these_models_truly_hav
 
 
 def test_probit_numbers_of_an_evaluation_are_those_of_its_accuracies(evaluation: Evaluation) -> None:
-    rows, sound = evaluation.results.rows, evaluation.sound_models
+    rows = evaluation.results.rows
+    sound = evaluation.sound_models
     for shift in evaluation.shifts:
         sides = [evaluation.results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in sound]
         base, shifted = map(list, zip(*sides, strict=True))
@@ -140,7 +145,8 @@ def random_classes(seed: int, classes: int = 3, units: int = 20, models: int = 2
     rng = np.random.default_rng(seed)
     drawn = []
     for index in range(classes):
-        base, shift = rng.random(units) < 0.8, rng.random(units) < 0.6
+        base = rng.random(units) < 0.8
+        shift = rng.random(units) < 0.6
         base[0] = shift[0] = True
         drawn.append(
             ClassUnits(f"c{index}", base, rng.random((units, models)) < 0.8, shift, rng.random((units, models)) < 0.5)
@@ -152,7 +158,8 @@ def naive_accuracy(classes: list[ClassUnits], model: int, side: str) -> float:
     """Average over classes, in loops, the share of present images that are right."""
     shares = []
     for cls in classes:
-        present, correct = getattr(cls, f"{side}_present"), getattr(cls, f"{side}_correct")
+        present = getattr(cls, f"{side}_present")
+        correct = getattr(cls, f"{side}_correct")
         right = total = 0
         for unit in range(len(present)):
             if present[unit]:
@@ -167,7 +174,8 @@ def test_accuracies_and_drop_equal_the_naive_loops(seed: int, classes: int, mode
     drawn = random_classes(seed, classes, models=models)
     measured = drops(drawn, paired=True, seed=0, salt="s", replicates=4)
     for model in range(models):
-        base, shift = naive_accuracy(drawn, model, "base"), naive_accuracy(drawn, model, "shift")
+        base = naive_accuracy(drawn, model, "base")
+        shift = naive_accuracy(drawn, model, "shift")
         assert measured.base_accuracy[model] == pytest.approx(base)
         assert measured.accuracy[model] == pytest.approx(shift)
         assert measured.drop[model] == pytest.approx(base - shift)
@@ -202,7 +210,8 @@ def naive_bootstrap(classes: list[ClassUnits], paired: bool, replicates: int) ->
                 base_drawn = [u for u in drawn if cls.base_present[u]]
                 shift_drawn = [u for u in drawn if cls.shift_present[u]]
             else:
-                base_drawn, shift_drawn = rng.choices(base, k=len(base)), rng.choices(shift, k=len(shift))
+                base_drawn = rng.choices(base, k=len(base))
+                shift_drawn = rng.choices(shift, k=len(shift))
             if base_drawn and shift_drawn:
                 right_base = sum(bool(cls.base_correct[u, 0]) for u in base_drawn) / len(base_drawn)
                 right_shift = sum(bool(cls.shift_correct[u, 0]) for u in shift_drawn) / len(shift_drawn)
@@ -237,7 +246,8 @@ def test_pairing_removes_what_base_and_shift_share() -> None:
 
 def test_paired_spread_is_the_standard_error_of_the_mean_difference() -> None:
     rng = np.random.default_rng(2)
-    base, shift = rng.random((60, 1)) < 0.9, rng.random((60, 1)) < 0.6
+    base = rng.random((60, 1)) < 0.9
+    shift = rng.random((60, 1)) < 0.6
     present = np.ones(60, dtype=bool)
     measured = drops([ClassUnits("c", present, base, present, shift)], paired=True, seed=0, salt="s")
     difference = base.astype(float) - shift.astype(float)
@@ -337,7 +347,8 @@ def test_nothing_can_be_lost_of_nothing() -> None:
 @pytest.mark.parametrize("paired", [True, False])
 def test_blocks_of_draws_change_no_bit(paired: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
-    present, right = rng.random((2, 57)) < 0.8, rng.random((2, 57, 3)) < 0.6
+    present = rng.random((2, 57)) < 0.8
+    right = rng.random((2, 57, 3)) < 0.6
     cls = accuracy_stats.ClassUnits("a", present[0], right[0], present[1], right[1])
     whole = accuracy_stats._draws(cls, np.random.default_rng(5), 301, paired)
     for block in (1, 57 * 7, 57 * 301):
@@ -385,7 +396,8 @@ def test_pairs_that_never_differ_are_not_sure_never_to() -> None:
 
 def test_classes_that_all_disagree_a_little_keep_the_bootstraps_interval() -> None:
     rng = np.random.default_rng(3)
-    base, shift = rng.random(60) < 0.8, rng.random(60) < 0.6
+    base = rng.random(60) < 0.8
+    shift = rng.random(60) < 0.6
     measured = drops([units(base, shift)], paired=True, seed=0, salt="s")
     low, high = np.quantile(measured.replicates[:, 0], [0.025, 0.975])
     assert (measured.interval(0).low, measured.interval(0).high) == (low, high)
@@ -431,7 +443,8 @@ COLOURS = 3
 
 def by_hand(correct: int, images: int, outputs: int) -> bool:
     """Apply the definition with the interval of another library."""
-    chance, low = 1 / outputs, wilson_interval(correct, images)[0]
+    chance = 1 / outputs
+    low = wilson_interval(correct, images)[0]
     assert low is not None
     return low < chance + 0.1 * (1 - chance)
 
@@ -444,7 +457,8 @@ def test_near_chance_is_wilsons_lower_end_under_the_line(images: int, outputs: i
 
 
 def test_ten_images_are_not_enough_where_a_thousand_are() -> None:
-    accuracy, chance = np.array([0.35]), 0.1
+    accuracy = np.array([0.35])
+    chance = 0.1
     assert near_chance(accuracy, 10, chance).item()
     assert not near_chance(accuracy, 1000, chance).item()
 
@@ -467,14 +481,16 @@ def test_where_every_model_is_near_chance_classes_are_judged_by_all_of_them() ->
 
 
 def test_the_highest_chance_of_the_models_counts_for_a_class() -> None:
-    accuracy, images = np.array([[0.62, 0.62], [0.99, 0.99]]), np.array([100, 100])
+    accuracy = np.array([[0.62, 0.62], [0.99, 0.99]])
+    images = np.array([100, 100])
     assert not find_near_chance("ab", accuracy, images, np.full((2, 2), 0.1)).classes
     assert find_near_chance("ab", accuracy, images, np.array([[0.1, 0.5]] * 2)).chances == {"a": 0.5}
 
 
 def test_a_class_with_many_right_outputs_is_measured_by_its_own_chance() -> None:
     # 4 of 10 outputs are right for the first class, 1 for the second: a guess is right in 40 % and 10 % of images.
-    accuracy, images = np.full((2, 1), 0.45), np.array([200, 200])
+    accuracy = np.full((2, 1), 0.45)
+    images = np.array([200, 200])
     near = find_near_chance("ab", accuracy, images, np.array([[0.4], [0.1]]))
     assert (list(near.classes), near.cells) == (["a"], {"a": [True], "b": [False]})
     assert not near.models[0] and find_near_chance("ab", accuracy, images, np.full((2, 1), 0.4)).models
@@ -536,7 +552,8 @@ def test_drops_leave_out_a_class_near_chance_and_accuracies_count_it(blind: Eval
 
 def test_classes_near_chance_are_marked_in_their_tables(blind: Evaluation) -> None:
     rows = {(row["shift"], row["class_id"]): row for row in csv_rows(blind.files["classes"])}
-    green, red = rows["swap", "01"], rows["swap", "00"]
+    green = rows["swap", "01"]
+    red = rows["swap", "00"]
     assert (green["measured"], green["near_chance"], green["drop"]) == ("0", "1", "")
     assert (green["base_accuracy"], red["measured"], red["near_chance"]) == ("0.000", "1", "0")
     assert {row["classes_near_chance"] for row in csv_rows(blind.files["shifts"])} == {"01"}
@@ -558,7 +575,8 @@ def test_what_is_left_out_is_counted_in_words(blind: Evaluation, evaluation: Eva
 
 
 def test_whom_an_average_is_over_is_said(blind: Evaluation, evaluation: Evaluation) -> None:
-    alone, several = blind.files["report"].read_text(), evaluation.files["report"].read_text()
+    alone = blind.files["report"].read_text()
+    several = evaluation.files["report"].read_text()
     # The text on the method may name models in general.
     shown = alone.split(">Method<")[0].split("<script>")[0].split("<strong>Absolute impact")[0]
     assert "averaged over models" not in shown and "all models" not in shown

@@ -159,7 +159,8 @@ def test_existing_files_are_kept_and_nothing_is_half_written(strange: Evaluation
 
 
 def test_the_command_says_where_the_folder_is_and_refuses_one_before_it_scores(weather: Path, tmp_path: Path) -> None:
-    folder, out = tmp_path / "failures", tmp_path / "out"
+    folder = tmp_path / "failures"
+    out = tmp_path / "out"
     options = ["--recipe", "wardrobe-mini", "--groups", "weather", "--base", "clear", "--device", "cpu"]
     line = ["evaluate", str(weather), "--models", "lab:resnet10t", "--out", str(out), "--export-failures", str(folder)]
     done = CliRunner().invoke(app, [*line, *options])

@@ -308,7 +308,8 @@ def test_as_many_images_as_are_said_to_be_needed_decide(limit: int) -> None:
     turn = np.random.default_rng(0).permutation(50)
 
     def repeated(times: int) -> Judged:
-        base, shift = turn < 45, np.random.default_rng(1).permutation(turn) < 36
+        base = turn < 45
+        shift = np.random.default_rng(1).permutation(turn) < 36
         right = np.tile(np.stack([base, shift])[:, None, :, None], (1, 4, times, 2))
         return judged(answered_of(right, np.ones(right.shape[:3], bool)), f"drop(shift_1) <= {limit}")[0]
 
@@ -402,7 +403,8 @@ def test_a_relative_drop_is_the_drop_over_the_base_and_its_interval_is_fiellers(
 def test_a_relative_drop_at_an_end_keeps_a_width(base: int, shift: int) -> None:
     [line] = judged(answered({"base": (base, 50), "shift_1": (shift, 50)}), "relative_drop(shift_1) <= 10%")
     assert line.estimate is not None and line.estimate.value == pytest.approx(1 - shift / base)
-    low, high = line.estimate.low, line.estimate.high
+    low = line.estimate.low
+    high = line.estimate.high
     assert low is not None and high is not None
     assert (low <= line.estimate.value <= high) and low < high <= 1.0
 
@@ -582,7 +584,8 @@ def test_names_that_the_images_lack_are_mistakes_of_the_gate() -> None:
 
 
 def test_the_images_that_are_told_are_those_of_the_side_that_has_fewer() -> None:
-    right, present = np.ones((2, 4, 300, 2), bool), np.ones((2, 4, 300), bool)
+    right = np.ones((2, 4, 300, 2), bool)
+    present = np.ones((2, 4, 300), bool)
     present[0, :, 8:] = False
     [line] = judged(answered_of(right, present), "drop(shift_1) <= 4")
     assert line.images == 8 and line.verdict == "undecided"
@@ -655,7 +658,8 @@ GATES = {
 
 @pytest.mark.parametrize("code", GATES)
 def test_the_command_ends_with_the_answer(code: int, weather: Path, tmp_path: Path) -> None:
-    gate, out = tmp_path / "gate.yaml", tmp_path / "out"
+    gate = tmp_path / "gate.yaml"
+    out = tmp_path / "out"
     gate.write_text("".join(f"- {line}\n" for line in GATES[code]))
     words = [str(weather), "--recipe", "wardrobe-mini", "--groups", "weather", "--base", "clear", "--device", "cpu"]
     line = ["evaluate", *words, "--models", "lab:resnet10t", "--gate", str(gate), "--out", str(out)]

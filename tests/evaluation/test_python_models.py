@@ -174,15 +174,18 @@ class TestOthersNames:
 
 class TestGates:
     def test_a_named_model_that_a_line_compares_with_is_not_judged(self, folder: Path) -> None:
-        dataset, new = build_colours(folder / "dataset"), "python:models.of_colours:made"
-        line, names = "worse_than(python:models.of_colours:wrong, base) <= 5", [new, "python:models.of_colours:wrong"]
+        dataset = build_colours(folder / "dataset")
+        new = "python:models.of_colours:made"
+        line = "worse_than(python:models.of_colours:wrong, base) <= 5"
+        names = [new, "python:models.of_colours:wrong"]
         result = evaluate(dataset, names, gate=line, device="cpu", out=folder / "out")
         assert result.gate is not None and result.gate.models == (new,)
 
     def test_a_gate_raises_in_python_what_ends_the_command(self, folder: Path) -> None:
         images = save_folders(folder / "many", NAMES, 12)
         for limit, allowed in ((95, False), (95, True), (0, False)):
-            lines, model = [f"accuracy(all) >= {limit}"], "python:models.of_colours:wrong"
+            lines = [f"accuracy(all) >= {limit}"]
+            model = "python:models.of_colours:wrong"
             result = evaluate(images, model, gate=lines, allow_undecided=allowed, device="cpu", out=folder / "out")
             assert result.gate is not None and result.gate.exit_code == (FAILED if limit else 0)
             if not limit:

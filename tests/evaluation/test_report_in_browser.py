@@ -128,7 +128,8 @@ def test_the_contents_lead_to_every_section(full_report: Path, open_page: Opened
             " return top >= 0 && top < innerHeight }",
             arg=heading.get_attribute("id"),
         )
-        bar, title = contents.bounding_box(), heading.bounding_box()
+        bar = contents.bounding_box()
+        title = heading.bounding_box()
         # On a narrow screen the contents take several lines and scroll away with the page.
         assert bar and title and (bar["y"] >= 0) is (width > 576) and title["y"] >= bar["y"] + bar["height"] - 1, (
             "a heading lies under the bar"
@@ -139,7 +140,8 @@ def test_the_chosen_model_is_reported_everywhere_in_the_table_of_classes(
     report: Path, evaluation: Evaluation, open_page: Opened
 ) -> None:
     page = open_page(report)
-    chooser, table = page.locator("#heat-model"), page.locator("table.classes")
+    chooser = page.locator("#heat-model")
+    table = page.locator("table.classes")
     assert "models not near chance, averaged" in table.locator("caption").inner_text()
     index = next(at for at, model in enumerate(evaluation.models) if model.name.endswith("no_red"))
     name = evaluation.models[index].name
@@ -260,10 +262,13 @@ def test_no_unchecked_shift_is_a_headline_and_the_gap_stands_below(
     full_report: Path, report: Path, open_page: Opened
 ) -> None:
     page = open_page(full_report)
-    warning, tiles = page.locator(".warning").first, page.locator("dl.headlines")
+    warning = page.locator(".warning").first
+    tiles = page.locator("dl.headlines")
     assert "70.0 % → 20.0 %" in warning.inner_text()
     table = table_of(page, "Accuracy on 150 images")
-    above, between, below = warning.bounding_box(), table.bounding_box(), tiles.bounding_box()
+    above = warning.bounding_box()
+    between = table.bounding_box()
+    below = tiles.bounding_box()
     assert above and between and below and below["y"] < above["y"] < between["y"]
     message = page.locator(".message").inner_text()
     assert "swap" in message and "dusk" not in message

@@ -109,7 +109,10 @@ def test_wandb_writes_a_run_offline(run: TrackedRun, tmp_path: Path, monkeypatch
 def _wandb_records(path: Path) -> list[Any]:
     """Read a file of wandb: seven bytes, then LevelDB's log format with records of Protocol Buffers."""
     wandb_internal_pb2 = pytest.importorskip("wandb.proto.wandb_internal_pb2")
-    content, offset, parts, records = path.read_bytes(), 7, b"", []
+    content = path.read_bytes()
+    offset = 7
+    parts = b""
+    records = []
     while offset < len(content):
         left = 32768 - offset % 32768
         if left < 7:  # too little for a header

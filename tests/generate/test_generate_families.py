@@ -129,7 +129,8 @@ def test_pictures_are_those_of_a_plain_call(name: str, loaded: Any, make_recipe:
 
 @pytest.mark.parametrize("name", ["SD 1", "XL", "SD 3", "FLUX.1 led", "Qwen-Image", "Z-Image", "Sana", "PixArt"])
 def test_guidance_and_its_negative_prompt_reach_the_picture(name: str, loaded: Any, make_recipe: MakeRecipe) -> None:
-    case, pipeline = CASES[name], loaded(CASES[name].make)
+    case = CASES[name]
+    pipeline = loaded(CASES[name].make)
 
     def drawn(guidance: float, *changes: str) -> Any:
         recipe = _recipe(make_recipe, case, guidance, *changes)
@@ -158,8 +159,10 @@ def _seen(pipeline: Any, render: Callable[[], object]) -> list[dict[str, Any]]:
 
 def test_prompts_that_z_image_makes_equally_long_share_batches(loaded: Any, make_recipe: MakeRecipe) -> None:
     """It pads and masks prompts of other lengths: another computation and, on some devices, another picture."""
-    pipeline, recipe = loaded(modern.z_image), make_recipe("generator.size=32", "generator.guidance=0")
-    renderer, samples = Renderer(pipeline, recipe), _samples(recipe)[:4]
+    pipeline = loaded(modern.z_image)
+    recipe = make_recipe("generator.size=32", "generator.guidance=0")
+    renderer = Renderer(pipeline, recipe)
+    samples = _samples(recipe)[:4]
     given = _seen(pipeline, lambda: renderer.render(samples))
     rooms = [{-(-len(states) // 32) for states in call["cap_feats"]} for call in given]
     assert all(len(room) == 1 for room in rooms)
@@ -169,7 +172,8 @@ def test_prompts_that_z_image_makes_equally_long_share_batches(loaded: Any, make
 
 def test_qwen_image_always_sees_a_mask(loaded: Any, make_recipe: MakeRecipe) -> None:
     """Without this rule, a batch without padding would have no mask, so a picture would depend on its neighbours."""
-    pipeline, recipe = loaded(modern.qwen_image), make_recipe("generator.size=32", "generator.guidance=3.0")
+    pipeline = loaded(modern.qwen_image)
+    recipe = make_recipe("generator.size=32", "generator.guidance=3.0")
     renderer = Renderer(pipeline, recipe)
     length = int(renderer.encode("")["prompt_embeds_mask"].sum())
     full = replace(_samples(recipe)[0], prompt="x" * (-length % 64))
@@ -209,7 +213,9 @@ def test_each_output_arrives_under_its_own_name(
     """Each output of the encoder gets its own number, which must arrive in the pipeline's call."""
     case = CASES[name]
     pipeline = loaded(case.make)
-    names, encode, call = _names_in_code(type(pipeline)), pipeline.encode_prompt, type(pipeline).__call__
+    names = _names_in_code(type(pipeline))
+    encode = pipeline.encode_prompt
+    call = type(pipeline).__call__
     given: dict[str, Any] = {}
     marks: dict[str, float] = {}
 
@@ -290,10 +296,8 @@ def test_a_negative_prompt_that_nothing_reads_is_refused(
 def test_a_prompt_is_encoded_once_and_what_is_remembered_is_bounded(
     loaded: Any, make_recipe: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline, recipe = (
-        loaded(modern.flux),
-        make_recipe("generator.size=32", "generator.options={max_sequence_length: 96}"),
-    )
+    pipeline = loaded(modern.flux)
+    recipe = make_recipe("generator.size=32", "generator.options={max_sequence_length: 96}")
     read: list[int] = []
     hook = pipeline.text_encoder_2.register_forward_hook(lambda module, args, output: read.append(1))
     monkeypatch.setattr("counterfoil.generate.render._REMEMBERED", 3 * 96 * miniature.WIDTH * 4)
@@ -358,7 +362,8 @@ def _with_loras(pipeline: Any, recipe: Recipe) -> Iterator[Renderer]:
 @contextlib.contextmanager
 def _merged(model: Any, file: Path, scale: float) -> Iterator[None]:
     """Add the product of the file's matrices to the model's weights: an independent reading of the file."""
-    tensors, before = load_file(file), {}
+    tensors = load_file(file)
+    before = {}
     layers = {key.split(".", 1)[1].removesuffix(".lora_A.weight") for key in tensors if key.endswith("lora_A.weight")}
     part = next(iter(tensors)).split(".", 1)[0]
     for layer in layers:
@@ -457,15 +462,19 @@ def test_a_level_lies_between_two_encoded_prompts(
     case = CASES[name]
     pipeline = loaded(case.make)
     recipe = _recipe(make_recipe, case, 3.0, _levels("prompt"), "generator.batch_size=2")
-    renderer, scene = Renderer(pipeline, recipe), _scene(recipe)
-    base, half, whole = scene["base"], scene["at_night_50"], scene["at_night"]
+    renderer = Renderer(pipeline, recipe)
+    scene = _scene(recipe)
+    base = scene["base"]
+    half = scene["at_night_50"]
+    whole = scene["at_night"]
     assert half.between is not None and whole.between is None
     ends = [replace(half, between=replace(half.between, scale=scale)) for scale in (0.0, 1.0)]
     drawn: list[Any] = [renderer.render([sample])[0] for sample in (base, *ends, whole, half)]
     _same(drawn[1:3], [drawn[0], drawn[3]])
     _same(renderer.render([half, whole]), [drawn[4], drawn[3]])
     # Compare with a call of the pipeline with embeddings that are mixed here.
-    of_base, of_shift = renderer.encode(base.prompt or ""), renderer.encode(whole.prompt or "")
+    of_base = renderer.encode(base.prompt or "")
+    of_shift = renderer.encode(whole.prompt or "")
     mixed = {key: (value + of_shift[key]) / 2 for key, value in of_base.items()}
     plain = pipeline(
         **{key: value.repeat(2, *[1] * (value.dim() - 1)) for key, value in mixed.items()}, num_inference_steps=2,
@@ -492,7 +501,8 @@ def test_later_prompts_come_in_for_their_share_of_the_steps(
     changes = [_levels("steps").replace("[.5, 1]", "[.25, .5, 1]"), "generator.steps=4"]
     changes += ["generator.batch_size=3", f"generator.guidance_interval={interval}"]
     recipe = _recipe(make_recipe, CASES[name], 3.0, *changes)
-    renderer, scene = Renderer(pipeline, recipe), _scene(recipe)
+    renderer = Renderer(pipeline, recipe)
+    scene = _scene(recipe)
     samples = [scene[shift] for shift in ("at_night_25", "at_night_50", "at_night")]
     seen: list[torch.Tensor] = []
 

@@ -285,7 +285,8 @@ def samples_of(recipe: Recipe) -> list[Sample]:
 @pytest.mark.parametrize("seeds", [False, True])
 def test_what_was_drawn_before_changes_no_picture(seeds: bool, make_recipe: Callable[..., Recipe]) -> None:
     recipe = make_recipe("generator.size=32")
-    renderer, samples = Renderer(Lumina2Pipeline(seeds), recipe), samples_of(recipe)
+    renderer = Renderer(Lumina2Pipeline(seeds), recipe)
+    samples = samples_of(recipe)
     torch.manual_seed(1)
     first: list[Any] = renderer.render(samples)
     torch.manual_seed(2)
@@ -342,10 +343,8 @@ def test_neighbours_of_either_kind_change_no_bit(
 ) -> None:
     recipe = make_recipe()
     loaded, adapter = with_adapter
-    base, red = (
-        conditioned_samples(recipe, "base"),
-        [replace(s, prompt=None) for s in conditioned_samples(recipe, "red")],
-    )
+    base = conditioned_samples(recipe, "base")
+    red = [replace(s, prompt=None) for s in conditioned_samples(recipe, "red")]
     plain = Renderer(pipeline, recipe).render(base)
     renderer = Renderer(loaded, recipe, embeddings_of(recipe, 128, "red"), adapter)
     drawn: list[Any] = renderer.render(red)
@@ -412,7 +411,8 @@ def test_an_adapter_of_either_architecture_draws_each_picture_alone(
     save_file(ip_adapter(model.unet), tmp_path / "adapter" / "ip_adapter.safetensors")
     pipeline = load_pipeline(f"local-dir:{tmp_path / 'model'}", dtype="float32")
     recipe = make_recipe(f"generator.guidance={guidance}", "generator.size=32")
-    base, red = conditioned_samples(recipe, "base"), conditioned_samples(recipe, "red")
+    base = conditioned_samples(recipe, "base")
+    red = conditioned_samples(recipe, "red")
     plain = Renderer(pipeline, recipe).render(base)
     adapter = load_adapter(pipeline, f"local-dir:{tmp_path / 'adapter'}")
     renderer = Renderer(pipeline, recipe, embeddings_of(recipe, EMBEDDING, "red"), adapter)

@@ -75,7 +75,8 @@ def test_as_whole_orders_would_deal_them(
 def test_no_row_is_given_twice_and_no_prompt_is_starved() -> None:
     """Ten equal prompts share the nearest rows: each gets one of every ten."""
     rng = np.random.default_rng(0)
-    pool, texts = unit(rng, 400, 8, 1000), np.repeat(unit(rng, 1, 8, 1000), 10, axis=0)
+    pool = unit(rng, 400, 8, 1000)
+    texts = np.repeat(unit(rng, 1, 8, 1000), 10, axis=0)
     dealt = nearest_rows(pool, texts, [30] * 10, np.ones(400, dtype=bool))
     every = np.concatenate([share.rows for share in dealt])
     assert len(np.unique(every)) == 300
@@ -85,7 +86,8 @@ def test_no_row_is_given_twice_and_no_prompt_is_starved() -> None:
 
 def test_more_of_one_prompt_moves_no_row_of_the_rounds_before() -> None:
     rng = np.random.default_rng(1)
-    pool, texts = unit(rng, 300, 8, 1000), unit(rng, 5, 8, 1000)
+    pool = unit(rng, 300, 8, 1000)
+    texts = unit(rng, 5, 8, 1000)
     few, more = (nearest_rows(pool, texts, [count] * 5, np.ones(300, dtype=bool)) for count in (10, 40))
     for share, other in zip(few, more, strict=True):
         assert share.rows.tolist() == other.rows[:10].tolist()

@@ -39,7 +39,8 @@ def metadata_folder(folder: Path) -> Any:
     draw_images(folder, drawn)
     lines = []
     for name, objects in drawn:
-        boxes, categories = [list(box) for _, box in objects], [NAMES[category] for category, _ in objects]
+        boxes = [list(box) for _, box in objects]
+        categories = [NAMES[category] for category, _ in objects]
         lines.append(json.dumps({"file_name": name, "objects": {"bbox": boxes, "categories": categories}}))
     (folder / "metadata.jsonl").write_text("\n".join(lines))
     return drawn

@@ -188,8 +188,10 @@ def test_intervals_of_nothing_are_refused(changes: list[str], message: str, make
 
 
 def test_an_interval_is_of_the_plan(make_recipe: MakeRecipe) -> None:
-    none, null = make_recipe(), make_recipe("generator.guidance_interval=null")
-    some, other = make_recipe(FULL), make_recipe("generator.guidance_interval=[0, 0.5]")
+    none = make_recipe()
+    null = make_recipe("generator.guidance_interval=null")
+    some = make_recipe(FULL)
+    other = make_recipe("generator.guidance_interval=[0, 0.5]")
     assert none.plan_hash == null.plan_hash
     assert len({none.plan_hash, some.plan_hash, other.plan_hash}) == 3
     assert none.screen_hash == some.screen_hash
@@ -232,8 +234,10 @@ def test_an_image_depends_on_its_own_pair_alone(
     name: str, loaded: Any, make_recipe: Callable[..., Recipe], unrounded: None
 ) -> None:
     make, changes = CASES[name]
-    recipe, pipeline = _recipe(make_recipe, *changes), loaded(make)
-    renderer, samples = Renderer(pipeline, recipe), _pairs(recipe)
+    recipe = _recipe(make_recipe, *changes)
+    pipeline = loaded(make)
+    renderer = Renderer(pipeline, recipe)
+    samples = _pairs(recipe)
     drawn: list[Any] = renderer.render(samples[:4])
     assert all(np.isfinite(image).all() and image.std() > 0.01 for image in drawn)
     again = Renderer(pipeline, recipe).render([samples[3], samples[4], samples[0]])
@@ -377,7 +381,8 @@ def test_no_neighbour_decides_what_is_held() -> None:
 
 def test_steps_put_it_back_until_their_time_is_over() -> None:
     base, shifted = _latents()
-    held, pipeline = HeldParts(3, 0.5, 0.5), SimpleNamespace(num_timesteps=12)
+    held = HeldParts(3, 0.5, 0.5)
+    pipeline = SimpleNamespace(num_timesteps=12)
     changes = [held(pipeline, index, None, {"latents": torch.cat([base, shifted])}) for index in range(12)]
     assert [bool(change) for change in changes] == [False, True, True, True, True, True, *[False] * 6]
     mask = least_changed(base, shifted, 0.5)
@@ -394,7 +399,8 @@ def test_steps_put_it_back_until_their_time_is_over() -> None:
 @pytest.mark.parametrize("until", [0.0, 0.1, 1 / 6, 0.167, 0.5, 0.75, 1.0])
 def test_a_recipe_tells_whether_any_step_holds(steps: int, until: float) -> None:
     tensors = {"latents": torch.cat(_latents())}
-    held, pipeline = HeldParts(3, 0.5, until), SimpleNamespace(num_timesteps=steps)
+    held = HeldParts(3, 0.5, until)
+    pipeline = SimpleNamespace(num_timesteps=steps)
     holding = [index for index in range(steps) if held(pipeline, index, None, tensors)]
     assert bool(holding) == HeldFromBase(share=0.5, until=until).holds(steps)
     assert all(1 / 6 <= (index + 1) / steps <= until + 1e-6 for index in holding)

@@ -61,7 +61,8 @@ def test_a_box_holds_the_pixels_that_change_with_the_garment() -> None:
     """Independent of masks: a pixel shows a garment if its colour changes with the colour of the garment."""
     compared = 0
     for scene in SCENES[::3]:
-        before, objects = render_boxes(scene).astype(int), objects_in(scene)
+        before = render_boxes(scene).astype(int)
+        objects = objects_in(scene)
         if len(objects["id"]) < len(scene.pieces):
             continue
         for index, (left, top, width, height) in enumerate(objects["bbox"]):
@@ -89,7 +90,8 @@ def test_the_later_garment_hides_the_earlier_one() -> None:
 
 def test_boxes_lie_inside_and_say_what_they_hold() -> None:
     for scene in SCENES:
-        objects, labels = objects_in(scene), load_garments(scene.split).labels
+        objects = objects_in(scene)
+        labels = load_garments(scene.split).labels
         assert len({len(values) for values in objects.values()}) == 1
         assert objects["id"] == list(range(len(objects["id"])))
         assert len(scene.pieces) <= MOST

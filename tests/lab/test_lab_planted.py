@@ -95,12 +95,15 @@ def test_a_correlation_is_as_strong_in_train_as_its_world_says(seed: int) -> Non
     assert world.strength == STRENGTHS[seed]
     assert world.attribute in ("background", "colour")
     has = Counter[bool]()
-    rows, others, base = 0, 0, {"background": 0.5 / 7, "colour": 1 / 8}[world.attribute]
+    rows = 0
+    others = 0
+    base = {"background": 0.5 / 7, "colour": 1 / 8}[world.attribute]
     for row in range(ROWS["train"]):
         context = world.scene("train", row).attributes()[world.attribute] == world.value
         planted = world.true_class(row) == world.planted
         has[planted] += context
-        rows, others = rows + planted, others + (not planted)
+        rows = rows + planted
+        others = others + (not planted)
     assert _within(has[True], rows, STRENGTHS[seed])
     assert _within(has[False], others, 0.15 * base)
     assert planted_world("correlation", seed + 96).strength == world.strength
@@ -126,7 +129,9 @@ def test_a_rare_subtype_is_scarce_in_train_alone(seed: int) -> None:
 def test_labels_are_flipped_inside_the_slice_and_nowhere_else(seed: int) -> None:
     world = planted_world("noisy", seed)
     for split in ("train", "validation", "test"):
-        message, truth, inside = world.labels(split), world.true_classes(split), world.slice(split)
+        message = world.labels(split)
+        truth = world.true_classes(split)
+        inside = world.slice(split)
         flipped = message != truth
         assert not flipped[~inside].any()
         assert set(message[flipped]) <= {world.flipped}

@@ -164,7 +164,8 @@ def test_colour_and_place_of_a_captions_vector_are_seen_in_its_picture() -> None
 
 @pytest.mark.parametrize("shift", ["in_the_grass", "in_the_rain", "in_the_fog", "at_night", "red"])
 def test_the_oracles_confidence_grows_with_the_strength_of_a_shift(shift: str) -> None:
-    oracle, change = Oracle(), SHIFTS_BY_NAME[shift]
+    oracle = Oracle()
+    change = SHIFTS_BY_NAME[shift]
     scenes = [scene for scene in map(wardrobe_scene, ["audit"] * 20, range(20)) if scene.shifted(shift) != scene]
     graded = np.stack(
         [render_graded(scene, shift, strength) for strength in (0, 0.25, 0.5, 0.75, 1) for scene in scenes]
@@ -265,7 +266,8 @@ def test_a_prefix_is_gone_on_from(captioner: Captioner) -> None:
 
 def test_the_true_caption_is_likelier_than_one_with_one_thing_changed(captioner: Captioner) -> None:
     scenes = [unbiased_scene(n, seed=516, split="heldout") for n in range(60)]
-    pixels, rng = pixels_of(scenes), np.random.default_rng(0)
+    pixels = pixels_of(scenes)
+    rng = np.random.default_rng(0)
     claimed = [tellable(scene.attributes()) for scene in scenes]
     true = captioner.likelihoods(pixels, [caption_of(claims) for claims in claimed])
     for attribute in ("colour", "background", "weather", "light", "companion", "style"):
@@ -277,7 +279,8 @@ def test_the_true_caption_is_likelier_than_one_with_one_thing_changed(captioner:
 
 def test_a_partial_truth_is_likelier_than_a_partial_falsehood(captioner: Captioner) -> None:
     scenes = [replace(scene, background="snow") for scene in plain_photographs(40)]
-    pixels, names = pixels_of(scenes), [scene.attributes()["class"] for scene in scenes]
+    pixels = pixels_of(scenes)
+    names = [scene.attributes()["class"] for scene in scenes]
     for begin in ("a photo of a", "a"):
         true = captioner.likelihoods(pixels, [f"{begin} {name} in the snow" for name in names])
         false = captioner.likelihoods(pixels, [f"{begin} {name} in the grass" for name in names])

@@ -88,7 +88,8 @@ def test_every_shift_changes_exactly_its_attribute_and_the_picture() -> None:
         if scene.attributes()[shift.attribute] == shift.value:
             scene = dataclasses.replace(scene, colour="white")
         shifted = scene.shifted(shift.name)
-        before, after = scene.attributes(), shifted.attributes()
+        before = scene.attributes()
+        after = shifted.attributes()
         assert {name for name in before if before[name] != after[name]} == {shift.attribute}
         assert after[shift.attribute] == shift.value
         assert (shifted.garment, shifted.seed, shifted.split) == (scene.garment, scene.seed, scene.split)
@@ -316,7 +317,8 @@ def test_audit_rows_share_no_chance_with_rows_of_the_same_number() -> None:
 
 @pytest.mark.parametrize("split", sorted(WARDROBE_ROWS))
 def test_a_rows_garment_is_the_photograph_that_it_shows(split: str) -> None:
-    garments, photographs = wardrobe_garments(split), load_garments(split)
+    garments = wardrobe_garments(split)
+    photographs = load_garments(split)
     _, pixels = load_wardrobe(split)
     assert len(garments) == WARDROBE_ROWS[split]
     for row in (0, 7, len(garments) - 1):
@@ -426,7 +428,8 @@ def _tokenizer(name: str) -> tuple[Callable[[str], list[int]], Callable[[list[in
         import open_clip
 
         wrapped: Any = open_clip.get_tokenizer(f"local-dir:{LAB_WEIGHTS / 'clip'}")
-        tokenizer, length = wrapped.tokenizer, wrapped.context_length
+        tokenizer = wrapped.tokenizer
+        length = wrapped.context_length
     return (
         lambda text: tokenizer(text)["input_ids"],
         lambda ids: tokenizer.decode(ids, skip_special_tokens=True),

@@ -54,6 +54,7 @@ def test_the_blur_is_scipys(
 
 
 def test_uniform_numbers_are_numpys() -> None:
-    rng, reference = np.random.default_rng(3), np.random.default_rng(3)
+    rng = np.random.default_rng(3)
+    reference = np.random.default_rng(3)
     assert portable.uniform(rng, -2.5, 7.25) == reference.uniform(-2.5, 7.25)
     np.testing.assert_allclose(portable.uniform(rng, 1, 9, (4, 5)), reference.uniform(1, 9, (4, 5)), rtol=1e-15)

@@ -23,9 +23,11 @@ def batch(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
     hub.check_storage(
         repository, [blob for blob in call.json.get("objects", []) if blob.get("oid") not in repository.blobs]
     )
-    objects, parts = [], False
+    objects = []
+    parts = False
     for blob in call.json.get("objects", []):
-        sha256, size = str(blob.get("oid")), blob.get("size")
+        sha256 = str(blob.get("oid"))
+        size = blob.get("size")
         if not re.fullmatch("[0-9a-f]{64}", sha256) or not isinstance(size, int) or size < 1:
             objects.append({"oid": sha256, "size": size or 0, "error": {"code": 422, "message": "no sha256 and size"}})
         elif sha256 in repository.blobs:

@@ -31,7 +31,8 @@ def preupload(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str)
     ignored = hub.contents.read(ignoring).decode().split() if ignoring else []
     rows = []
     for file in call.json.get("files", []):
-        path, entry = str(file["path"]), head.tree.get(str(file["path"]))
+        path = str(file["path"])
+        entry = head.tree.get(str(file["path"]))
         mode = attributes.upload_mode(path, int(file["size"]), base64.b64decode(file.get("sample", "")), patterns)
         row: dict[str, Any] = {"path": path, "uploadMode": mode, "shouldIgnore": _is_ignored(path, ignored)}
         if entry is not None:
@@ -69,7 +70,8 @@ def commit(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) ->
             _apply(hub, repository, tree, key, value, entry)
         _check_tree(hub, repository, tree)
         hub.limits.count_commit(name)
-        author, description = call.user or "", str(header.get("description") or "")
+        author = call.user or ""
+        description = str(header.get("description") or "")
         request = _request_of(repository, branch)
         if create_pr:
             request = open_discussion(repository, message, author, description, status="open", base=revision)

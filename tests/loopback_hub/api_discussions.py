@@ -57,7 +57,8 @@ def details(hub: LoopbackHub, call: Call, kind: str, name: str, number: str) -> 
             answer["changes"] = {"base": f"refs/heads/{request.base}", "mergeCommitId": request.merge_commit}
             if request.status != "merged":
                 answer["filesWithConflicts"] = discussions.conflicts(repository, request)
-            before, after = repository.commits[request.fork].tree, repository.head(request.ref).tree
+            before = repository.commits[request.fork].tree
+            after = repository.head(request.ref).tree
             answer["diff"] = "".join(f"diff --git a/{path} b/{path}\n" for path in changed_paths(before, after))
     return Answer.of(answer)
 
@@ -102,7 +103,9 @@ def _found(repository: Repository, number: str) -> PullRequest:
 
 
 def _is_wanted(call: Call, request: PullRequest) -> bool:
-    kind, status, author = call.parameter("type"), call.parameter("status"), call.parameter("author")
+    kind = call.parameter("type")
+    status = call.parameter("status")
+    author = call.parameter("author")
     if kind in {"pull_request", "discussion"} and request.is_pull_request is not (kind == "pull_request"):
         return False
     if status in {"open", "closed"} and (request.status in {"open", "draft"}) is not (status == "open"):

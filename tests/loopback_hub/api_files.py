@@ -36,10 +36,12 @@ def tree(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str, path
 def paths_info(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) -> Answer:
     repository = hub.find(call, kind, name)
     if "json" in call.headers.get("Content-Type", ""):
-        requested, expand = call.json.get("paths", []), bool(call.json.get("expand"))
+        requested = call.json.get("paths", [])
+        expand = bool(call.json.get("expand"))
     else:
         form = parse_qs(call.body.decode())
-        requested, expand = form.get("paths", []), form.get("expand", ["false"])[0].lower() == "true"
+        requested = form.get("paths", [])
+        expand = form.get("expand", ["false"])[0].lower() == "true"
     with hub.lock:
         head = repository.head(revision)
         paths = [path.strip("/") for path in requested]
@@ -94,9 +96,11 @@ def part_of(call: Call, file: Path, headers: dict[str, str]) -> Answer:
     if match is None or match[0] == "bytes=-":
         return Answer(200, headers=headers, file=file, length=size)
     if match[1]:
-        start, end = int(match[1]), min(int(match[2] or size), size - 1)
+        start = int(match[1])
+        end = min(int(match[2] or size), size - 1)
     else:
-        start, end = max(0, size - int(match[2])), size - 1
+        start = max(0, size - int(match[2]))
+        end = size - 1
     if start >= size or end < start:
         refusal = Refusal(416, "Range Not Satisfiable", headers={"Content-Range": f"bytes */{size}"})
         return refusal.answer()

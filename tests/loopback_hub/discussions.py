@@ -53,7 +53,8 @@ def change_status(request: PullRequest, author: str, status: str) -> dict[str, A
 
 def conflicts(repository: Repository, request: PullRequest) -> list[str]:
     """Return the files that the pull request and its base changed to different contents since the fork."""
-    base, proposed = repository.head(request.base).tree, repository.head(request.ref).tree
+    base = repository.head(request.base).tree
+    proposed = repository.head(request.ref).tree
     fork = repository.commits[request.fork].tree
     paths = set(changed_paths(fork, base)) & set(changed_paths(fork, proposed))
     return sorted(path for path in paths if base.get(path) != proposed.get(path))
@@ -86,7 +87,8 @@ def merge(repository: Repository, request: PullRequest, author: str) -> Commit:
     )
     title = f"{request.title} (#{request.number})"
     commit = repository.commit(request.base, tree, title, author=author, description=subjects)
-    request.status, request.merge_commit = "merged", commit.oid
+    request.status = "merged"
+    request.merge_commit = commit.oid
     add_event(request, "status-change", author, {"status": "merged"})
     repository.write()
     return commit

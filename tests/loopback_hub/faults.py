@@ -92,7 +92,8 @@ class Faults:
 
     def clear(self) -> None:
         with self._lock:
-            self._faults, self._met = [], []
+            self._faults = []
+            self._met = []
 
     def draw(self, method: str, path: str, query: Mapping[str, list[str]], *, storage: bool) -> Fault | None:
         """Return the first listed fault whose turn it is at this request."""

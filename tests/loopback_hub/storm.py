@@ -55,7 +55,8 @@ class Storm(Faults):
             fault = self._fault(random, method, path, storage=storage) if random.random() < self.rate else None
             fails = fault is not None and fault.kind != "latency"
             if fails and met.in_a_row >= self.at_most_in_a_row:
-                fault, fails = None, False
+                fault = None
+                fails = False
             met.in_a_row = met.in_a_row + 1 if fails else 0
         return fault
 

@@ -117,7 +117,8 @@ def test_upload_addresses_are_signed_and_expire(start_loopback: Callable[..., Lo
 def test_only_blobs_that_are_here_can_be_committed(loopback: LoopbackHub) -> None:
     api = created(loopback)
     never_sent = blob("b.bin", b"\0never sent")
-    never_sent._upload_mode, never_sent._is_uploaded = "lfs", True
+    never_sent._upload_mode = "lfs"
+    never_sent._is_uploaded = True
     with pytest.raises(HfHubHTTPError, match="pointer pointed to a file that does not exist"):
         put(api, never_sent)
     put(api, blob())

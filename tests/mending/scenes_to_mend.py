@@ -42,7 +42,8 @@ _COLOURS = ("red", "blue", "green", "white")
 def scene(split: str, row: int) -> Scene:
     """Return a row of a split; no two splits have a garment in common."""
     _, unusual = SPLITS[split]
-    label, number = list(LABELS.values())[row % 3], row // 3
+    label = list(LABELS.values())[row % 3]
+    number = row // 3
     background = UNUSUAL[number % 2] if number % 10 < unusual else USUAL[number % len(USUAL)]
     garment = np.flatnonzero(load_garments("audit").labels == label)[FIRST[split] + number]
     colour = _COLOURS[number % len(_COLOURS)]

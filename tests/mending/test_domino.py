@@ -34,7 +34,8 @@ def test_a_planted_cluster_of_errors_is_found_on_rows_that_it_was_not_fitted_on(
     other = planted(1)
     scores = slices.scores(*other[:3])
     assert scores.shape == (len(other[0]), settings.slices)
-    inside, test_inside = labels == 1, other[1] == 1
+    inside = labels == 1
+    test_inside = other[1] == 1
     validation = slices.scores(features, labels, predictions)
     _, measures = judged(validation[inside], members[inside], scores[test_inside], other[3][test_inside])
     chance = other[3][test_inside].mean()
@@ -76,7 +77,9 @@ def test_without_labels_and_predictions_it_is_scikit_learns_mixture() -> None:
 
 def test_the_density_is_scipys() -> None:
     rng = np.random.default_rng(0)
-    points, means, variances = rng.standard_normal((9, 4)), rng.standard_normal((3, 4)), rng.random((3, 4)) + 0.1
+    points = rng.standard_normal((9, 4))
+    means = rng.standard_normal((3, 4))
+    variances = rng.random((3, 4)) + 0.1
     wanted = [
         multivariate_normal(mean, cov=np.diag(variance)).logpdf(points)
         for mean, variance in zip(means, variances, strict=True)

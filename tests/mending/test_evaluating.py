@@ -57,7 +57,9 @@ VALUES = (0.0, 0.5, 1.0, 2.0)
 TEN_EACH = np.array([10, 10])
 LAMBDAS = (0.0, 0.25, 1.0, 4.0)
 CONTEXTS = tuple(Context(name, label, name, name) for name, label in (("a", 0), ("b", 0), ("c", 1), ("d", 0)))
-CLASSES, WIDTH, ROWS = 3, 6, 300
+CLASSES = 3
+WIDTH = 6
+ROWS = 300
 ARMS = {"first": (0, 1), "second": (2, 3)}
 NONE = np.zeros(0, dtype=np.int64)
 NO_IMAGE = LabelledImages("made", "0" * 64, (), NONE, NONE, ("made",), lambda wanted: iter(()))
@@ -216,7 +218,8 @@ def test_rows_of_one_unit_are_drawn_together() -> None:
 def test_units_of_unlike_sizes_are_drawn_as_often() -> None:
     rng = np.random.default_rng(7)
     units = np.repeat(np.arange(60), rng.integers(1, 9, 60))
-    after, before = rng.random(len(units)) < 0.6, rng.random(len(units)) < 0.4
+    after = rng.random(len(units)) < 0.6
+    before = rng.random(len(units)) < 0.4
     measured = measure_set("sizes", before, after, units, seed=0)
     sums = np.bincount(units, after.astype(float) - before)
     sizes = np.bincount(units)
@@ -335,7 +338,8 @@ def test_a_few_of_many_are_too_few() -> None:
 @pytest.mark.parametrize("units", [3, 6, 10, 20])
 def test_heads_that_are_alike_are_seldom_told_apart(units: int) -> None:
     """Two heads that are right as often, unit by unit, seem to differ in at most 5 %, to help in at most 2.5 %."""
-    runs, rng = 400, np.random.default_rng(units)
+    runs = 400
+    rng = np.random.default_rng(units)
     sides = np.empty(runs)
     for run in range(runs):
         a, b = rng.random((2, units)) < 0.5
@@ -428,7 +432,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 def accuracy(world: World, fit: FittedVariant, index: int, rows: Sequence[int]) -> float:
     """Return the accuracy by plain loops over rows."""
-    head, audited = fit.heads[index].head, world.evaluation.audited
+    head = fit.heads[index].head
+    audited = world.evaluation.audited
     answers = [int(np.argmax(head.weight @ audited.features[row] + head.bias)) for row in rows]
     return float(np.mean([answer == audited.labels[row] for answer, row in zip(answers, rows, strict=True)]))
 
@@ -454,7 +459,8 @@ def worst(world: World, fit: FittedVariant, index: int, contexts: Sequence[int])
 
 
 def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world: World) -> None:
-    evaluation, discover = world.evaluation, world.evaluation.discover.tolist()
+    evaluation = world.evaluation
+    discover = world.evaluation.discover.tolist()
     fitted = world.fitted(evaluation)
     for fit in fitted:
         overall = [accuracy(world, fit, index, discover) for index in range(len(LAMBDAS))]
@@ -480,12 +486,15 @@ def test_what_is_judged_chooses_nothing(world: World) -> None:
     """Change the labels of all confirm rows and of test, so that every answer there is another."""
     evaluation = world.evaluation
     assert evaluation.test is not None
-    labels, test_labels = evaluation.audited.labels.copy(), (evaluation.test.labels + 1) % CLASSES
+    labels = evaluation.audited.labels.copy()
+    test_labels = (evaluation.test.labels + 1) % CLASSES
     labels[evaluation.confirm] = (labels[evaluation.confirm] + 1) % CLASSES
-    audited, test = replace(evaluation.audited, labels=labels), replace(evaluation.test, labels=test_labels)
+    audited = replace(evaluation.audited, labels=labels)
+    test = replace(evaluation.test, labels=test_labels)
     before = right_answers_of(world.head, audited, test, evaluation.allowed)
     flipped = replace(evaluation, audited=audited, test=test, before=before, failed=~before[:ROWS])
-    fits, flipped_fits = world.fitted(evaluation), world.fitted(flipped)
+    fits = world.fitted(evaluation)
+    flipped_fits = world.fitted(flipped)
     assert [fit.result.measured for fit in fits] != [fit.result.measured for fit in flipped_fits]
     assert [fit.result.lam for fit in fits] == [fit.result.lam for fit in flipped_fits]
     assert [point.worst_context for fit in fits for point in fit.result.curve] == [

@@ -16,7 +16,8 @@ from counterfoil.mending.fitting import FITS, Lesson, _Objective, balanced_lesso
 from counterfoil.mending.mend_models import failure_overlap, kept_gain
 from counterfoil.models.classifiers.head import LinearHead
 
-OUTPUTS, WIDTH = 4, 6
+OUTPUTS = 4
+WIDTH = 6
 
 
 def lesson(rows: int, seed: int, outputs: int = OUTPUTS, width: int = WIDTH, weighted: bool = False) -> Lesson:
@@ -56,9 +57,11 @@ def test_the_gradient_is_that_of_finite_differences(weighted: bool) -> None:
 
 def test_the_objective_is_torchs_loss_plus_half_the_decay_of_weight_and_bias() -> None:
     lessons = [(lesson(5000, 1, weighted=True), 1.0), (lesson(9, 2), 0.7)]  # more rows than a block
-    head, decay = start(4), 0.3
+    head = start(4)
+    decay = 0.3
     value, _ = objective(lessons, decay)(np.concatenate([head.weight.ravel(), head.bias]).astype(np.float64))
-    weight, bias = torch.from_numpy(head.weight).double(), torch.from_numpy(head.bias).double()
+    weight = torch.from_numpy(head.weight).double()
+    bias = torch.from_numpy(head.bias).double()
     wanted = torch_objective(weight, bias, lessons) + decay / 2 * ((weight**2).sum() + (bias**2).sum())
     assert value == pytest.approx(float(wanted), rel=1e-12)
 
@@ -76,7 +79,8 @@ def test_scores_beyond_the_reach_of_exp_keep_a_finite_loss() -> None:
 
 @pytest.mark.parametrize("lam", [0.0, 0.5, 2.0])
 def test_both_ways_reach_the_same_objective(lam: float) -> None:
-    train, debug = lesson(120, 1), lesson(25, 2, weighted=True)
+    train = lesson(120, 1)
+    debug = lesson(25, 2, weighted=True)
     # Weight decay of the paper leaves a valley that 1000 epochs do not cross to the last digit.
     fitted = {how: fit_head(start(), train, debug, lam, how, weight_decay=5e-3) for how in FITS}
     assert fitted["sgd"].loss == pytest.approx(fitted["lbfgs"].loss, rel=1e-7)
@@ -85,7 +89,8 @@ def test_both_ways_reach_the_same_objective(lam: float) -> None:
 
 
 def test_with_the_papers_settings_the_two_ways_agree_to_a_thousandth() -> None:
-    train, debug = lesson(120, 1), lesson(25, 2)
+    train = lesson(120, 1)
+    debug = lesson(25, 2)
     sgd, lbfgs = (fit_head(start(), train, debug, 0.5, how) for how in ("sgd", "lbfgs"))
     assert lbfgs.loss <= sgd.loss + 1e-9
     assert sgd.loss == pytest.approx(lbfgs.loss, rel=1e-3)
@@ -93,7 +98,9 @@ def test_with_the_papers_settings_the_two_ways_agree_to_a_thousandth() -> None:
 
 
 def test_descent_goes_step_by_step_as_torchs_does() -> None:
-    train, debug, head = lesson(40, 1), lesson(8, 2), start(5)
+    train = lesson(40, 1)
+    debug = lesson(8, 2)
+    head = start(5)
     layer = torch.nn.Linear(WIDTH, OUTPUTS).double()
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(head.weight))
@@ -110,7 +117,8 @@ def test_descent_goes_step_by_step_as_torchs_does() -> None:
 
 def test_the_minimum_is_that_of_scikit_learn() -> None:
     """Its penalty leaves the bias free, so that a column of ones stands for the bias, and is decayed as ours is."""
-    train, decay = lesson(200, 1, weighted=True), 0.02
+    train = lesson(200, 1, weighted=True)
+    decay = 0.02
     assert train.weights is not None
     ones = np.concatenate([train.features, np.ones((200, 1))], axis=1).astype(np.float64)
     reference = LogisticRegression(C=1 / (decay * train.weights.sum()), fit_intercept=False, tol=1e-10, max_iter=5000)
@@ -121,15 +129,18 @@ def test_the_minimum_is_that_of_scikit_learn() -> None:
 
 
 def test_without_debug_images_and_at_zero_the_head_is_the_same() -> None:
-    train, debug = lesson(50, 1), lesson(20, 2)
-    without, zero = fit_head(start(), train, None, 0.5), fit_head(start(), train, debug, 0.0)
+    train = lesson(50, 1)
+    debug = lesson(20, 2)
+    without = fit_head(start(), train, None, 0.5)
+    zero = fit_head(start(), train, debug, 0.0)
     assert np.array_equal(without.head.weight, zero.head.weight) and without.loss == zero.loss
     some = fit_head(start(), train, debug, 0.5)
     assert not np.array_equal(some.head.weight, zero.head.weight)
 
 
 def test_a_heavier_lambda_learns_the_debug_images_better() -> None:
-    train, debug = lesson(60, 1), lesson(30, 2)
+    train = lesson(60, 1)
+    debug = lesson(30, 2)
     losses = []
     for lam in (0.0, 0.25, 1.0, 4.0):
         head = fit_head(start(), train, debug, lam).head
@@ -139,7 +150,8 @@ def test_a_heavier_lambda_learns_the_debug_images_better() -> None:
 
 
 def test_where_a_fit_begins_decides_nothing() -> None:
-    train, debug = lesson(60, 1), lesson(30, 2)
+    train = lesson(60, 1)
+    debug = lesson(30, 2)
     first, second = (fit_head(start(seed), train, debug, 0.5, weight_decay=5e-3) for seed in (1, 2))
     assert (
         np.abs(first.head.weight - second.head.weight).max() < 1e-3 < np.abs(first.head.weight - start(1).weight).max()
@@ -157,7 +169,9 @@ def test_weights_count_rows_as_often() -> None:
 
 
 def test_no_matrix_of_rows_and_outputs_is_held() -> None:
-    rows, outputs, width = 20_000, 500, 8
+    rows = 20_000
+    outputs = 500
+    width = 8
     train = lesson(rows, 1, outputs, width)
     tracemalloc.start()
     fit_head(start(0, outputs, width), train, None, 0.0, "sgd", epochs=1)
@@ -184,7 +198,8 @@ def test_a_descent_that_is_not_at_its_minimum_says_so() -> None:
 def rows_drawn(sizes: dict[tuple[int, int], int], fewest: int = 5, seed: int = 0) -> dict[tuple[int, int], int]:
     """Count the rows of each (class, group) in a balanced lesson; the features number the rows."""
     cells = np.array([cell for cell, size in sizes.items() for _ in range(size)])
-    classes, groups = cells[:, 0], cells[:, 1]
+    classes = cells[:, 0]
+    groups = cells[:, 1]
     features = np.arange(len(cells), dtype=np.float32)[:, None]
     lesson = balanced_lesson(features, classes + 10, classes, groups, seed=seed, fewest=fewest)
     rows = lesson.features[:, 0].astype(int)

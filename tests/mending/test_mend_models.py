@@ -161,7 +161,8 @@ def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
     built = build_scenes(tmp_path / "built", world.recipe, mined_layer(record))
     result = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=GRID, save="none", device="cpu")
     model = result.mended.models[0]
-    judged, other = model.variant("./built:contexts"), mended.mended.models[0].variant(name_of(world))
+    judged = model.variant("./built:contexts")
+    other = mended.mended.models[0].variant(name_of(world))
     names = {measured.set for measured in judged.measured}
     assert judged.judged_by == "test" and names == {"test", "test_failures", "debug_seed"}
     assert {comparison.set for comparison in judged.comparisons} == {"test", "test_failures"}
@@ -194,7 +195,8 @@ def test_the_folder_is_the_model_that_was_measured(world: World, mended: MendRes
     about = json.loads((folder / "mended.json").read_text())
     assert about["model"]["name"] == MODEL and about["datasets"][0]["content"] == open_dataset(world.built).content
     assert about["datasets"][0]["seed"] == 77 and about["lambda"] == mended.mended.models[0].arms[1].lam
-    before, after = head_of(load_classifier(MODEL)), head_of(loaded)
+    before = head_of(load_classifier(MODEL))
+    after = head_of(loaded)
     assert not np.allclose(before.weight, after.weight)
     was = mended.mended.models[0].variant(name_of(world)).of_set("test")
     assert was is not None and was.after == accuracy_on_test(loaded, world)
@@ -263,7 +265,8 @@ def test_a_head_of_balanced_groups_is_a_model_too(world: World, tmp_path: Path) 
     result = mend(
         MODEL, world.recipe, [str(world.built), "dfr:clip"], out, lambdas=[0.0], save="dfr:clip", device="cpu"
     )
-    note, variant = read_mended(out / "model", "m"), result.mended.models[0].variant("dfr:clip")
+    note = read_mended(out / "model", "m")
+    variant = result.mended.models[0].variant("dfr:clip")
     assert note is not None and note.lam is None and note.rows == {"discover": variant.images} and note.datasets == ()
     assert [split.name for split in note.on] == [split.name for split in result.mended.audited.on]
     card = (out / "model" / "README.md").read_text()
@@ -312,11 +315,13 @@ def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
     world: World, mended: MendResult, tmp_path: Path
 ) -> None:
     named = load_classifier(MODEL)
-    module, state = named.module, {key: tensor.clone() for key, tensor in named.module.state_dict().items()}
+    module = named.module
+    state = {key: tensor.clone() for key, tensor in named.module.state_dict().items()}
     given: dict[str, Any] = {"lambdas": GRID, "device": "cpu", "transform": named.transform()}
     recipe = load_recipe(world.recipe)
     result = mend({"mine": module}, recipe, str(world.built), tmp_path / "out", save="best", **given)
-    model, other = result.mended.models[0], mended.mended.models[0]
+    model = result.mended.models[0]
+    other = mended.mended.models[0]
     assert (model.name, model.folder, result.models) == ("python:mine", None, {})
     for variant in model.arms:
         assert (variant.lam, variant.measured) == (
@@ -398,7 +403,9 @@ def content_of_test(world: World) -> str:
 def test_models_of_one_run_are_compared_and_loaded_once(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own_dataset, loads, load = f"{world.built}:random_contexts", list[str](), of_timm.load
+    own_dataset = f"{world.built}:random_contexts"
+    loads = list[str]()
+    load = of_timm.load
 
     def counted(name: str, *more: Any) -> Classifier:
         loads.append(name)
@@ -416,7 +423,8 @@ def test_models_of_one_run_are_compared_and_loaded_once(
     rows = {measured.set: measured.rows for measured in result.mended.models[0].arms[0].measured}
     assert collective.failures[0] == rows["debug_seed"] + rows["debug_heldout"]  # of both halves
     arms = [(row.model, row.arm, row.own) for row in collective.kept]
-    shared, own_dataset = name_of(world), name_of(world, "random_contexts")
+    shared = name_of(world)
+    own_dataset = name_of(world, "random_contexts")
     assert arms == [(MODEL, shared, False), ("lab:lcnet_035", shared, False), ("lab:lcnet_035", own_dataset, True)]
     assert collective.kept[0].kept is None  # nothing is its own
     assert collective.kept[2].kept == 1.0
@@ -593,7 +601,8 @@ def test_corrupted_photographs_need_no_clip(world: World, tmp_path: Path, monkey
 def test_the_document_fits_the_schema_that_is_shipped(mended: MendResult) -> None:
     text = (bundled_folder() / "mend.schema.json").read_text(encoding="utf-8")
     assert text == schema_text(Mended, "Counterfoil mended heads"), "run scripts/write_schema.py"
-    schema, document = json.loads(text), json.loads((mended.directory / "mend.json").read_text())
+    schema = json.loads(text)
+    document = json.loads((mended.directory / "mend.json").read_text())
     assert misfits(document, schema, schema) == []
     for changes in ({"surprise": 1}, {"headline": 2}, {"asked": {"using": []}}):
         assert misfits(document | changes, schema, schema)

@@ -266,7 +266,8 @@ def test_it_tells_which_rows(model: str, drawn: Path, recipe: Path) -> None:
 
 
 def test_it_is_measured_on_other_rows_alone(model: str, drawn: Path, recipe: Path, tmp_path: Path) -> None:
-    rows, photos = spare_rows(recipe), tmp_path / "photos"
+    rows = spare_rows(recipe)
+    photos = tmp_path / "photos"
     for row in range(SPARE):
         name = f"{rows[row]['label']:02}"
         (photos / name).mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,8 @@ from counterfoil.models.mended import read_mended
 from counterfoil.recipe import load_recipe
 from mending.scenes_to_mend import NAMES, World
 
-SIDE, CLASSES = 8, 3
+SIDE = 8
+CLASSES = 3
 
 
 class Small(nn.Module):
@@ -70,7 +71,9 @@ def weights_of(trained: Network) -> np.ndarray:
 
 
 def test_it_learns_from_new_weights_and_leaves_the_old_ones() -> None:
-    start, train, test = network(), lesson(128, 0), lesson(100, 1)
+    start = network()
+    train = lesson(128, 0)
+    test = lesson(100, 1)
     before = weights_of(start)
     trained = fit_network(start, train, None, 0.0, epochs=60).head
     assert accuracy(trained, test) > 0.9 > accuracy(start, test)
@@ -90,7 +93,8 @@ def test_a_module_of_ones_own_stays_in_its_mode_with_its_statistics() -> None:
 
 def test_every_variant_sees_the_same_training_batches() -> None:
     """At a λ of nearly nothing, other images beside the training rows leave the weights where they were."""
-    start, train = network(), lesson(150, 0)
+    start = network()
+    train = lesson(150, 0)
     alone = weights_of(fit_network(start, train, None, 0.0, epochs=3).head)
     for debug in (lesson(20, 2), lesson(90, 3)):
         assert np.array_equal(weights_of(fit_network(start, train, debug, 0.0, epochs=3).head), alone)
@@ -100,7 +104,8 @@ def test_every_variant_sees_the_same_training_batches() -> None:
 
 def test_weights_count_rows() -> None:
     """Rows without weight teach nothing, whatever their labels."""
-    train, test = lesson(192, 0), lesson(100, 1)
+    train = lesson(192, 0)
+    test = lesson(100, 1)
     wrong = np.arange(192) % 3 != 0
     targets = np.where(wrong, (train.targets + 1) % CLASSES, train.targets)
     misled = replace(train, targets=targets)
@@ -126,7 +131,9 @@ def test_biased_losses_are_the_generalised_cross_entropy() -> None:
 
 
 def test_a_network_that_was_trained_before_is_read_again(tmp_path: Path) -> None:
-    start, train, trainings = network(), lesson(80, 0), list[int]()
+    start = network()
+    train = lesson(80, 0)
+    trainings = list[int]()
 
     def fit(*given: object) -> object:
         trainings.append(1)
@@ -178,7 +185,8 @@ def test_the_saved_folder_is_the_network_that_was_measured(world: World, tmp_pat
 
 
 def test_a_module_of_ones_own_is_trained_by_each_baseline(world: World, tmp_path: Path) -> None:
-    using, module = [f"{baseline}:test" for baseline in ("confidence", "early", "lff")], Small()
+    using = [f"{baseline}:test" for baseline in ("confidence", "early", "lff")]
+    module = Small()
     mended = partial(mend, {"mine": module}, world.recipe, using, tmp_path, transform=prepared)
     options: dict[str, Any] = {"fit": "network", "epochs": 1, "save": "best", "device": "cpu"}
     result = mended(**options)

@@ -85,7 +85,8 @@ BUILT = "/home/somebody/built:contexts"
 
 
 def test_what_was_mined_on_rows_that_judge_is_refused_and_what_cannot_be_compared_is_told() -> None:
-    audited, test = "a" * 64, "b" * 64
+    audited = "a" * 64
+    test = "b" * 64
 
     def judged(record: dict) -> tuple[str, ...]:
         return refuse_mined_on_judges([(BUILT, (record,))], {audited: "validation"}, "1" * 64, {test: "test"})
@@ -109,7 +110,8 @@ def test_what_was_mined_on_rows_that_judge_is_refused_and_what_cannot_be_compare
 
 def test_what_the_confirm_half_confirmed_is_judged_by_a_test_or_refused() -> None:
     """`hard` of a recipe of findings holds confirmed images; contexts are drawn also if they are not confirmed."""
-    audited, test = "a" * 64, "b" * 64
+    audited = "a" * 64
+    test = "b" * 64
     on = {"on": [{"name": "photos", "content": audited}], "discover_sha256": "1" * 64}
     confirmed = on | {"finding": "striped_shirt", "role": "hard", "q": 0.01}
     for record, chose in (
@@ -196,7 +198,8 @@ def test_features_that_are_no_numbers_are_told() -> None:
 def test_a_base_near_chance_is_judged_as_evaluate_judges_it() -> None:
     """Accuracy is averaged over classes with images enough; one of several classes near chance is a note."""
     labels = np.repeat([0, 1, 2], [20, 20, 3])
-    chances, names = np.full(3, 1 / 3), ["a", "b", "c"]
+    chances = np.full(3, 1 / 3)
+    names = ["a", "b", "c"]
 
     def notes(*shares: float) -> tuple[str, ...]:
         counts = zip(shares, (20, 20, 3), strict=True)

@@ -46,7 +46,9 @@ from counterfoil.mining.findings import (
 )
 from counterfoil.mining.report import page_thumbnail, pictures_wanted
 
-SANDAL, PULLOVER, COAT = 5, 2, 4
+SANDAL = 5
+PULLOVER = 2
+COAT = 4
 
 
 def rate(failures: int, rows: int, units: int | None = None, width: float = 0.09) -> Rate:
@@ -196,7 +198,10 @@ def example_pictures(findings: Findings) -> dict[str, bytes]:
     return pictures
 
 
-DRAWN_PULLOVER, DRAWN_COAT, DRAWN_SANDAL, SHIRT = 2, 4, 5, 6
+DRAWN_PULLOVER = 2
+DRAWN_COAT = 4
+DRAWN_SANDAL = 5
+SHIRT = 6
 FDR = 0.1
 
 
@@ -225,7 +230,8 @@ def _looks(pairs: int, failing: int, rescued: int) -> tuple[SequentialLook, ...]
 
 
 def answers(shares: Sequence[tuple[str, int]], rows: int, keys: Sequence[str]) -> tuple[AnswerCount, ...]:
-    given, at = [], 0
+    given = []
+    at = 0
     for answer, images in shares:
         given.append(AnswerCount(answer, images, images / rows, tuple(keys[at : at + min(3, images)])))
         at += images
@@ -252,12 +258,16 @@ def pair_finding(
     bases = [f"{round_drawn}/base_{class_id}_{index:06d}" for index in range(every)]
     looks = _looks(every, failing, rescued)
     if fresh is not None:
-        every, both, failing, rescued = fresh.pairs, fresh.both, fresh.failing, fresh.rescued
+        every = fresh.pairs
+        both = fresh.both
+        failing = fresh.failing
+        rescued = fresh.rescued
     answered = [
         [f"{fresh.round if fresh else round_drawn}/{stem}_{class_id}_{index:06d}" for index in range(every)]
         for stem in ("base", name)
     ]
-    wrong, base_wrong = both + failing, both + rescued
+    wrong = both + failing
+    base_wrong = both + rescued
     value = (wrong - base_wrong) / every
     error = math.sqrt(failing + rescued - (failing - rescued) ** 2 / every) / every
     interval, widened = ((value - wide * error, value + wide * error) for wide in (1.96, 2.3))
@@ -396,7 +406,8 @@ def drawn_pictures(findings: Findings) -> dict[str, bytes]:
 def _with_q(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Set the q-values of e-BH: the least m / (j × the j-th largest e-value) from a finding's rank on."""
     order = sorted(range(len(findings)), key=lambda at: findings[at].p)
-    q, adjusted = [0.0] * len(findings), 1.0
+    q = [0.0] * len(findings)
+    adjusted = 1.0
     for index in reversed(range(len(order))):
         adjusted = min(adjusted, len(findings) * findings[order[index]].p / (index + 1))
         q[order[index]] = adjusted

@@ -32,7 +32,8 @@ def mine_sneakers(out: Path, *changes: str, **options: Any) -> MineResult:
     return mine("wardrobe-star", out, overrides=[*OVERRIDES, *changes], **given)
 
 
-T_SHIRT, SANDAL = 0, 5
+T_SHIRT = 0
+SANDAL = 5
 CLASSES = "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5}]"
 CAPTIONS = """
 reference: a photo of a {noun}
@@ -51,7 +52,8 @@ def scenes(first: int, count: int, labels: Sequence[int] = (T_SHIRT, SANDAL)) ->
     for number in range(first, first + count):
         background = "beach" if rng.random() < 0.4 else PLACES[int(rng.integers(1, len(PLACES)))]
         label = labels[number % len(labels)]
-        garment, colour = garments[label][number // len(labels)], ("blue", "red")[number % 4 // 2]
+        garment = garments[label][number // len(labels)]
+        colour = ("blue", "red")[number % 4 // 2]
         result.append(Scene("audit", garment, label, colour=colour, background=background, seed=number))
     return result
 

@@ -111,7 +111,8 @@ def planted() -> tuple[AnsweredRows, np.ndarray]:
         mistaken = np.flatnonzero(rng.random(n) < 0.1)
         scores[mistaken, (truth[mistaken] + rng.integers(1, 10, len(mistaken))) % 10] += 12
     p = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
-    keys, answers = [str(row) for row in range(n)], p[0].argmax(axis=1)
+    keys = [str(row) for row in range(n)]
+    answers = p[0].argmax(axis=1)
     columns = (keys, labels, answers != labels, np.arange(n), answers, p[0].max(axis=1))
     return AnsweredRows(*columns, p[:, np.arange(n), labels]), flipped
 
@@ -171,7 +172,8 @@ def test_every_class_gives_the_same_share(role: Role, share: float) -> None:
     for label in (0, 2):
         in_set = members[label == ROW_LABELS]
         assert in_set.mean() == pytest.approx(share, abs=0.01)
-        inside, outside = cosines[label == ROW_LABELS][in_set], cosines[label == ROW_LABELS][~in_set]
+        inside = cosines[label == ROW_LABELS][in_set]
+        outside = cosines[label == ROW_LABELS][~in_set]
         assert inside.min() >= outside.max() if role == "hard" else inside.max() <= outside.min()
 
 

@@ -74,12 +74,14 @@ def test_rows_are_read_once_whoever_reads_them(tmp_path: Path) -> None:
 
 def test_each_condition_is_a_question_of_two_classes() -> None:
     rng = np.random.default_rng(0)
-    present, values = rng.random((60, 3)) < 0.4, rng.random((60, 3))
+    present = rng.random((60, 3)) < 0.4
+    values = rng.random((60, 3))
     values[7] = np.nan  # of an image without an answer
     classifier: Any = None
     outputs = ClassMap("names", 3, ((0,), (1,), (2,)))
     has = ConditionLabels(("a", "b", "c"), present.astype(np.int8))
-    chosen_on, read = np.arange(10, 40), np.arange(60) != 7
+    chosen_on = np.arange(10, 40)
+    read = np.arange(60) != 7
     judged = condition_questions(classifier, outputs, values, has, chosen_on)
     assert [question.classes for question in judged] == [(0, 1), (2, 3), (4, 5)]
     for k, question in enumerate(judged):
@@ -128,7 +130,9 @@ def patients(first: int, count: int) -> list[Scene]:
     return pictures
 
 
-AUDITED, POOL, TRAIN = patients(0, 90), patients(130, 30), patients(170, 12)
+AUDITED = patients(0, 90)
+POOL = patients(130, 30)
+TRAIN = patients(170, 12)
 
 
 def present(scene: Scene) -> tuple[bool, bool]:

@@ -392,7 +392,8 @@ def test_keys_that_are_none_of_a_round_have_no_base() -> None:
 
 def brute_force(e_values: list[float], alpha: float) -> int:
     """Return how many hypotheses e-BH rejects, by its definition."""
-    m, ordered = len(e_values), sorted(e_values, reverse=True)
+    m = len(e_values)
+    ordered = sorted(e_values, reverse=True)
     return max((k for k in range(1, m + 1) if ordered[k - 1] >= m / (alpha * k)), default=0)
 
 

@@ -34,7 +34,8 @@ def test_a_plain_picture_has_the_numbers_of_its_colour() -> None:
 
 
 def test_light_colour_and_focus_order_pictures() -> None:
-    darker, blurred = GRAIN.point(lambda value: value // 2), GRAIN.filter(ImageFilter.GaussianBlur(2))
+    darker = GRAIN.point(lambda value: value // 2)
+    blurred = GRAIN.filter(ImageFilter.GaussianBlur(2))
     grey = GRAIN.convert("L").convert("RGB")
     plain = measured(GRAIN)
     assert measured(darker)["brightness"] < 0.6 * plain["brightness"]
@@ -56,7 +57,8 @@ def test_the_quality_is_the_one_that_pillow_saved_with(quality: int) -> None:
 
 
 def test_numbers_are_shown_once_with_their_unit() -> None:
-    brightness, size = MEASURES[NAMES.index("brightness")], MEASURES[NAMES.index("size")]
+    brightness = MEASURES[NAMES.index("brightness")]
+    size = MEASURES[NAMES.index("size")]
     assert brightness.words(61.6) == "62 of 255" and brightness.words(80.2, 41.4) == "41 to 80 of 255"
     assert (
         size.words(150_000) == "150,000 pixels"

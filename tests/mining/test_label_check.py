@@ -26,7 +26,9 @@ from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import load_recipe
 from counterfoil.store.decoding import UNREAD
 
-CLASSES, EACH, WIDTH = 3, 80, 12
+CLASSES = 3
+EACH = 80
+WIDTH = 12
 
 
 def seen(seed: int = 0, per_class: int = EACH) -> SeenLabels:
@@ -45,14 +47,17 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 def flipped(images: SeenLabels, rows: np.ndarray, label: int) -> SeenLabels:
     """Give rows another label but keep their true answers, so that they all fail."""
-    labels, right = images.labels.copy(), images.right.copy()
-    labels[rows], right[rows] = label, False
+    labels = images.labels.copy()
+    right = images.right.copy()
+    labels[rows] = label
+    right[rows] = False
     return replace(images, labels=labels, right=right)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_with_the_label_of_another_class_look_mislabelled(seed: int) -> None:
-    images, rows = seen(seed), np.arange(20)
+    images = seen(seed)
+    rows = np.arange(20)
     check, looked = flipped(images, rows, 1).check(rows, images.labels[rows])
     assert check.suspected and check.rows == 20 and check.mislabelled >= 15
     assert check.right_share is not None and check.right_share < 0.05
@@ -61,7 +66,8 @@ def test_rows_with_the_label_of_another_class_look_mislabelled(seed: int) -> Non
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_classifier_and_clip_both_take_for_another_class_is_no_wrong_label(seed: int) -> None:
-    images, rows = seen(seed), np.arange(20)
+    images = seen(seed)
+    rows = np.arange(20)
     rng = np.random.default_rng(seed)
     features = images.features.copy()
     # The rows are slightly nearer to the other class, by its caption and by its rows, and at the edge of both.
@@ -76,8 +82,10 @@ def test_what_classifier_and_clip_both_take_for_another_class_is_no_wrong_label(
 
 def test_neighbours_of_the_same_unit_say_nothing() -> None:
     # Each wrong row has a twin of the same garment with the same wrong label, whose answer counts as right.
-    images, rows = seen(), np.arange(10)
-    features, units = images.features.copy(), images.units.copy()
+    images = seen()
+    rows = np.arange(10)
+    features = images.features.copy()
+    units = images.units.copy()
     features[10:20], units[10:20] = features[:10], units[:10]
     twins = flipped(replace(images, features=features, units=units), np.arange(20), 1)
     right = twins.right.copy()
@@ -94,7 +102,8 @@ def test_neighbours_of_the_same_unit_say_nothing() -> None:
 
 
 def test_a_class_that_clip_does_not_know_is_not_checked() -> None:
-    images, rows = seen(), np.arange(20)
+    images = seen()
+    rows = np.arange(20)
     for unknown in (0, 1):
         known = np.arange(CLASSES) != unknown
         check, _ = flipped(replace(images, known=known), rows, 1).check(rows, np.zeros(20, dtype=np.int64))
@@ -102,7 +111,8 @@ def test_a_class_that_clip_does_not_know_is_not_checked() -> None:
 
 
 def test_answers_of_no_class_and_few_failures_are_not_checked() -> None:
-    images, rows = seen(), np.arange(20)
+    images = seen()
+    rows = np.arange(20)
     check, _ = flipped(images, rows, 1).check(rows, np.full(20, -1))
     assert check.reason is not None
     few = rows[: FEWEST - 1]
@@ -111,7 +121,8 @@ def test_answers_of_no_class_and_few_failures_are_not_checked() -> None:
 
 
 def test_a_class_without_right_rows_raises_no_doubt() -> None:
-    images, rows = seen(), np.arange(20)
+    images = seen()
+    rows = np.arange(20)
     nothing_right = replace(flipped(images, rows, 1), right=np.zeros(len(images.labels), dtype=bool))
     check, _ = nothing_right.check(rows, np.zeros(20, dtype=np.int64))
     assert check.share == 0 and not check.suspected
@@ -119,7 +130,8 @@ def test_a_class_without_right_rows_raises_no_doubt() -> None:
 
 @given(st.permutations(range(20)))
 def test_the_order_of_rows_changes_nothing(order: list[int]) -> None:
-    images, rows = flipped(seen(per_class=20), np.arange(20), 1), np.asarray(order)
+    images = flipped(seen(per_class=20), np.arange(20), 1)
+    rows = np.asarray(order)
     others = np.zeros(20, dtype=np.int64)
     assert images.check(rows, others)[0] == images.check(np.sort(rows), others)[0]
 
@@ -134,7 +146,8 @@ def test_a_check_is_either_made_or_has_a_reason() -> None:
 
 RELABELLED = "[{{id: '05', name: sandal, source_label: {}}}, {{id: '07', name: sneaker, source_label: {}}}]"
 
-SANDAL, SNEAKER = 0, 1
+SANDAL = 0
+SNEAKER = 1
 FLIPPED = 3  # every third sandal is labelled a sneaker
 PERSON = "Jane Doe"
 CUT = f"{PERSON}-cut.png"
@@ -148,10 +161,12 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int
     Every file name begins with `PERSON`, as file names may name people. One file is no image.
     """
     world = load_recipe("wardrobe-star", [f"source.dataset={WORLD}", f"source.classes={RELABELLED.format(5, 7)}"])
-    folder, truth = tmp_path_factory.mktemp("relabelled"), {}
+    folder = tmp_path_factory.mktemp("relabelled")
+    truth = {}
     for name, count in ROWS.items():
         split = labelled_split(world.source, name, world.classes)
-        labels, units = np.asarray(split.labels), np.asarray(split.units)
+        labels = np.asarray(split.labels)
+        units = np.asarray(split.units)
         rows = np.concatenate([np.flatnonzero(labels == label)[:count] for label in (SANDAL, SNEAKER)])
         images = dict(split.images(frozenset(split.keys[row] for row in rows)))
         stored_labels = labels[rows].copy()

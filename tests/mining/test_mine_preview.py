@@ -23,7 +23,8 @@ DRAWING = ("mine.settings.permutations=null", "mine.settings.captioner=lab:capti
 
 def test_it_audits_so_many_rows_and_says_so(tmp_path: Path) -> None:
     result = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices", limit=60)
-    findings, sentence = result.findings, preview_sentence(60, "part")
+    findings = result.findings
+    sentence = preview_sentence(60, "part")
     assert [images.rows for images in findings.on] == [60] and findings.preview == 60
     assert findings.halves is not None and findings.halves.discover.rows + findings.halves.confirm.rows == 60
     assert parse_document(Findings, result.files["findings"].read_bytes(), "findings.json") == findings

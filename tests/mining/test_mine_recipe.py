@@ -89,7 +89,8 @@ def test_the_set_is_mostly_the_planted_slice(findings: Findings) -> None:
 
 def test_halves_share_no_garment(findings: Findings) -> None:
     assert findings.halves is not None
-    discover, confirm = findings.halves.discover, findings.halves.confirm
+    discover = findings.halves.discover
+    confirm = findings.halves.confirm
     recipe = load_recipe("wardrobe-star", OVERRIDES)
     (part,) = opened_parts(recipe, ["validation"], open_source(recipe.source))
     assert part.units is not None
@@ -222,7 +223,8 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     outcome = mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai")
-    result, answered = outcome.findings, findings.answered
+    result = outcome.findings
+    answered = findings.answered
     assert result.method.name == "slices" and result.answered is not None and answered is not None
     # Sneakers come with the road in training: elsewhere they fail, and on it sandals do.
     assert {("sneaker",), ("sandal",)} <= {finding.class_names for finding in result.confirmed}
@@ -259,7 +261,8 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
 def test_all_classifiers_rank_the_labels_to_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices")
     recipe = load_recipe("wardrobe-star", OVERRIDES)
-    parts, models = opened_parts(recipe, ["validation"], open_source(recipe.source)), (WORLD, "lab:resnet10t")
+    parts = opened_parts(recipe, ["validation"], open_source(recipe.source))
+    models = (WORLD, "lab:resnet10t")
     answers = collect_answers(parts, {name: class_map_of(recipe, name) for name in models}, recipe, "cpu")
     ranks = {name: rankdata(answer.predictions.true_confidence) for name, answer in answers.items()}
     row_of = {key: number for number, key in enumerate(parts[0].keys)}

@@ -17,7 +17,8 @@ from counterfoil.lab.world import Scene
 from counterfoil.mining.mine_recipe import MineResult, mine
 from drawn_folders import draw_folder
 
-AUDITED, TRAIN = scenes(0, 80), scenes(300, 10)
+AUDITED = scenes(0, 80)
+TRAIN = scenes(300, 10)
 BROKEN = (3, 17)
 KEYS = [f"validation_{row:08d}" for row in range(len(AUDITED))]
 

@@ -77,7 +77,8 @@ def pool(folder: Path, split: str = "train", **columns: list[Any]) -> Path:
 
 def layer(hardest: Hardest, origin: PoolOrigin, folder: Path, *sets: str, **changes: Any) -> Path:
     """Write the layer over wardrobe-mini. `sets` and `changes` are the same settings in two forms."""
-    below, recipe = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [CLASSES, *sets])
+    below = load_recipe("wardrobe-mini")
+    recipe = load_recipe("wardrobe-mini", [CLASSES, *sets])
     classes = [{"id": cls.id, "name": cls.name, "source_label": cls.source_label} for cls in recipe.classes]
     changed = {"source": {"classes": classes}, **changes}
     files = pool_files(hardest, origin, recipe, below, "wardrobe-mini", changed, {"method": "directions"})
@@ -283,7 +284,9 @@ def test_weights_are_stored_by_row_in_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-AUDITED, POOL, TRAIN = scenes(0, 140), scenes(200, 60), scenes(300, 40)
+AUDITED = scenes(0, 140)
+POOL = scenes(200, 60)
+TRAIN = scenes(300, 40)
 BROKEN = 4
 
 

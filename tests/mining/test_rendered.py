@@ -38,8 +38,10 @@ from counterfoil.stats import count_failures, score_test
 from counterfoil.store.reading import read_rows
 from driven import given_up
 
-T_SHIRT, PULLOVER = 0, 1
-NAMES, GARMENTS = ("t-shirt", "pullover"), (0, 2)
+T_SHIRT = 0
+PULLOVER = 1
+NAMES = ("t-shirt", "pullover")
+GARMENTS = (0, 2)
 SIZE = 10
 # For any class this prompt draws a bag, and the target answers bag: its images fail, and hardly any base does.
 WRONG = "a photo of a bag"
@@ -70,7 +72,8 @@ def given_hypotheses(half: DiscoverHalf, mine: Mine, settings: DirectionsSetting
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("photographs")
-    images, labels = [], []
+    images = []
+    labels = []
     for label, garment in enumerate(GARMENTS):
         for number in range(10):
             stream = io.BytesIO()
@@ -260,7 +263,8 @@ def test_only_whole_pairs_of_several_classes_are_compared() -> None:
     indices = np.array([0, 1, 0, 1, 0, 1, 0, 2, 0])
     shifts = np.array([0, 0, 0, 0, 3, 3, 3, 3, 0])
     whole = np.ones(9, dtype=bool)
-    vector, none = np.zeros(2, dtype=np.float32), np.zeros(0, dtype=np.int64)
+    vector = np.zeros(2, dtype=np.float32)
+    none = np.zeros(0, dtype=np.int64)
     pooled, alone = (
         Hypothesis("x", classes, "hard", "x", "x", vector, (0.0,) * len(classes), none, np.zeros(0))
         for classes in ((0, 1), (1,))
@@ -279,13 +283,16 @@ def test_only_whole_pairs_of_several_classes_are_compared() -> None:
 def test_shared_noise_makes_the_test_stricter_and_never_looser() -> None:
     """At most 5 % of tests reject at .05 if the set's rate is the base's plus the margin."""
     rng = np.random.default_rng(5)
-    margin, base, n = 0.05, 0.3, 60
+    margin = 0.05
+    base = 0.3
+    n = 60
     rejected = {}
     for shared in (0.0, 0.8):
         rejections = 0
         for _ in range(TESTS):
             common = rng.random(n) < shared
-            first, second = rng.random(n), rng.random(n)
+            first = rng.random(n)
+            second = rng.random(n)
             failed = np.concatenate([np.where(common, first, second) < base + margin, first < base])
             counts = count_failures(failed, np.tile(np.arange(n), 2), np.repeat([True, False], n))
             rejections += score_test(*counts, margin) <= 0.05
@@ -330,7 +337,8 @@ def test_check_tells_the_budget_where_images_are_rendered_and_only_there() -> No
         assert result.exit_code == 0
         return result.stdout
 
-    plain, priced = checked(), checked("--set", "mine.confirm=rendered")
+    plain = checked()
+    priced = checked("--set", "mine.confirm=rendered")
     assert checked("--set", "mine.confirm=rows") == plain and "mine" not in plain.replace("mined", "")
     more = [line for line in priced.splitlines() if line not in plain.splitlines()]
     assert "1,000" in more[0] and "10 hypotheses" in more[0] and "100 images per hypothesis" in more[1]

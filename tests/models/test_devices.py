@@ -269,7 +269,8 @@ def test_settings_end_with_the_work() -> None:
     settings = torch.get_float32_matmul_precision(), cudnn.benchmark, cudnn.deterministic
     try:
         torch.set_float32_matmul_precision("highest")
-        cudnn.benchmark, cudnn.deterministic = True, False
+        cudnn.benchmark = True
+        cudnn.deterministic = False
         with pytest.raises(ZeroDivisionError), devices.reproducible():
             assert torch.get_float32_matmul_precision() == "high"
             assert (cudnn.benchmark, cudnn.deterministic) == (False, True)
@@ -331,7 +332,8 @@ def test_pictures_are_those_of_the_model_and_neighbours_change_no_bit(compiled: 
 
 @compiles
 def test_only_a_recipe_that_compiles_has_a_compiler_in_its_stack() -> None:
-    plain, other = stack_of("cpu", "float32", 4), stack_of("cpu", "float32", 4, compiled=True)
+    plain = stack_of("cpu", "float32", 4)
+    other = stack_of("cpu", "float32", 4, compiled=True)
     assert "compiled" not in plain
     assert other == plain | {"compiled": _compiler()}
     assert _recipe().plan_hash == _recipe("generator.compile=true").plan_hash
@@ -511,7 +513,8 @@ def hooks(pipeline: Any) -> list[Any]:
 
 @pytest.mark.parametrize("offload", ["model", "sequential"])
 def test_on_a_cpu_it_is_accepted_and_does_nothing(waits: Path, offload: str) -> None:
-    pipeline, recipe = loaded(waits, offload), recipe_of(waits, f"generator.offload={offload}")
+    pipeline = loaded(waits, offload)
+    recipe = recipe_of(waits, f"generator.offload={offload}")
     assert not hooks(pipeline)
     images = drawn(pipeline, recipe)
     assert len(images) == 2 and images == drawn(loaded(waits), recipe_of(waits))
@@ -539,7 +542,8 @@ def test_where_it_computes_is_said_by_the_hooks_and_not_by_the_weights(waits: Pa
 
 
 def test_a_pipeline_is_never_moved_as_a_whole_where_weights_wait(waits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline, moved = loaded(waits), []
+    pipeline = loaded(waits)
+    moved = []
     plain = type(pipeline).to
 
     def to(self: Any, *where: Any, **options: Any) -> Any:

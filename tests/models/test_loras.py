@@ -26,7 +26,8 @@ Tensors = dict[str, torch.Tensor]
 # Attention, and layers outside of it: what scales by block would miss.
 TARGETS = ("attn2.to_q", "ff.net.2", "proj_in", "conv1", "conv_in", "time_emb_proj")
 LAYER = "down_blocks.1.attentions.0.transformer_blocks.0.attn2.to_q"
-DOWN, UP = f"unet.{LAYER}.lora_A.weight", f"unet.{LAYER}.lora_B.weight"
+DOWN = f"unet.{LAYER}.lora_A.weight"
+UP = f"unet.{LAYER}.lora_B.weight"
 
 
 @pytest.fixture(scope="module")

@@ -480,7 +480,8 @@ def test_it_is_small_and_names_its_worlds_classes(name: str) -> None:
 def test_it_fails_more_in_the_slice_than_in_the_rest(name: str) -> None:
     right, inside = _right(name)
     measured = json.loads((LAB_WEIGHTS / name / "metrics.json").read_text())
-    slice_accuracy, rest_accuracy = float(right[inside].mean()), float(right[~inside].mean())
+    slice_accuracy = float(right[inside].mean())
+    rest_accuracy = float(right[~inside].mean())
     assert rest_accuracy - slice_accuracy >= 0.2
     # On other rows: within four standard errors of the stored accuracy.
     for accuracy, stored, count in (

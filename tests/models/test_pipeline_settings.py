@@ -152,7 +152,9 @@ def driven() -> dict[type, frozenset[str]]:
 @pytest.mark.release(of="families")
 def test_text_passes_only_where_it_was_looked_at_in_every_class_that_is_driven() -> None:
     """If a new diffusers adds an argument, see what it does with the text, then add the name to TEXTS or here."""
-    every, texts, passes = driven(), set[str](), set[str]()
+    every = driven()
+    texts = set[str]()
+    passes = set[str]()
     assert len(every) > 50
     for pipeline, reserved in every.items():
         for name, parameter in inspect.signature(pipeline.__call__).parameters.items():
@@ -265,7 +267,8 @@ def test_whether_rows_are_inverted_is_reported_by_the_index_where_it_is_here(
 
 
 def test_a_negative_prompt_that_does_nothing_is_reported() -> None:
-    led, plain = {"options": "{true_cfg_scale: 3.0}"}, {"negative_prompt": "blurred"}
+    led = {"options": "{true_cfg_scale: 3.0}"}
+    plain = {"negative_prompt": "blurred"}
     (problem,) = problems_with(recipe("edit", **plain), "FluxKontextPipeline")
     assert "reads it where generator.options.true_cfg_scale is above 1" in problem
     assert problems_with(recipe("edit", **plain, **led), "FluxKontextPipeline") == []

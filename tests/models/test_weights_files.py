@@ -158,7 +158,8 @@ def test_tensors_are_moved_and_not_changed(tmp_path: Path) -> None:
 def test_what_is_shared_stays_shared() -> None:
     """Shared weights are moved once, and both layers have them."""
     storage = torch.randn(65)
-    first, second = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
+    first = nn.Linear(8, 8, bias=False)
+    second = nn.Linear(8, 8, bias=False)
     first.weight = nn.Parameter(storage[1:].view(8, 8))
     second.weight = first.weight
     module = nn.Sequential(first, second)

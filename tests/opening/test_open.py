@@ -35,7 +35,8 @@ from counterfoil.store.manifest import verify_files
 from support.files import write
 from tiny_builds import command
 
-YAML, JSON = "application/yaml", "application/json"
+YAML = "application/yaml"
+JSON = "application/json"
 CUT = b"prompts: {shifts: {red: {threshold: 0.2}}}\n"
 
 

@@ -49,7 +49,8 @@ def test_the_rate_of_corruptions_is_written_without_an_exponent() -> None:
 
 
 def test_a_measured_rate_scales_with_the_steps() -> None:
-    twenty, forty = estimated("generator.steps=20"), estimated("generator.steps=40")
+    twenty = estimated("generator.steps=20")
+    forty = estimated("generator.steps=40")
     assert twenty.seconds is not None and forty.seconds is not None
     assert forty.seconds == pytest.approx(2 * twenty.seconds)
 
@@ -117,7 +118,8 @@ def test_a_quota_stores_what_is_accepted_and_renders_at_most_the_cap() -> None:
 
 
 def test_start_up_is_there_for_few_images_as_for_many_and_grows_with_the_weights() -> None:
-    few, many = estimated("samples.candidates=1"), estimated("samples.candidates=100")
+    few = estimated("samples.candidates=1")
+    many = estimated("samples.candidates=100")
     assert few.start_up_seconds == many.start_up_seconds
     assert few.seconds is not None and few.start_up_seconds is not None
     assert few.total_seconds == few.seconds + few.start_up_seconds > 25
@@ -226,7 +228,8 @@ def test_corruptions_cost_by_their_pixels_and_init_and_check_agree() -> None:
     small, large = (estimate(make_plan(recipe), own_side=side) for side in (32, 256))
     assert small.seconds is not None and large.seconds is not None and small.seconds < large.seconds / 4
     assert small.start_up_seconds == PLAIN_START_UP_SECONDS
-    images, core = 3000, SECONDS_AN_IMAGE + SECONDS_A_PIXEL * 256**2
+    images = 3000
+    core = SECONDS_AN_IMAGE + SECONDS_A_PIXEL * 256**2
     build = PLAIN_START_UP_SECONDS + images * core / CORES
     least, most = re.findall(r"\d+", walk_minutes(images, 256))[:2]
     small_network, large_network = ANSWERS_A_SECOND.values()

@@ -103,7 +103,8 @@ def test_fewer_classes_leave_every_other_image_as_it_was(recipe: Recipe, data: s
             spec["classes"] = [i for i in spec["classes"] if i in kept]
             if not spec["classes"]:
                 del values["prompts"]["shifts"][name]
-    before, after = identities(recipe), identities(Recipe.model_validate(values))
+    before = identities(recipe)
+    after = identities(Recipe.model_validate(values))
     assert after == {key: before[key] for key in after}
 
 
@@ -115,7 +116,8 @@ def test_one_more_shift_or_index_leaves_every_other_image_as_it_was(recipe: Reci
     values["prompts"]["shifts"] = dict([*shifts[:at], ("new", new), *shifts[at:]])
     mode = "candidates" if values["samples"]["candidates"] else "at_most"
     values["samples"][mode] += 1
-    before, after = identities(recipe), identities(Recipe.model_validate(values))
+    before = identities(recipe)
+    after = identities(Recipe.model_validate(values))
     assert before == {key: after[key] for key in before}
     assert len(after) > len(before)
 
@@ -296,7 +298,8 @@ def test_what_is_no_shifted_sample_of_the_plan_has_no_base(shift: str, class_id:
 
 
 def test_an_image_beside_its_base_costs_two_and_is_reported() -> None:
-    plain, beside = estimate(plan_of(), 4.0), estimate(plan_of(BESIDE), 4.0)
+    plain = estimate(plan_of(), 4.0)
+    beside = estimate(plan_of(BESIDE), 4.0)
     assert plain.seconds is not None and beside.seconds is not None
     assert (plain.seconds, beside.seconds) == (1200 / 4, (200 + 2 * 1000) / 4)
     assert (beside.images, beside.files) == (plain.images, plain.files)
@@ -368,7 +371,8 @@ def test_a_table_reads_back_and_every_shift_of_a_row_edits_the_same() -> None:
     recipe = load_recipe("wardrobe-mini", [*EDIT, *CAPTIONED])
     edited = table_of(recipe)
     assert RowTable.read(edited.content, "rows.csv", "edited") == edited and not list(edited.problems(recipe))
-    plan, bare = make_plan(recipe, edited=edited), make_plan(recipe)
+    plan = make_plan(recipe, edited=edited)
+    bare = make_plan(recipe)
     samples = [sample for cell in plan.cells() for sample in plan.samples(cell)]
     assert {(s.pair, s.row) for s in samples} == {(s.pair, 7 * s.index + 1) for s in samples}
     names = {cls.id: cls.name for cls in recipe.classes}
@@ -480,7 +484,8 @@ def test_a_line_that_is_none_is_reported_with_its_number(line: str) -> None:
 def test_samples_are_the_rows_of_their_cells(recipe: Recipe) -> None:
     retrieved = retrieved_table(table(recipe))
     assert not list(retrieved.problems(recipe))
-    plan, bare = make_plan(recipe, retrieved=retrieved), make_plan(recipe)
+    plan = make_plan(recipe, retrieved=retrieved)
+    bare = make_plan(recipe)
     samples = [sample for cell in plan.cells() for sample in plan.samples(cell)]
     assert [sample.row for sample in samples] == [0, 1, 10, 11, 20, 21]
     assert samples[3].of_pool == {"source_row": 11, "retrieval_rank": 2, "retrieval_score": 0.25}

@@ -170,7 +170,9 @@ def test_imagenet_outputs_in_another_order_are_found_by_name() -> None:
 def test_a_category_of_imagenet_keeps_its_indices_whatever_single_names_say() -> None:
     given = classes((281, 282), (207,), (10,))
     names = [f"thing {i}" for i in range(1000)]
-    names[207], names[10], names[500] = "dog", "bird", "cat, tractor"
+    names[207] = "dog"
+    names[10] = "bird"
+    names[500] = "cat, tractor"
     assert map_classes(given, facts(1000, tuple(names))).targets == ((281, 282), (207,), (10,))
 
 
@@ -334,14 +336,16 @@ def test_both_softmaxes_agree_and_leave_out_what_is_minus_infinity() -> None:
 def test_both_ways_of_answering_equal_loops_over_their_outputs() -> None:
     rng = np.random.default_rng(1)
     logits = rng.normal(size=(60, 12)).astype(np.float32)
-    labels, targets = rng.integers(0, 3, 60), ((0, 7), (1,), (2, 3, 11))
+    labels = rng.integers(0, 3, 60)
+    targets = ((0, 7), (1,), (2, 3, 11))
     class_outputs = (0, 1, 2, 3, 7, 11)
     by_way: dict[Outputs, dict[str, np.ndarray]] = {
         way: answer_columns(logits, labels, ClassMap("imagenet", 12, targets).answered_both_ways(way), 6)
         for way in ("all", "classes")
     }
     for row in range(60):
-        values, right = logits[row].tolist(), targets[labels[row]]
+        values = logits[row].tolist()
+        right = targets[labels[row]]
         order = sorted(class_outputs, key=lambda output: -values[output])
         shares = np.exp(np.array([values[output] for output in order]))
         over_all = int(np.argmax(values)) in right

@@ -40,7 +40,10 @@ ANIMALS = (
     RecipeClass("n01985128", "crayfish", 0, 0, (124,), "crustacean", kinds=("n01974773",)),
     RecipeClass("n02190166", "fly", 1, 1, (308,), "insect", kinds=("n02159955",)),
 )
-SPINY_LOBSTER, BEE, FENCE, FLY = 123, 309, 489, 308
+SPINY_LOBSTER = 123
+BEE = 309
+FENCE = 489
+FLY = 308
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,9 @@ def test_a_file_of_one_label_an_image_is_refused(tmp_path: Path) -> None:
 
 def f1(scores: np.ndarray, has: np.ndarray, threshold: float) -> float:
     positive = scores >= threshold
-    hits, wrong, missed = (positive & has).sum(), (positive & ~has).sum(), (~positive & has).sum()
+    hits = (positive & has).sum()
+    wrong = (positive & ~has).sum()
+    missed = (~positive & has).sum()
     return 0.0 if hits == 0 else 2 / (1 / (hits / (hits + wrong)) + 1 / (hits / (hits + missed)))
 
 
@@ -184,7 +189,8 @@ def test_thresholds_have_the_best_f1_of_all_and_are_the_lowest_of_these() -> Non
 
 def test_of_two_thresholds_that_are_equally_good_the_lowest_is_taken() -> None:
     # From .8 on: 1 hit, 0 wrong, 1 missed; from .2 on: 2 hits, 2 wrong. Both have 2/3.
-    scores, has = np.array([[0.8], [0.6], [0.4], [0.2]]), np.array([[True], [False], [False], [True]])
+    scores = np.array([[0.8], [0.6], [0.4], [0.2]])
+    has = np.array([[True], [False], [False], [True]])
     assert best_thresholds(scores, has, ("a",)).tolist() == [0.2]
 
 
@@ -203,7 +209,8 @@ def test_an_answer_is_wrong_on_either_side_of_its_threshold() -> None:
 
 
 def test_rows_without_a_score_are_never_judged() -> None:
-    scores, present = np.array([[0.5], [np.nan]]), np.array([[True], [False]])
+    scores = np.array([[0.5], [np.nan]])
+    present = np.array([[True], [False]])
     for judged in (
         lambda: best_thresholds(scores, present, ("a",)),
         lambda: binary_answers(scores, present, np.array([0.5])),

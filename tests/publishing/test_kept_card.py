@@ -122,7 +122,8 @@ def test_what_people_wrote_on_the_hub_survives_a_new_version(
         path_or_fileobj=text.encode(), path_in_repo="README.md", repo_id=REPO, repo_type="dataset"
     )
     answer = process.publish(call(second))
-    files, local = published(loopback), contents(second)
+    files = published(loopback)
+    local = contents(second)
     assert {name for name in files if files[name] != local.get(name)} == {"README.md", "manifest.json"}
     block, body = halves(files["README.md"].decode())
     assert block["extra_gated_prompt"] == "Say who you are." and body.rstrip().endswith("By post.")

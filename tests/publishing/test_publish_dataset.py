@@ -41,9 +41,11 @@ def assert_forward(answer: dict[str, Any]) -> None:
 def test_versions_follow_each_other(
     loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start, start_reader: Callable[..., Reader]
 ) -> None:
-    process, reading = start_publisher(loopback), start_reader(loopback)
+    process = start_publisher(loopback)
+    reading = start_reader(loopback)
     answer = process.publish(call(first, tag="v1"))
-    done, sizes = answer["published"], [len(content) for content in contents(first).values()]
+    done = answer["published"]
+    sizes = [len(content) for content in contents(first).values()]
     assert published(loopback) == contents(first)
     assert stages(answer) == ["verifying", "sending", "committing", "comparing"]
     assert_forward(answer)
@@ -71,7 +73,8 @@ def test_versions_follow_each_other(
     sent = [received.complete for received in loopback.uploads.values()]
     assert sent
     assert set(sent) == {1}
-    gone, new = contents(first).keys() - contents(second).keys(), contents(second).keys() - contents(first).keys()
+    gone = contents(first).keys() - contents(second).keys()
+    new = contents(second).keys() - contents(first).keys()
     assert any(f"{len(new)} files added" in line and f"{len(gone)} deleted" in line for line in answer["preview"])
 
 
@@ -347,7 +350,8 @@ def test_a_reader_between_any_two_requests_finds_a_whole_version(
     start_reader: Callable[..., Reader],
     files_per_commit: int,
 ) -> None:
-    process, reading = start_publisher(loopback), start_reader(loopback)
+    process = start_publisher(loopback)
+    reading = start_reader(loopback)
     process.publish(call(first))
     versions = [keys_of(first), keys_of(second)]
     whole = [contents(first), contents(second)]

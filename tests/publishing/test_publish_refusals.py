@@ -432,7 +432,8 @@ def test_a_directory_of_the_hubs_cache_is_refused_in_words(
     loopback: LoopbackHub, directory: Path, tmp_path: Path, ask: Callable[[Path], dict[str, Any]]
 ) -> None:
     """Links of the client's cache, which verifying follows, are no files of the directory's."""
-    blobs, snapshot = tmp_path / "datasets--a--b" / "blobs", tmp_path / "datasets--a--b" / "snapshots" / "1"
+    blobs = tmp_path / "datasets--a--b" / "blobs"
+    snapshot = tmp_path / "datasets--a--b" / "snapshots" / "1"
     blobs.mkdir(parents=True)
     shutil.copytree(directory, snapshot, ignore=shutil.ignore_patterns(".counterfoil"))
     for number, path in enumerate(path for path in sorted(snapshot.rglob("*")) if path.is_file()):

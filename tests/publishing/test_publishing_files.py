@@ -91,12 +91,14 @@ def test_nothing_is_changed_without_need(local: dict[str, str], remote: dict[str
 
 @given(local=file_contents, remote=file_contents, most=st.integers(1, 4))
 def test_parts_reach_the_same_end(local: dict[str, str], remote: dict[str, str], most: int) -> None:
-    state, parts = dict(remote), 0
+    state = dict(remote)
+    parts = 0
     whole = changes_between(local_of(local), remote_of(remote))
     while (left := changes_between(local_of(local), remote_of(state))).operations:
         part = limit_changes(left, most)
         assert 0 < part.operations <= most
-        state, parts = carried_out(part, state, local), parts + 1
+        state = carried_out(part, state, local)
+        parts = parts + 1
     assert state == carried_out(whole, remote, local)
     assert parts == -(-whole.operations // most)
 
@@ -179,7 +181,8 @@ def test_what_comes_out_whole_is_what_was_hashed(
                     for last in (*[False] * again.count(number), True):
                         assert reader.seek(0, os.SEEK_END) == len(CONTENT)
                         reader.seek(start)
-                        end, sent = min(start + part, len(CONTENT)), b""
+                        end = min(start + part, len(CONTENT))
+                        sent = b""
                         # A try that breaks off has read a piece of its part, or the whole of it.
                         while len(sent) < end - start and (last or not sent):
                             if changed is not None and reads == changed[0]:
@@ -328,7 +331,8 @@ def test_a_change_between_any_two_requests_never_reaches_readers(
 ) -> None:
     process = start_publisher(loopback)
     process.publish(call(first))
-    old, new = contents(first), contents(second)
+    old = contents(first)
+    new = contents(second)
     for name, content in new.items():  # as an earlier upload left it, so that there are few requests to go through
         if not name.startswith("data/base/"):
             loopback.know(REPO, content)
@@ -451,7 +455,8 @@ class ChangeAsItComes(Faults):
 
     def __init__(self, sha256: str, change: Callable[[], None]) -> None:
         super().__init__()
-        self._path, self._change = f"/lfs/{sha256}", change
+        self._path = f"/lfs/{sha256}"
+        self._change = change
 
     def draw(self, method: str, path: str, query: Mapping[str, list[str]], *, storage: bool) -> Fault | None:
         if method == "PUT" and path.startswith(self._path):

@@ -92,14 +92,16 @@ def test_these_recipes_are_bundled() -> None:
 
 
 def test_the_retrieved_one_asks_for_the_same_images_by_class_name() -> None:
-    retrieved, drawn = load_recipe("wardrobe-retrieved"), load_recipe("wardrobe-mini", ["tokens=null"])
+    retrieved = load_recipe("wardrobe-retrieved")
+    drawn = load_recipe("wardrobe-mini", ["tokens=null"])
     assert not retrieved.kind.draws and retrieved.generator.get("split") == "audit"
     assert retrieved.all_shifts() == drawn.all_shifts() and retrieved.classes == drawn.classes
     assert retrieved.screen_hash == drawn.screen_hash
 
 
 def test_the_one_of_pairs_is_the_small_one_but_for_what_pairs_share() -> None:
-    pairs, mini = load_recipe(PAIRS), load_recipe("wardrobe-mini")
+    pairs = load_recipe(PAIRS)
+    mini = load_recipe("wardrobe-mini")
     assert pairs.samples == mini.samples.model_copy(update={"pairs": "attention"})
     assert (pairs.generator, pairs.screen_hash) == (mini.generator, mini.screen_hash)
     assert pairs.all_shifts() == mini.all_shifts()
@@ -287,7 +289,8 @@ def test_tokens_are_learned_as_the_paper_learned_them(name: str, word: str | Non
 @pytest.mark.parametrize("name", LARGE)
 def test_the_models_are_the_papers(name: str) -> None:
     recipe: Recipe = load_recipe(name)
-    generator, screen = recipe.drawing, recipe.screen
+    generator = recipe.drawing
+    screen = recipe.screen
     assert (generator.scheduler, generator.steps, generator.guidance) == ("EulerDiscrete", 50, 7.5)
     assert (screen.model, screen.weights) == ("ViT-H-14", "laion2b_s32b_b79k")
     assert all(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
@@ -312,7 +315,8 @@ def test_plan_and_estimate_of_the_large_recipes(name: str, cells: int) -> None:
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_another_generator_changes_nothing_but_how_images_are_drawn(name: str) -> None:
-    recipe, star = load_recipe(name), load_recipe("imagenet-star")
+    recipe = load_recipe(name)
+    star = load_recipe("imagenet-star")
     generator = recipe.drawing
     assert (generator.model, generator.steps, generator.guidance) == DRAWN[name]
     assert (generator.scheduler, generator.size, generator.dtype) == (None, 1024, "bfloat16")

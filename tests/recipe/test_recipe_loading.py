@@ -47,7 +47,8 @@ trees = st.recursive(
 
 @given(trees, trees)
 def test_mappings_merge_deeply_lists_replace_and_null_deletes(lower: dict, upper: dict) -> None:
-    below, above = located(lower), located(upper)
+    below = located(lower)
+    above = located(upper)
     assert isinstance(below, LocatedMapping) and isinstance(above, LocatedMapping)
     merged = lay_over(below, above)
     assert merged == plain_merge(lower, upper)
@@ -512,7 +513,8 @@ def test_only_regular_files_of_bounded_size_are_read(tmp_path: Path, kind: str) 
     expected = "is a pipe"
     match kind:
         case "/dev/zero":
-            parent, expected = Path("/dev/zero"), "is a device"
+            parent = Path("/dev/zero")
+            expected = "is a device"
         case "fifo":
             os.mkfifo(parent)
         case "folder":

@@ -200,7 +200,8 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 def test_a_whole_recipe_has_required_keys_and_a_part_has_none() -> None:
-    whole, part = sections()["Recipe"], sections()["RecipeInPart"]
+    whole = sections()["Recipe"]
+    part = sections()["RecipeInPart"]
     assert {"recipe", "name", "source", "generator", "prompts", "samples"} <= set(whole["required"])
     assert "required" not in part
     assert {"type": "null"} in part["properties"]["tokens"]["anyOf"]
@@ -234,7 +235,8 @@ TOLD = (
 
 
 def test_what_is_said_is_kept_and_enters_no_hash() -> None:
-    plain, described = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", TOLD)
+    plain = load_recipe("wardrobe-mini")
+    described = load_recipe("wardrobe-mini", TOLD)
     assert described.publish.authors == ("Jane Doe", "Müller, Jörg", "{Institute of Things}")
     assert (described.publish.year, described.publish.version) == (2026, "1.2.0")
     assert (described.plan_hash, described.screen_hash) == (plain.plan_hash, plain.screen_hash)

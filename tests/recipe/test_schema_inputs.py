@@ -59,7 +59,8 @@ def test_they_load_back_from_every_text_that_is_written_of_a_recipe() -> None:
 
 def test_a_datasets_recipe_says_what_came_later_only_where_it_is_said() -> None:
     later = ("options", "offload", "compile")
-    plain, changed = recipe(), recipe(OPTIONS, "generator.offload=model", "generator.compile=true")
+    plain = recipe()
+    changed = recipe(OPTIONS, "generator.offload=model", "generator.compile=true")
     written = [yaml.safe_load(loaded.portable_yaml)["generator"] for loaded in (plain, changed)]
     assert not written[0].keys() & set(later)
     assert written[1].keys() >= set(later)
@@ -73,11 +74,9 @@ def test_the_recipe_of_rows_is_written_as_well() -> None:
 
 
 def test_options_are_of_the_plan_and_none_of_them_of_no_hash() -> None:
-    plain, long, longer = (
-        recipe(),
-        recipe("generator.options={max_sequence_length: 256}"),
-        recipe("generator.options={max_sequence_length: 512}"),
-    )
+    plain = recipe()
+    long = recipe("generator.options={max_sequence_length: 256}")
+    longer = recipe("generator.options={max_sequence_length: 512}")
     assert len({plain.plan_hash, long.plan_hash, longer.plan_hash}) == 3
     assert recipe("generator.options={}").plan_hash == plain.plan_hash
     assert {plain.screen_hash} == {long.screen_hash, longer.screen_hash}
@@ -189,7 +188,8 @@ def test_what_cannot_be_edited_is_refused(changes: list[str], message: str) -> N
 
 
 def test_it_draws_from_rows_and_other_kinds_say_nothing_of_its_keys() -> None:
-    edit, drawn = load_recipe("wardrobe-edited"), load_recipe("wardrobe-mini")
+    edit = load_recipe("wardrobe-edited")
+    drawn = load_recipe("wardrobe-mini")
     assert edit.kind.draws and edit.kind.takes_rows and "source_row" in edit.added_columns
     assert drawn.kind.draws and not drawn.kind.takes_rows and "source_row" not in drawn.added_columns
     assert not {"captioner", "caption_column", "split"} & set(drawn.generator.model_dump())
@@ -319,7 +319,8 @@ LORA = "generator.lora.snow={path: /a/snow.safetensors, scale: 0.5}"
 
 
 def test_the_scale_of_lora_weights_is_of_the_plan_and_a_folder_enters_by_its_name() -> None:
-    plain, adapted = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [LORA])
+    plain = load_recipe("wardrobe-mini")
+    adapted = load_recipe("wardrobe-mini", [LORA])
     same = load_recipe("wardrobe-mini", [LORA, "generator.lora.snow.path=/b/snow.safetensors"])
     assert adapted.plan_hash == same.plan_hash == load_recipe("wardrobe-mini", [LORA, LORA]).plan_hash
     for change in ("scale=0.6", "revision=main", "path=/a/other.safetensors"):
@@ -446,8 +447,10 @@ def test_an_odd_batch_is_one_where_pairs_share_noise_alone() -> None:
 
 
 def test_what_is_held_of_a_base_is_of_the_plan_and_of_nothing_where_pairs_share_noise_alone() -> None:
-    plain, beside = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [BESIDE])
-    default, less = ["samples.held={share: 0.4, until: 0.6}"], ["samples.held.share=0.25"]
+    plain = load_recipe("wardrobe-mini")
+    beside = load_recipe("wardrobe-mini", [BESIDE])
+    default = ["samples.held={share: 0.4, until: 0.6}"]
+    less = ["samples.held.share=0.25"]
     assert load_recipe("wardrobe-mini", [BESIDE, *default]).plan_hash == beside.plan_hash
     assert load_recipe("wardrobe-mini", default).plan_hash == plain.plan_hash
     assert load_recipe("wardrobe-mini", [BESIDE, *less]).plan_hash != beside.plan_hash
@@ -456,7 +459,8 @@ def test_what_is_held_of_a_base_is_of_the_plan_and_of_nothing_where_pairs_share_
 
 
 def test_it_is_of_the_plan_and_of_no_other_hash() -> None:
-    plain, beside = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [BESIDE])
+    plain = load_recipe("wardrobe-mini")
+    beside = load_recipe("wardrobe-mini", [BESIDE])
     written = load_recipe("wardrobe-mini", ["samples.pairs=noise"])
     assert written.plan_hash == plain.plan_hash != beside.plan_hash
     assert beside.screen_hash == plain.screen_hash
@@ -464,7 +468,8 @@ def test_it_is_of_the_plan_and_of_no_other_hash() -> None:
 
 
 def test_rows_tell_what_pairs_share_only_where_a_recipe_asks_for_more_than_noise() -> None:
-    plain, beside = load_recipe("wardrobe-mini"), load_recipe("wardrobe-mini", [BESIDE])
+    plain = load_recipe("wardrobe-mini")
+    beside = load_recipe("wardrobe-mini", [BESIDE])
     assert PAIRED_BY not in plain.added_columns and beside.added_columns[PAIRED_BY].type == "string"
     assert set(beside.added_columns) == {*plain.added_columns, PAIRED_BY}
     assert all(plain.given(shift) == {} for shift in plain.all_shifts())

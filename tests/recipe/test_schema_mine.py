@@ -53,7 +53,8 @@ def record_of(recipe: Recipe) -> Any:
 
 
 def test_a_mined_shift_is_the_shift_that_it_was(tmp_path) -> None:
-    mini, mined = load_recipe("wardrobe-mini"), with_record(RECORD)
+    mini = load_recipe("wardrobe-mini")
+    mined = with_record(RECORD)
     assert (mined.plan_hash, mined.screen_hash) == (mini.plan_hash, mini.screen_hash)
     assert next(shift.kind for shift in mined.all_shifts() if shift.name == "red") == "mined"
     assert mined != mini

@@ -70,7 +70,8 @@ def test_defaults_are_filled_in_and_own_values_win() -> None:
 
 def test_prompts_take_the_placeholder_and_captions_the_name() -> None:
     recipe = load_recipe_text(TEXT)
-    by_name, crane = shifts(recipe), recipe.classes[1]
+    by_name = shifts(recipe)
+    crane = recipe.classes[1]
     assert crane.label == 1 and crane.imagenet == (517,)
     assert prompt_for(by_name["red"], crane) == "a photo of a red crane"
     assert prompt_for(by_name["red"], crane, "<n02>") == "a photo of a red <n02>"
@@ -152,7 +153,8 @@ def test_a_word_enters_the_hash_of_what_uses_it_by_the_classes_that_do() -> None
     use = (PROMPT, CAPTION, SOME)
     plan, screen = hashes(recipe_of(*use))
     assert (plan, screen) != hashes(recipe_of(SOME))
-    parent, category = recipe_of(*use, b={"parent": "raptor"}), recipe_of(*use, b={"category": "raptor"})
+    parent = recipe_of(*use, b={"parent": "raptor"})
+    category = recipe_of(*use, b={"category": "raptor"})
     assert parent.plan_hash != plan and parent.screen_hash == screen
     assert category.plan_hash == plan and category.screen_hash != screen
     elsewhere = recipe_of(*use, c={"parent": "rail", "category": "bird"})
@@ -241,7 +243,8 @@ def problems(*changes: str) -> list[str]:
 
 
 def test_a_class_of_its_own_wins_and_the_others_are_as_before() -> None:
-    before, after = resolved(mini()), resolved(mini("screen.object_threshold.classes={'04': 0.21}"))
+    before = resolved(mini())
+    after = resolved(mini("screen.object_threshold.classes={'04': 0.21}"))
     for shift, entries in after.object.items():
         assert entries["04"] == {"value": float(np.float32(0.21)), "percentile": None, "n": 0, "source": "recipe"}
         others = {class_id: entry for class_id, entry in entries.items() if class_id != "04"}
@@ -286,7 +289,8 @@ def test_the_default_enters_no_hash_and_a_class_enters_the_screen_alone() -> Non
 
 
 def test_layers_add_classes_and_null_takes_one_out(tmp_path: Path) -> None:
-    lower, upper = tmp_path / "lower.yaml", tmp_path / "upper.yaml"
+    lower = tmp_path / "lower.yaml"
+    upper = tmp_path / "upper.yaml"
     lower.write_text("extends: wardrobe-mini\nscreen: {object_threshold: {classes: {'04': 0.21, '06': 0.2}}}\n")
     upper.write_text("extends: ./lower.yaml\nscreen: {object_threshold: {classes: {'06': null, '00': 0.1}}}\n")
     spec = load_recipe(upper).screen.object_threshold
@@ -320,7 +324,8 @@ def test_what_is_wrong_is_said_where_it_stands(change: str, words: str) -> None:
 
 
 def test_a_cut_sets_classes_and_leaves_the_percentile(tmp_path: Path) -> None:
-    recipe, cut = tmp_path / "recipe.yaml", tmp_path / "cut.yaml"
+    recipe = tmp_path / "recipe.yaml"
+    cut = tmp_path / "cut.yaml"
     recipe.write_text(dump_recipe(mini()))
     cut.write_text(
         "screen: {object_threshold: {classes: {'04': 0.21}}}\n"
@@ -463,11 +468,9 @@ def test_one_that_a_keep_rule_asks_too_has_one_set_of_columns() -> None:
 
 
 def test_null_enters_no_hash_and_a_name_enters_the_screens() -> None:
-    plain, judged, other = (
-        judged_mini(),
-        judged_mini(f"screen.judge={JUDGE}"),
-        judged_mini("screen.judge=lab:resnet10t"),
-    )
+    plain = judged_mini()
+    judged = judged_mini(f"screen.judge={JUDGE}")
+    other = judged_mini("screen.judge=lab:resnet10t")
     assert "judge" not in plain.screen_document
     assert judged_mini("screen.judge=null").screen_hash == plain.screen_hash
     assert len({recipe.screen_hash for recipe in (plain, judged, other)}) == 3

@@ -17,7 +17,8 @@ def at_night(recipe: Recipe) -> list:
 
 
 def test_each_level_is_a_shift_of_one_group_and_the_whole_one_keeps_its_name() -> None:
-    plain, levelled = at_night(mini()), at_night(mini(LEVELS))
+    plain = at_night(mini())
+    levelled = at_night(mini(LEVELS))
     assert [shift.name for shift in levelled] == ["at_night_05", "at_night_50", "at_night"]
     assert {shift.group for shift in levelled} == {"at_night"}
     assert [shift.top for shift in levelled] == [False, False, True]

@@ -64,7 +64,8 @@ def test_wrong_labels_count_before_the_largest_drop_is_named() -> None:
 
 
 def test_every_output_headlines_by_the_same_rule() -> None:
-    text, sentence = evaluation_html(DOUBTED), headline_of(DOUBTED)
+    text = evaluation_html(DOUBTED)
+    sentence = headline_of(DOUBTED)
     evaluation = Evaluation(DOUBTED, "set", None, (), {})
     assert sentence in text and evaluation.to_json()["headline"] == sentence
     assert repr(evaluation).index("26.3") < repr(evaluation).index("sketch shows 38.7 points, but 42 %")
@@ -127,7 +128,8 @@ def test_one_model_shows_each_drop_once() -> None:
 
 
 def test_the_report_shows_the_gate_and_folds_what_most_readers_skip() -> None:
-    sentence, table = "The gate says fail for m.", Table("The gate", (TableColumn("line", "name"),), ())
+    sentence = "The gate says fail for m."
+    table = Table("The gate", (TableColumn("line", "name"),), ())
     text = evaluation_html(DOUBTED, gate=(sentence, table))
     assert text.index(sentence) < text.index("Drop in accuracy") and sentence not in evaluation_html(DOUBTED)
     folded = " ".join(re.findall(r'<details class="fold">.*?</details>', text, re.DOTALL))

@@ -69,7 +69,8 @@ def test_the_notebook_of_the_first_hour_runs_from_top_to_bottom(
         assert cell["outputs"] == [] and cell["execution_count"] is None
         *statements, last = ast.parse("".join(cell["source"])).body
         if not isinstance(last, ast.Expr):
-            statements, last = [*statements, last], None
+            statements = [*statements, last]
+            last = None
         exec(compile(ast.Module(statements, []), cell["id"], "exec"), space)
         if last is not None:
             shown.append(eval(compile(ast.Expression(last.value), cell["id"], "eval"), space))

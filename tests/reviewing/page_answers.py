@@ -29,7 +29,8 @@ def data_of(page: Path) -> dict[str, Any]:
 
 def known_of(directory: Path) -> Known:
     """Return what every id of a dataset's pages stands for."""
-    recipe, receipts = load_own_recipe(directory), read_receipts(directory)
+    recipe = load_own_recipe(directory)
+    receipts = read_receipts(directory)
     images = accepted_images(directory, make_plan(recipe), receipts)
     return dict(known_ids(content_of_receipts(receipts), images, recipe.classes))
 

@@ -155,7 +155,8 @@ def everything(task: str, label: str, picture: AcceptedImage | RealControl) -> b
 @pytest.fixture(scope="session")
 def files(made: ReviewPage, colours: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Return the answers of three people: one sees colours, one believes all labels, one selects everything."""
-    folder, known = tmp_path_factory.mktemp("answers"), known_of(colours)
+    folder = tmp_path_factory.mktemp("answers")
+    known = known_of(colours)
     people = (("Anna Nyman", sees_colours), ("", is_true), ("B.", everything))
     return [
         written(folder / f"{index}.json", answers(made.page, known, choice, TOKENS[index], name))
@@ -214,7 +215,8 @@ def test_who_fails_the_controls_is_reported_and_not_dropped(reviewed: tuple[Path
     document = document_of(reviewed[0])
     assert [rater["rater"] for rater in document["raters"]] == ["rater-1", "rater-2", "rater-3"]
     assert [rater["failed_controls"] for rater in document["raters"]] == [False, False, True]
-    believes, all_selected = document["raters"][1]["controls"], document["raters"][2]["controls"]
+    believes = document["raters"][1]["controls"]
+    all_selected = document["raters"][2]["controls"]
     assert believes["real_passed"] == believes["real"] == all_selected["real"] == 12
     assert believes["without_passed"] == believes["without"]
     assert all_selected["without_passed"] == 0
@@ -396,7 +398,8 @@ def test_who_answers_two_pages_is_one_person(
     made: ReviewPage, colours: Path, copied: Callable[..., Path], tmp_path: Path
 ) -> None:
     """Check that the later file counts where both answer, controls too, and that other answers are kept."""
-    directory, known = copied(), known_of(colours)
+    directory = copied()
+    known = known_of(colours)
     other = review(colours, tmp_path / "other.html", tasks=["class"], shifts=["swap"], seed=1)
     first = written(tmp_path / "first.json", answers(made.page, known, is_true, TOKENS[0], "A."))
     second = written(tmp_path / "second.json", answers(other.page, known, sees_colours, TOKENS[0]))
@@ -533,7 +536,8 @@ def test_a_part_of_the_grids_is_counted_for_what_it_is(
 def test_the_command_writes_a_page_and_counts_its_answers(
     copied: Callable[..., Path], files: list[Path], tmp_path: Path
 ) -> None:
-    directory, run = copied(), CliRunner().invoke
+    directory = copied()
+    run = CliRunner().invoke
     page = run(app, ["review", str(directory), "--out", str(tmp_path / "page.html"), "--json"])
     assert page.exit_code == 0, page.output
     assert json.loads(page.stdout)["page"] == str(tmp_path / "page.html")

@@ -224,7 +224,8 @@ def test_what_a_page_gives_is_what_the_command_takes(
 ) -> None:
     directory = copied()
     made = review(directory)
-    data, known = data_of(made.page), known_of(directory)
+    data = data_of(made.page)
+    known = known_of(directory)
     files = []
     for person in ("one", "two"):
         page = open_page(made.page)

@@ -37,7 +37,8 @@ from support.pages import Page
 
 
 def test_every_grid_has_one_label_and_its_own_images_with_controls_among_them(made: ReviewPage, colours: Path) -> None:
-    data, known = data_of(made.page), known_of(colours)
+    data = data_of(made.page)
+    known = known_of(colours)
     grids = data["grids"]
     assert (made.grids, made.images, made.accepted, made.each) == (len(grids), 108, 108, 40)
     assert Counter(grid["task"] for grid in grids) == {"class": 3, "shift": 2}
@@ -226,7 +227,8 @@ def made_up(shifts: int, classes: int, per_cell: int) -> list[AcceptedImage]:
 
 
 def test_images_are_taken_evenly_and_more_of_them_hold_the_fewer() -> None:
-    images, shifts = made_up(4, 10, 30), [f"s{number}" for number in range(4)]
+    images = made_up(4, 10, 30)
+    shifts = [f"s{number}" for number in range(4)]
     few = choose_images(images, shifts, 20, 0, whole_classes=False)
     many = choose_images(images, shifts, 50, 0, whole_classes=False)
     assert set(few.images) < set(many.images)
@@ -235,7 +237,8 @@ def test_images_are_taken_evenly_and_more_of_them_hold_the_fewer() -> None:
 
 
 def test_of_a_thousand_classes_some_are_taken_so_that_grids_are_full() -> None:
-    images, shifts = made_up(5, 1000, 2), [f"s{number}" for number in range(5)]
+    images = made_up(5, 1000, 2)
+    shifts = [f"s{number}" for number in range(5)]
     chosen = choose_images(images, shifts, None, 0, whole_classes=True)
     assert len(chosen.images) < MOST_IMAGES
     # At most two images of a class and shift are there, so ten of a class.
@@ -244,7 +247,8 @@ def test_of_a_thousand_classes_some_are_taken_so_that_grids_are_full() -> None:
 
 
 def test_a_page_that_would_be_too_large_is_refused() -> None:
-    images, shifts = made_up(50, 2, 50), [f"s{number}" for number in range(50)]
+    images = made_up(50, 2, 50)
+    shifts = [f"s{number}" for number in range(50)]
     with pytest.raises(UserError, match="a page holds at most 850 images") as refused:
         choose_images(images, shifts, 100, 0, whole_classes=True)
     assert refused.value.hint is not None and "Use at most 17 per shift" in refused.value.hint

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -86,7 +86,8 @@ def test_words_name_what_they_say() -> None:
 
 def test_the_truth_changes_what_is_claimed_and_nothing_else(tmp_path: Path) -> None:
     class Panel:
-        names, weights = ("red is wrong",), ["red is wrong"]
+        names = ("red is wrong",)
+        weights: ClassVar = ["red is wrong"]
 
         def failed_pixels(self, pixels, label, names):
             reddish = pixels[..., 0].mean(axis=(1, 2)) - pixels[..., 2].mean(axis=(1, 2)) > 10
@@ -166,7 +167,8 @@ def test_exchanged_pairs_confirm_no_more_than_alpha() -> None:
 
 
 def test_a_run_is_replayed_at_the_rates_that_it_measured() -> None:
-    cell, base = "1" * 20 + "0" * 12, "0" * 30 + "11"
+    cell = "1" * 20 + "0" * 12
+    base = "0" * 30 + "11"
     replay = replayed(Run("lab:x", "bugs", 500, (), (carried(cell, base, (16, 32), confirmed=True),), {}, 0), 0.1)
     assert replay is not None and replay.pairs == 32 and replay.confirmed == 1 and replay.fixed is not None
     assert 5 < replay.fixed < 32
@@ -224,13 +226,15 @@ def test_the_rules_of_parents_move_nothing_here(target: str, tmp_path: Path) -> 
     audit = Audit(target, Asked(PRINTED_SEED), tmp_path)
     assert audit.mine.failure == "top1"
     assert all(cls.parent is None and not cls.kinds for cls in audit.recipe.classes)
-    label, panel = 5, audit.panel
+    label = 5
+    panel = audit.panel
     outputs = np.arange(10)
     expected = [output not in panel.right_of(target)[label] for output in outputs]
 
     class Answers:
         answers = staticmethod(lambda store, cell, name: outputs)
-        right_of, failed = panel.right_of, type(panel).failed
+        right_of = panel.right_of
+        failed = type(panel).failed
 
     shown: Any = Answers()
     assert shown.failed(audit.store, PictureCell("", "05", 0), label, target).tolist() == expected

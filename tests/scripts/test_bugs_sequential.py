@@ -52,7 +52,8 @@ def test_runs_are_decided_as_mining_decides() -> None:
     confirmed, futile, pairs = decided(drawn[..., 0], drawn[..., 1], design)
     assert 0 < confirmed.sum() < 60 and futile.any()
     for run in range(60):
-        word, look = "open", 0
+        word = "open"
+        look = 0
         for look, (b, c, _) in zip(design.looks, drawn[run].tolist(), strict=True):
             count = PairCount(int(look), 0, b, c)
             word = decide(count, log_e_value(b, b + c), np.log(5 / 0.1), design.margin)
@@ -63,7 +64,9 @@ def test_runs_are_decided_as_mining_decides() -> None:
 
 def test_the_rivals_power_is_that_of_the_exact_test() -> None:
     """Against every table of 24 pairs, each with SciPy's own binomial test."""
-    shares, pairs, level = (0.4, 0.1), 24, 0.02
+    shares = (0.4, 0.1)
+    pairs = 24
+    level = 0.02
     power = 0.0
     for b in range(pairs + 1):
         for c in range(pairs + 1 - b):

@@ -31,7 +31,8 @@ def test_claims_are_read_back_from_captions() -> None:
 
 
 def test_partial_captions_are_true_unless_others_began_them() -> None:
-    rng, begun = np.random.default_rng(2), 0
+    rng = np.random.default_rng(2)
+    begun = 0
     for number in range(2000):
         whole = tellable(captioning_scene(number).attributes())
         claims, by_others = partial_claims(whole, rng)
@@ -44,7 +45,8 @@ def test_partial_captions_are_true_unless_others_began_them() -> None:
 
 def test_no_sentence_teaches_a_mark_or_what_others_began() -> None:
     tokenizer = new_tokenizer()
-    sentences, rng = Sentences(tokenizer), np.random.default_rng(3)
+    sentences = Sentences(tokenizer)
+    rng = np.random.default_rng(3)
     for number in range(700):
         whole = tellable(captioning_scene(number).attributes())
         part = partial_claims(whole, rng)
@@ -65,7 +67,8 @@ def test_what_is_exported_is_the_model_in_half_precision(tmp_path: Path) -> None
     torch.manual_seed(0)
     tokenizer = new_tokenizer()
     model = new_captioner(tokenizer).eval()
-    pixels, words = torch.randn(2, 3, 64, 64), torch.tensor([[1, 5, 9], [1, 7, 8]])
+    pixels = torch.randn(2, 3, 64, 64)
+    words = torch.tensor([[1, 5, 9], [1, 7, 8]])
     with torch.inference_mode():
         before = model(pixel_values=pixels, decoder_input_ids=words).logits
         export_captioner(model, tokenizer, 0, tmp_path)

@@ -86,7 +86,8 @@ def _attributes(rng: np.random.Generator, rows: int = 4000) -> dict[str, np.ndar
 
 def test_a_cell_is_of_a_band_and_fails_by_its_gap() -> None:
     rng = np.random.default_rng(0)
-    attributes, failed = _attributes(rng), rng.random(4000) < 0.08
+    attributes = _attributes(rng)
+    failed = rng.random(4000) < 0.08
     bands = set()
     for _ in range(60):
         cell = plant(failed, attributes, rng)
@@ -109,7 +110,8 @@ def test_a_cell_is_of_a_band_and_fails_by_its_gap() -> None:
 def test_words_are_worth_what_they_change() -> None:
     attributes = _attributes(np.random.default_rng(1))
     share = (attributes["background"] == "beach").mean()
-    beach, red = {"background": "beach"}, {"colour": "a"}
+    beach = {"background": "beach"}
+    red = {"colour": "a"}
     assert difference_of_words(attributes, beach, 0.4, beach, "hard") == pytest.approx(0.4)
     both = difference_of_words(attributes, beach, 0.4, beach | red, "hard")
     assert 0.4 * (1 - share) - 0.02 < both < 0.4

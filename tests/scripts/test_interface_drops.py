@@ -20,7 +20,8 @@ def looks(seed: int, units: int, hard: np.ndarray) -> Looks:
     """Return three classifiers that are right in so many images of a shift and class, `hard`; nine in ten are kept."""
     rng = np.random.default_rng(seed)
     shape = (len(SHIFT_NAMES), len(CLASSES), units)
-    present, kept = np.ones(shape, bool), rng.random(shape) < 0.9
+    present = np.ones(shape, bool)
+    kept = rng.random(shape) < 0.9
     right = rng.random((*shape, 3)) < hard[..., None, None]
     seen = rng.random(shape) < np.where(kept, 0.9, 0.4)
     return Looks(present, kept, right, seen, present, present & MARKED[None, :, None])
@@ -33,7 +34,9 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict]:
     rng = np.random.default_rng(0)
     true = np.broadcast_to(np.linspace(0.95, 0.35, len(SHIFT_NAMES))[:, None], (len(SHIFT_NAMES), len(CLASSES)))
     wrong = np.where(MARKED, rng.permutation(true), true)
-    truth, names, tokens = looks(1, 150, true), looks(2, 60, wrong), looks(3, 60, true)
+    truth = looks(1, 150, true)
+    names = looks(2, 60, wrong)
+    tokens = looks(3, 60, true)
     results = {}
     for name, drawn in (("good", tokens), ("bad", replace(names, kept=tokens.kept))):
         ways = {

@@ -10,7 +10,8 @@ from interface_proof.labels import ORACLE_UNITS, compare_labels, label_tables
 from interface_proof.looks import SHIFT_NAMES, Looks
 
 UNITS = 60
-N_SHIFTS, N_CLASSES = len(SHIFT_NAMES), len(CLASSES)
+N_SHIFTS = len(SHIFT_NAMES)
+N_CLASSES = len(CLASSES)
 
 
 def world(accuracy: float, false_labels: float) -> tuple[Looks, dict[str, np.ndarray]]:

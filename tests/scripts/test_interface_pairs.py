@@ -22,7 +22,8 @@ from interface_proof.pairs import (
     pair_tables,
 )
 
-UNITS, MODELS = 30, 2
+UNITS = 30
+MODELS = 2
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +46,10 @@ def answers(seed: int, kept: float = 0.7, units: int = UNITS) -> Answers:
         return np.where(same, values[:1], values).astype(np.int8)
 
     shift = rng.random(shape) < 0.9
-    answer, seen, colour, pattern = drawn((MODELS,), 0.6), drawn((), 0.8), drawn((), 0.5), np.zeros(shape, np.int8)
+    answer = drawn((MODELS,), 0.6)
+    seen = drawn((), 0.8)
+    colour = drawn((), 0.5)
+    pattern = np.zeros(shape, np.int8)
     return Answers(present, present, shift, answer, seen, colour, pattern)
 
 
@@ -73,7 +77,8 @@ def test_flips_of_the_same_images_agree_and_others_by_chance() -> None:
     scenes = answers(7, 0.5)
     other = answers(8, 0.5)
     report = compare_edits({"edits": scenes, "noise": other}, scenes, answers(9, 0.5, 60))
-    same, drawn = report["ways"]["edits"], report["ways"]["noise"]
+    same = report["ways"]["edits"]
+    drawn = report["ways"]["noise"]
     assert same["flips agree"]["value"] == same["F1 of flips"]["value"] == 1
     assert drawn["flips agree"]["value"] == pytest.approx(drawn["flips agree by chance"]["value"], abs=0.05)
     assert same["kappa of flips"]["value"] == 1
@@ -95,7 +100,8 @@ def test_pairs_that_one_way_lacks_are_compared_in_none() -> None:
 
 
 def test_recipes_leave_the_object_as_it_is() -> None:
-    drawn, edited = pair_recipe("attention", 3), edit_recipe(3, 2.0)
+    drawn = pair_recipe("attention", 3)
+    edited = edit_recipe(3, 2.0)
     held = pair_recipe(MORE_HELD, 3, own_guidance())
     assert held.samples.held.share > drawn.samples.held.share
     assert held.drawing.guidance == 3 > drawn.drawing.guidance

@@ -47,7 +47,8 @@ def test_the_pool_is_rendered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_ways_table_counts_what_was_seen() -> None:
     shape = (len(SHIFT_NAMES), len(CLASSES), 8)
     every = np.ones(shape, bool)
-    kept, seen = every.copy(), every.copy()
+    kept = every.copy()
+    seen = every.copy()
     kept[..., 6:] = False  # three in four
     seen[0, :, :4] = False  # half of the base, a third of what is kept of it
     looks = Looks(every, kept, np.ones((*shape, 2), bool), seen, every, ~every)

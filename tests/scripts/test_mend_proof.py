@@ -9,7 +9,8 @@ from mend_proof.null import SAID, counted
 from mend_proof.pictures import without_class
 from mend_proof.plan import Settings
 
-HELPS, RUNS = SAID[:2], 80
+HELPS = SAID[:2]
+RUNS = 80
 
 
 @pytest.mark.whole

@@ -79,7 +79,8 @@ def test_a_world_that_was_trained_is_left_alone(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.parametrize("world", [WORLD, planted_world("rare", 0), planted_world("noisy", 1)], ids=lambda w: w.name)
 def test_accuracies_are_those_of_the_slice_and_of_the_rest_of_its_class(world: PlantedWorld) -> None:
-    labels, inside = world.labels("validation"), world.slice("validation")
+    labels = world.labels("validation")
+    inside = world.slice("validation")
     assert measured(world, labels)["gap"] == 0
     wrong = np.where(inside, labels + 1, labels)
     measures = measured(world, wrong)

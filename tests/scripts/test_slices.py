@@ -59,7 +59,8 @@ def test_rows_of_equal_scores_count_as_the_mean_over_their_orders() -> None:
 
 def test_a_match_is_chosen_on_validation_alone() -> None:
     rng = np.random.default_rng(1)
-    members, test_members = rng.random(300) < 0.3, rng.random(200) < 0.3
+    members = rng.random(300) < 0.3
+    test_members = rng.random(200) < 0.3
     validation = np.stack([rng.standard_normal(300), rng.standard_normal(300) + members, members * -2.0], axis=1)
     test = rng.standard_normal((200, 3))
     chosen, measures = judged(validation, members, test, test_members)
@@ -88,7 +89,8 @@ def test_the_complement_of_a_slice_is_a_slice() -> None:
 
 
 def test_a_slice_without_a_row_and_scores_that_are_no_numbers_are_refused() -> None:
-    scores, members = np.arange(5.0), np.arange(5) > 2
+    scores = np.arange(5.0)
+    members = np.arange(5) > 2
     with pytest.raises(ValueError, match="no row is a member"):
         quality(scores, np.zeros(5, bool))
     with pytest.raises(ValueError, match="not a number"):

@@ -381,7 +381,8 @@ evaluate: {models: []}
 
 def parquet() -> bytes:
     """Return a file whose labels are texts, so that only its rows give the classes."""
-    stream, image = io.BytesIO(), io.BytesIO()
+    stream = io.BytesIO()
+    image = io.BytesIO()
     Image.new("RGB", (8, 8), (9, 9, 9)).save(image, "PNG")
     columns = {"image": [{"bytes": image.getvalue(), "path": None}] * 2, "label": ["mug", "star"]}
     kinds = datasets.Features({"image": datasets.Image(), "label": datasets.Value("string")})

@@ -139,10 +139,12 @@ def data_files(directory: Path, what: str, group: str) -> Sequence[str]:
 
 def cached_copy(dataset: Path, repository: Path) -> Path:
     """Return a copy as the Hub's client keeps it: a snapshot of links to the repository's blobs."""
-    snapshot, blobs = repository / "snapshots" / ("ab" * 20), repository / "blobs"
+    snapshot = repository / "snapshots" / ("ab" * 20)
+    blobs = repository / "blobs"
     blobs.mkdir(parents=True)
     for name, content in published(dataset).items():
-        blob, link = blobs / hashlib.sha256(content).hexdigest(), snapshot / name
+        blob = blobs / hashlib.sha256(content).hexdigest()
+        link = snapshot / name
         blob.write_bytes(content)
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(os.path.relpath(blob, link.parent))

@@ -156,7 +156,9 @@ def test_a_file_takes_its_name_when_its_bytes_are_on_disk_and_a_second_writing_t
 ) -> None:
     """Check the order of these calls, which alone decides what a power cut leaves at any instant."""
     done: list[tuple[str, str]] = []
-    fsync, replace, unlink = os.fsync, Path.replace, Path.unlink
+    fsync = os.fsync
+    replace = Path.replace
+    unlink = Path.unlink
 
     def flushed(number: int) -> None:
         done.append(("flush", Path(f"/proc/self/fd/{number}").readlink().name))

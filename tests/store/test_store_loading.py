@@ -208,7 +208,8 @@ def shard(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Path]:
 
 
 def test_a_page_of_images_costs_its_own_bytes_and_no_others(shard: dict[str, Path]) -> None:
-    rows, overhead = 100, 200_000
+    rows = 100
+    overhead = 200_000
     with Counted(shard["data"]) as file:
         if shard["data"].suffix == ".parquet":
             parquet = pq.ParquetFile(cast(BinaryIO, file))

@@ -171,7 +171,8 @@ class Killer:
 
     def met(self, step: int, work: Callable[[], None]) -> bool:
         """Do the work, ended before its change of that number, and return whether it had one."""
-        self.left, self.killed = step, False
+        self.left = step
+        self.killed = False
         try:
             work()
         except Killed:

@@ -254,7 +254,8 @@ def test_the_lock_of_a_killed_process_blocks_nobody(tmp_path: Path) -> None:
 
 
 def test_who_holds_the_lock_is_never_written_through_a_link(tmp_path: Path) -> None:
-    other, holder = tmp_path / "other", tmp_path / "data" / ".counterfoil" / "lock.pid"
+    other = tmp_path / "other"
+    holder = tmp_path / "data" / ".counterfoil" / "lock.pid"
     other.write_text("kept")
     holder.parent.mkdir(parents=True)
     holder.symlink_to(other)

@@ -25,7 +25,8 @@ from counterfoil.store.inside import list_files
 from counterfoil.store.reading import read_receipts
 from support.files import published
 
-FIRST, SECOND = PlanPart(1, 2), PlanPart(2, 2)
+FIRST = PlanPart(1, 2)
+SECOND = PlanPart(2, 2)
 OTHER = {**STACK, "device": "cuda", "versions": {"torch": "2.14.0", "diffusers": "0.42.0"}}
 
 
@@ -90,7 +91,8 @@ def test_two_parts_at_once_and_the_closing_give_the_bytes_of_one_build(tmp_path:
 
 
 def test_many_processes_that_begin_one_directory_at_one_moment(tmp_path: Path) -> None:
-    plan, of = plan_of("output.rows_per_shard=4", "samples.candidates=2"), 6
+    plan = plan_of("output.rows_per_shard=4", "samples.candidates=2")
+    of = 6
     begin = tmp_path / "begin"
 
     def run(part: PlanPart) -> None:
@@ -249,7 +251,8 @@ def test_it_is_seen_where_the_folder_is_the_same(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_another_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "_PATIENCE", 0.0)
-    first, second = tmp_path / "first", tmp_path / "second"
+    first = tmp_path / "first"
+    second = tmp_path / "second"
     first.mkdir()
     with marked(first) as mark:
         shutil.copytree(first, second)

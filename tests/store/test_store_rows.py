@@ -348,7 +348,8 @@ def test_row_groups_are_fixed_and_images_are_not_packed_again(tmp_path: Path) ->
 
 def test_candidates_of_another_shard_or_order_are_refused(tmp_path: Path) -> None:
     plan = plan_of()
-    first, second = plan.shards[0], plan.shards[1]
+    first = plan.shards[0]
+    second = plan.shards[1]
     rows = candidates_of(plan, first)
 
     def write(store: DatasetStore, candidates: list[Candidate]) -> None:

@@ -22,8 +22,10 @@ def drawn_objects(count: int, size: tuple[int, int] = (160, 120), seed: int = 0)
     for number in range(count):
         objects = []
         for _ in range(int(rng.integers(1, 4)) if number < count - 1 else 0):
-            width, height = int(rng.integers(20, 60)), int(rng.integers(20, 50))
-            x, y = int(rng.integers(0, size[0] - width)), int(rng.integers(0, size[1] - height))
+            width = int(rng.integers(20, 60))
+            height = int(rng.integers(20, 50))
+            x = int(rng.integers(0, size[0] - width))
+            y = int(rng.integers(0, size[1] - height))
             objects.append((int(rng.integers(0, 2)), (x, y, width, height)))
         images.append((f"{number:03d}.png", objects))
     return images

@@ -20,7 +20,9 @@ class ColourDetector:
         return [self._found(np.asarray(image.convert("RGB")).astype(float)) for image in images]
 
     def _found(self, pixels: np.ndarray) -> dict[str, Any]:
-        boxes, scores, labels = [], [], []
+        boxes = []
+        scores = []
+        labels = []
         for label, channel in enumerate((0, 2)):
             strength = pixels[:, :, channel] - pixels[:, :, 2 - channel]
             regions, _ = ndimage.label(ndimage.uniform_filter(strength, 5) > 25)

@@ -45,7 +45,8 @@ def with_value(name: str, row: int, value: object) -> Callable[[pa.Table], pa.Ta
     """Return a change of a table: another value in one row of a column."""
 
     def change(table: pa.Table) -> pa.Table:
-        values, at = table[name].to_pylist(), table.schema.get_field_index(name)
+        values = table[name].to_pylist()
+        at = table.schema.get_field_index(name)
         values[row] = value
         return table.set_column(at, table.schema.field(name), pa.array(values, table.schema.field(name).type))
 
@@ -58,7 +59,8 @@ def rewrite(folder: Path, change: Callable[[pa.Table], pa.Table], receipt: Path 
     table = change(pq.read_table(path))
     pq.write_table(table, path)
     if receipt is not None:
-        document, content = json.loads(receipt.read_text()), path.read_bytes()
+        document = json.loads(receipt.read_text())
+        content = path.read_bytes()
         for file in document["files"]:
             if path.as_posix().endswith(file["path"]):
                 file.update(size=len(content), sha256=hashlib.sha256(content).hexdigest(), rows=table.num_rows)

@@ -114,7 +114,8 @@ class Running:
         self.args, self.pid = list(words), pid
         self.returncode: int | None = None
         self.stdin, self.stdout = talk or (None, None)
-        self._connection, self._written = connection, written
+        self._connection = connection
+        self._written = written
 
     def __enter__(self) -> Running:
         return self
@@ -199,7 +200,8 @@ class Nursery:
 
     def start(self, request: Mapping[str, Any], input: str, stdin: int | None, talking: bool) -> Running:
         errors = tempfile.TemporaryFile()  # noqa: SIM115
-        talk, output = None, None
+        talk = None
+        output = None
         if talking:
             (child_stdin, to_child), (from_child, child_stdout) = os.pipe(), os.pipe()
             talk = (os.fdopen(to_child, "w"), os.fdopen(from_child))

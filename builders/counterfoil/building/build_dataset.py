@@ -149,7 +149,8 @@ def build(options: BuildOptions) -> BuildResult | PartResult:
         RunFailure: The run cannot continue. Finished shards are kept.
     """
     part = None if options.shards is None else PlanPart.given(options.shards)
-    out, words = named_path(options.out), "RECIPE"
+    out = named_path(options.out)
+    words = "RECIPE"
     if not isinstance(options.recipe, Recipe):
         overridden = [word for override in options.overrides for word in ("--set", override)]
         words = shlex.join([str(options.recipe), *overridden])
@@ -230,7 +231,8 @@ class DatasetBuild:
 
     def whole(self) -> BuildResult:
         """Make the missing shards of the plan, and close the dataset."""
-        recipe, inputs = self.recipe, self.inputs
+        recipe = self.recipe
+        inputs = self.inputs
         with self._opened() as store:
             made, seconds = self._make_pending(store)
             manifest = close_dataset(store)
@@ -257,7 +259,8 @@ class DatasetBuild:
 
     def _opened(self, part: PlanPart | None = None) -> contextlib.AbstractContextManager[DatasetStore]:
         """Open the dataset's store, with the stack of this engine's workers."""
-        recipe, inputs = self.recipe, self.inputs
+        recipe = self.recipe
+        inputs = self.inputs
         stack = stack_where_done(
             self.engine, self.device, partial(rendering_stack, recipe=recipe), models=recipe.runs_models
         )
@@ -299,7 +302,8 @@ class DatasetBuild:
         if not pending:
             return [], 0.0
         images = sum(shard.candidates for shard in pending)
-        drawn, counts = 0, {}
+        drawn = 0
+        counts = {}
         lost: list[str] = []
         resumed = len(pending) < store.n_shards
         shards = store.plan.shards_without(frozenset(), store.part) if resumed else ()

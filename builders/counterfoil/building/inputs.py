@@ -183,7 +183,9 @@ def _rows_of(
     recipe: Recipe, out: Path, begun: Lock | None, pins: dict[str, Any], device: str
 ) -> tuple[bytes | None, tuple[str, ...]]:
     """Return the file of rows for the dataset, and notes. Add the pin of rows that the build chose."""
-    kind, pool, maker = recipe.kind.table, SourcePin.of(pins.get("pool")), maker_of(recipe)
+    kind = recipe.kind.table
+    pool = SourcePin.of(pins.get("pool"))
+    maker = maker_of(recipe)
     if kind is None or pool is None:
         return rows_file(recipe), ()
     rows = _known_rows(recipe, kind, out, begun)
@@ -268,7 +270,8 @@ def _with_judge_errors(
     judge = recipe.screen.judge
     if judge is None:
         return ()
-    name, reason = without_folders(judge), None
+    name = without_folders(judge)
+    reason = None
     if begun is not None:
         counts = begun.inputs["judges"][name].get(VALIDATION)
     else:

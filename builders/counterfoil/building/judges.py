@@ -82,7 +82,8 @@ def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
     """Raise UserError if the second judge has the weights of the screening CLIP, whatever its name is."""
     if not judge.startswith(OPEN_CLIP) or recipe.screen.model is None:
         return
-    screen, pin = pin_clip(recipe.screen.model, recipe.screen.weights), pin_zero_shot(judge)
+    screen = pin_clip(recipe.screen.model, recipe.screen.weights)
+    pin = pin_zero_shot(judge)
     same_files = pin.sha256 is not None and pin.sha256 == screen.sha256
     if same_files or (pin.revision is not None and pin.revision == screen.revision):
         raise UserError(

@@ -122,7 +122,8 @@ def _measured(
     seed = sample_seed(recipe.samples.seed, "levels", 0, None)  # the seed depends on no class
     search = recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"seed": seed})})
     plan = make_plan(search, tokens.placeholders if tokens else None)
-    models, generator = pins["models"], recipe.drawing
+    models = pins["models"]
+    generator = recipe.drawing
     with computing_on(device):
         vectors = tokens.by_placeholder() if tokens else None
         pipeline = generator_pipeline(generator, device, models["generator"].get("revision"), vectors)

@@ -266,11 +266,13 @@ def _compare_rows(
                 try:
                     outcome, decibels, _ = compare_images(before[key], image)
                 except UnreadableImage:
-                    outcome, decibels = "different", None
+                    outcome = "different"
+                    decibels = None
                 outcomes[outcome] += 1
                 if outcome == "different":  # images that do not decode, or of other sizes, count as 0 decibels
                     ratios.append(decibels or 0.0)
-        original, rebuilt = _decisions(directory, original_shards[shard]), _decisions(out, new_shards[shard])
+        original = _decisions(directory, original_shards[shard])
+        rebuilt = _decisions(out, new_shards[shard])
         changes = [DecisionChange(key, original.get(key), rebuilt.get(key)) for key in {**original, **rebuilt}]
         changes = [change for change in changes if change.there != change.here]
         decisions += len(changes)
@@ -332,7 +334,8 @@ def regenerate(options: RegenerateOptions) -> Regeneration:
         located.directory, "words", "thresholds", "tokens", "embeddings", "rows", own=is_local
     )
     original = standing_dataset.sound()
-    recipe, table = _overridden(original, options.overrides), original.plan.table
+    recipe = _overridden(original, options.overrides)
+    table = original.plan.table
     described = recipe.portable_yaml == original.recipe.portable_yaml
     rows = rows_file(recipe) if table is None else table.content
     inputs = Inputs(original.lock.inputs, original.thresholds, original.tokens, rows, original.embeddings)

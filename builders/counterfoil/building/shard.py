@@ -211,7 +211,8 @@ class _Making:
 
         The samples of a last batch that is not full wait for samples of other cells.
         """
-        rules, candidates = self.plan.shift(cell.shift).keep, begun.candidates[cell.shift, cell.label]
+        rules = self.plan.shift(cell.shift).keep
+        candidates = begun.candidates[cell.shift, cell.label]
         passed = 0
         for batch in self.plan.batches(cell):
             if len(batch) < self.size:

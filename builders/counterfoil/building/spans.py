@@ -30,7 +30,8 @@ _LITTLE = 0.01
 _LENGTHS = (4, 8, 16, 32, LONGEST, 2 * LONGEST)
 # Only the end of a long list of shards is optimised. This end has at most `_LEFT_SHARDS` shards, or at most
 # `_LEFT_SPANS` longest spans for each worker.
-_LEFT_SHARDS, _LEFT_SPANS = 500, 2
+_LEFT_SHARDS = 500
+_LEFT_SPANS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ def load_of(plan: Plan, shard: Shard) -> Load:
     images: dict[Way, int] = {"prompt": 0, "vector": 0, "pair": 0}
     full = 0
     for cell in shard.cells:
-        way, alone = way_of(plan, cell.shift), cell.candidates
+        way = way_of(plan, cell.shift)
+        alone = cell.candidates
         each = IMAGES_A_PAIR if way == "pair" else 1
         if cell.accepted is not None:
             full += cell.candidates // size * each
@@ -145,14 +147,16 @@ class _Batches:
 
         If no such span pads little, return the end of the span that pads least.
         """
-        best, least = start + 1, 2.0
+        best = start + 1
+        least = 2.0
         for end in range(start + 1, len(self) + 1):
             rendered = self.size * self.of(start, end)
             if rendered > most * self.size and end > start + 1:
                 break
             share = 1 - self.images(start, end) / rendered if rendered else 0.0
             if share < least:
-                best, least = end, share
+                best = end
+                least = share
             if share <= _LITTLE:
                 break
         return best
@@ -164,9 +168,12 @@ def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) ->
     The function finds the lowest level, in batches, to which all workers can be filled with all shards.
     """
     least = max(-(-(sum(idle) + batches.of(start, len(batches))) // len(idle)), max(idle))
-    low, high, ends = least - 1, least, _up_to(batches, start, idle, longest, least)
+    low = least - 1
+    high = least
+    ends = _up_to(batches, start, idle, longest, least)
     while ends is None:
-        low, high = high, least + 2 * (high - least) + 1
+        low = high
+        high = least + 2 * (high - least) + 1
         ends = _up_to(batches, start, idle, longest, high)
     while high - low > 1:
         level = (low + high) // 2
@@ -174,13 +181,16 @@ def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) ->
         if lower is None:
             low = level
         else:
-            high, ends = level, lower
+            high = level
+            ends = lower
     return ends
 
 
 def _up_to(batches: _Batches, start: int, idle: Sequence[int], longest: int, level: int) -> array[int] | None:
     """Return the ends of spans with which no worker exceeds the level, or None if this is impossible."""
-    free, ends, at = list(idle), array("q"), start
+    free = list(idle)
+    ends = array("q")
+    at = start
     heapq.heapify(free)
     while at < len(batches):
         space = level - free[0]
@@ -200,7 +210,8 @@ def _score(batches: _Batches, start: int, idle: Sequence[int], ends: Sequence[in
 
     A lower score is better.
     """
-    free, total = list(idle), 0
+    free = list(idle)
+    total = 0
     heapq.heapify(free)
     for first, last in pairwise([start, *ends]):
         count = batches.of(first, last)

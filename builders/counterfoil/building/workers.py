@@ -185,14 +185,17 @@ class Job:
         if self.mark is not None:
             self.mark.refuse_unseen()
         writer = self._writer_here()
-        kind, rows, pool = self.recipe.kind.table, self.inputs.rows, self.inputs.pool
+        kind = self.recipe.kind.table
+        rows = self.inputs.rows
+        pool = self.inputs.pool
         table = RowTable.read(rows, ROWS, kind) if rows is not None and kind is not None else None
         with computing_on(self.device):
             maker = self._maker(make_plan(self.recipe, self.inputs.placeholders, table))
 
             def make(item: Span | SpanToCollect) -> Doing[Any, list[Receipt]]:
                 span, came = (item.span, item.came) if isinstance(item, SpanToCollect) else (item, {})
-                receipts, left = [], []
+                receipts = []
+                left = []
                 for shard in span:
                     if receipt := came.get(shard.id) if self.collect else writer.made_before(shard):
                         receipts.append(receipt)
@@ -240,7 +243,9 @@ class Job:
         return replace(self.writer, stack=stack)
 
     def _maker(self, plan: Plan) -> ShardMaker:
-        recipe, inputs, commits = self.recipe, self.inputs, self.inputs.commits
+        recipe = self.recipe
+        inputs = self.inputs
+        commits = self.inputs.commits
         scorer = None
         if recipe.screen.model is not None:
             clip = load_clip(recipe.screen.model, recipe.screen.weights, self.device, revision=commits["screen"])

@@ -36,7 +36,8 @@ def tokens(given: Given) -> None:
     """Learn a recipe's class tokens (textual inversion), or import released ones. Run again to resume."""
     from counterfoil.recipe import load_recipe
 
-    recipe, source = given.get("RECIPE"), given.get("--import")
+    recipe = given.get("RECIPE")
+    source = given.get("--import")
     loaded = load_recipe(recipe, given.get("--set") or ())
     folder = given.get("--out") or Path(f"{loaded.name}-tokens")
     note(f"{loaded.name} → {folder}: loading libraries and resolving inputs")
@@ -78,7 +79,9 @@ def build(given: Given) -> None:
     --from rebuilds a dataset from what it records and compares the two; only images that were made from rows need the
     input dataset. The exit code is 1 if files differ on the same stack (device and library versions).
     """
-    recipe, source, shards = given.get("RECIPE"), given.get("--from"), given.get("--shards")
+    recipe = given.get("RECIPE")
+    source = given.get("--from")
+    shards = given.get("--shards")
     if (recipe is None) == (source is None):
         raise UserError(
             "build needs RECIPE or --from" if recipe is None else "build takes RECIPE or --from, not both",
@@ -133,7 +136,8 @@ def build(given: Given) -> None:
             }
         )
     else:
-        console, made = terminal(_WIDTH), "nothing was left to do"
+        console = terminal(_WIDTH)
+        made = "nothing was left to do"
         if result.shards_made:
             made = f"{result.shards_made} of {counted(result.shards, 'shard')} made in this run"
         print_counts(result.counts)
@@ -163,7 +167,8 @@ def _print_part(result: PartResult, json: bool) -> None:
             }
         )
         return
-    console, shards = terminal(_WIDTH), counted(result.shards, "shard")
+    console = terminal(_WIDTH)
+    shards = counted(result.shards, "shard")
     if not result.shards:
         made = f"Part {result.part} is empty: the plan has {counted(result.all_shards, 'shard')}"
     elif not result.shards_made:
@@ -208,7 +213,8 @@ def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
     reasons = sorted({r for counts in by_shift.values() for r in counts} - {ACCEPTED})
     rows = []
     for shift, counts in by_shift.items():
-        total, kept = sum(counts.values()), counts.get(ACCEPTED, 0)
+        total = sum(counts.values())
+        kept = counts.get(ACCEPTED, 0)
         share = f"{kept / total:.1%}" if total else "-"
         if counts.get(OPEN):
             share = "no threshold"

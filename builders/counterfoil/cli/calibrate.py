@@ -26,7 +26,8 @@ def calibrate(given: Given) -> None:
 
     --apply takes such a YAML file and decides again which images are kept. It renders nothing.
     """
-    dataset, file = given.get("DATASET"), given.get("--apply")
+    dataset = given.get("DATASET")
+    file = given.get("--apply")
     if file is None:
         if needing := given.others("--out", "--shift", "--open", "--json"):
             raise UserError(
@@ -88,7 +89,8 @@ def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
 
 
 def _show(calibration: Calibration, json: bool) -> None:
-    directory, shifts = calibration.directory, calibration.shifts
+    directory = calibration.directory
+    shifts = calibration.shifts
     if json:
         cuts = [{**asdict(cut), "yield": cut.passed} for cut in shifts]
         doubts = doubts_as_json(calibration.screen_doubts)

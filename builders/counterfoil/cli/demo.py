@@ -8,7 +8,8 @@ from counterfoil.cli.options import Given, Opened, with_options
 from counterfoil.cli.terminal import next_command, note, say
 from counterfoil.options import option, options
 
-RECIPE, _WORK = "wardrobe-mini", "renders 1,200 images with a small diffusion model, then evaluates eight classifiers"
+RECIPE = "wardrobe-mini"
+_WORK = "renders 1,200 images with a small diffusion model, then evaluates eight classifiers"
 _QUICK_RECIPE = "wardrobe-corrupt"
 _QUICK_WORK = "changes 100 embedded images of garments in twelve ways, then evaluates three classifiers"
 _QUICK_IMAGES = 10  # images of each class in the base and in each corruption
@@ -34,7 +35,8 @@ def demo(given: Given) -> None:
     from counterfoil.cli.progress import BuildDisplay
     from counterfoil.evaluation.options import EvaluateArguments
 
-    out, quick = given.get("--out"), given.get("--quick")
+    out = given.get("--out")
+    quick = given.get("--quick")
     recipe, work = (_QUICK_RECIPE, _QUICK_WORK) if quick else (RECIPE, _WORK)
     dataset = out / recipe
     note(f"{recipe} → {dataset}: {work}.")

@@ -54,10 +54,12 @@ def evaluate_and_print(arguments: EvaluateArguments, given: Given) -> Evaluation
     from counterfoil.evaluation.trackers import check_trackers
     from counterfoil.report.results import NESTED
 
-    export, trackers = given.get("--export-failures"), given.get("--report-to") or ()
+    export = given.get("--export-failures")
+    trackers = given.get("--report-to") or ()
     check_trackers(trackers)
     if export is not None:
-        folder, out = check_new_folder(export), arguments.out
+        folder = check_new_folder(export)
+        out = arguments.out
         refuse_among_images(folder, arguments.dataset)
         if out is not None and folder.resolve() in (out.resolve(), *out.resolve().parents):
             raise UserError("--export-failures names the folder of the report", "Name another one.")
@@ -109,7 +111,8 @@ def _print(evaluation: Evaluation) -> None:
     from counterfoil.report.results import NESTED
     from counterfoil.store.decoding import UNREAD
 
-    results, task = evaluation.results, evaluation.task
+    results = evaluation.results
+    task = evaluation.task
     if results.preview:
         say(results.preview_sentence)
     for note in evaluation.notes:

@@ -43,7 +43,8 @@ def _print(result: MendResult) -> None:
 
     from counterfoil.mending.document import CLASS, CONTEXT, FEWEST_LISTED, HELDOUT, SEED, SET_NOTES, TITLES
 
-    console, mended = terminal(PIPED_WIDTH), result.mended
+    console = terminal(PIPED_WIDTH)
+    mended = result.mended
     for model in mended.models:
         several = len(mended.models) > 1
         console.print(
@@ -54,7 +55,8 @@ def _print(result: MendResult) -> None:
         before = [model.arms[0].of_set(name) for name in model.titles]
         heads = [["original", "", "", *(points(measured.before if measured else None) for measured in before)]]
         for arm, name in zip(model.arms, names, strict=True):
-            lam, images = "" if arm.lam is None else f"{arm.lam:g}", f"{arm.images:,}" if arm.images else ""
+            lam = "" if arm.lam is None else f"{arm.lam:g}"
+            images = f"{arm.images:,}" if arm.images else ""
             row = [name, lam, images, *(_gain(arm.in_tables(set)) for set in model.titles)]
             heads.append([f"[dim]{text}[/dim]" for text in row] if arm.role == "retrained" else row)
         columns = ("head", "λ", "images", *model.titles.values())
@@ -66,7 +68,8 @@ def _print(result: MendResult) -> None:
                 console.print(f"{arm.name}: {arm.verdict}", markup=False, highlight=False)
         shown = [(arm, name) for arm, name in zip(model.arms, names, strict=True) if arm.role != "bound"]
         for kind, what in ((CONTEXT, "context"), (CLASS, "class")):
-            changed, rows = model.changed(kind), []
+            changed = model.changed(kind)
+            rows = []
             for measured in changed[:MOST_ROWS]:
                 name = measured.set.removeprefix(kind)
                 label = mended.classes.get(name, name) if kind == CLASS else name

@@ -31,7 +31,9 @@ def mine(given: Given) -> None:
 
     Hypotheses come from one half of the images and are tested on the other. Confirmed ones are written as a recipe.
     """
-    folder, tries, again = given.get("RECIPE"), given.get("--try"), given.get("--again")
+    folder = given.get("RECIPE")
+    tries = given.get("--try")
+    again = given.get("--again")
     options: MineOptions | TryOptions | AgainOptions
     if again is not None:
         from counterfoil.mining.methods.bugs.trying import mine_again as work

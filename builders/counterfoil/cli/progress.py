@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines
 # A stage's line on a terminal: its name, a bar, "5,500/5,500" and the time left, all uncut.
-_BAR, _MOST_NAME, _COUNT_AND_TIME, _NARROW = 40, 44, 29, 100
+_BAR = 40
+_MOST_NAME = 44
+_COUNT_AND_TIME = 29
+_NARROW = 100
 _RATE_WINDOW = 30.0  # seconds over which the speed is measured
 _RATE_STEP = 0.1  # least seconds between two marks, because a thousand workers report hundreds of batches a second
 
@@ -96,7 +99,8 @@ class BuildDisplay(Display):
             note(_line(progress, rate, left))
 
     def stage(self, stage: Stage) -> None:
-        line, now = f"{stage.name}: {stage.done:,} of {stage.total:,}", time.monotonic()
+        line = f"{stage.name}: {stage.done:,} of {stage.total:,}"
+        now = time.monotonic()
         if self.live is not None:
             from rich.text import Text
 
@@ -193,7 +197,8 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
 
     table = Table.grid(padding=(0, 2))
     for shift, counts in list(progress.counts.items())[-24:]:
-        total, kept = sum(counts.values()), _accepted(counts)
+        total = sum(counts.values())
+        kept = _accepted(counts)
         if total:
             share = "no threshold yet" if counts.get(OPEN) else f"{kept / total:.0%}"
             table.add_row(Text(plain(shift), style="dim"), f"{kept}/{total}", share)

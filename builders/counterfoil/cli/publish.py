@@ -35,7 +35,9 @@ def publish(given: Given) -> None:
 
     Verifies it first, sends it in one commit, then compares every remote file and loads a row of each config.
     """
-    dataset, dry_run, model = given.get("DIR"), given.get("--dry-run"), given.get("--model")
+    dataset = given.get("DIR")
+    dry_run = given.get("--dry-run")
+    model = given.get("--model")
     if model:
         given.made(PublishModelCommand, "--model")
     refused = {
@@ -68,7 +70,9 @@ def publish(given: Given) -> None:
     if given.json:
         print_json(_as_json(done))
     else:
-        console, where, what = terminal(120), f"{done.branch}, commit {done.commit[:12]}", "model"
+        console = terminal(120)
+        where = f"{done.branch}, commit {done.commit[:12]}"
+        what = "model"
         if isinstance(done, Publication):
             what = "directory"
             where = f"pull request {done.pull_request}" if done.pull_request else where

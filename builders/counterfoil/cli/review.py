@@ -60,7 +60,8 @@ def _show_answers(result: Review, json: bool) -> None:
     if json:
         print_json(result.to_json())
     else:
-        shifts, rows = result.selection.shifts, []
+        shifts = result.selection.shifts
+        rows = []
         for shift in shifts[:_MOST_ROWS]:
             rows.append([shift.name])
             for selection in (shift.by_class, shift.by_shift):
@@ -68,7 +69,9 @@ def _show_answers(result: Review, json: bool) -> None:
                     rows[-1] += ["–", "–", "–"]
                     continue
                 frequency = selection.selected
-                selected, low, high = points(frequency.value), points(frequency.low), points(frequency.high)
+                selected = points(frequency.value)
+                low = points(frequency.low)
+                high = points(frequency.high)
                 rows[-1] += [f"{selected} ({low} to {high})", str(selection.images), number(selection.kappa)]
         columns = ("shift", "shows its class", "images", "kappa", "shows its shift", "images", "kappa")
         title = "Selection frequency in percent (95 % confidence interval over images)"

@@ -76,7 +76,9 @@ def _print_summary(verification: Verification) -> None:
 
 
 def _size(count: int) -> str:
-    size, units = float(count), ["B", "kB", "MB", "GB", "TB"]
+    size = float(count)
+    units = ["B", "kB", "MB", "GB", "TB"]
     while size >= 1000 and len(units) > 1:
-        size, units = size / 1000, units[1:]
+        size = size / 1000
+        units = units[1:]
     return f"{size:.0f} {units[0]}" if units[0] == "B" else f"{size:.1f} {units[0]}"

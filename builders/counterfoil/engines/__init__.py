@@ -57,7 +57,9 @@ def engine_and_device(options: OnDevices) -> tuple[Engine, str]:
 
     With the address of a cluster, `device` means a device of the cluster.
     """
-    device, workers, choice = options.device, options.workers, options.chosen_engine
+    device = options.device
+    workers = options.workers
+    choice = options.chosen_engine
     if choice.address is None:
         devices = resolve_devices(device)
         return engine_for(devices, workers, choice), devices[0]

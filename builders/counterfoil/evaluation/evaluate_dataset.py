@@ -77,7 +77,8 @@ def opened_task(given: EvaluateArguments) -> Task:
 
 def concluded(task: Task, lines: Sequence[GateLine], judged: Sequence[str], given: EvaluationOptions) -> Evaluation:
     """Measure the answers of a task's models, and judge them by the lines of a gate. No file is written."""
-    results, subject = task.results(), task.subject
+    results = task.results()
+    subject = task.subject
     return Evaluation(
         results,
         dataset=subject.source,

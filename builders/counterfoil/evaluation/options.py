@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
 
 ClassOrder = str | Path | Sequence[str]
-_COMPARISONS, _GATE = "Comparisons", "Gate"
+_COMPARISONS = "Comparisons"
+_GATE = "Gate"
 
 
 def usable_names(option: Option, words: Sequence[str]) -> list[str]:

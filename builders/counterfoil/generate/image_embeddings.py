@@ -142,7 +142,8 @@ def _vectors(
 
 def _as_vector(tensor: Mapping[str, Any]) -> Vector | str:
     """Return a tensor as a vector, or a sentence about what is wrong with the tensor."""
-    kind, shape = tensor["dtype"], list(tensor["shape"])
+    kind = tensor["dtype"]
+    shape = list(tensor["shape"])
     if (kind not in _FLOATS and kind != "BF16") or len(shape) != 1 or not 1 <= shape[0] <= WIDEST:
         return f"is {kind} of shape {shape}, expected one vector of at most {WIDEST:,} floating-point numbers"
     if kind == "BF16":

@@ -52,7 +52,8 @@ def nearest_rows(
     """
     if sum(wanted) > int(usable.sum()):
         raise ValueError(f"{sum(wanted):,} rows are wanted of {int(usable.sum()):,}")
-    prompts, free = _on_grid(prompts), usable.copy()
+    prompts = _on_grid(prompts)
+    free = usable.copy()
     given: list[list[int]] = [[] for _ in wanted]
     near: list[list[float]] = [[] for _ in wanted]
     length = max([_SHORTEST_LIST, *(2 * count for count in wanted)])

@@ -60,7 +60,8 @@ class Renderer(ImageRenderer):
         self._lora_of = {shift.name: shift.lora for shift in recipe.all_shifts() if shift.lora is not None}
         self.generator = recipe.drawing
         self.held = recipe.samples.held
-        name, unet = type(pipeline).__name__, getattr(pipeline, "unet", None)
+        name = type(pipeline).__name__
+        unet = getattr(pipeline, "unet", None)
         problems = list(pipeline_problems(recipe, {"_class_name": name}, None if unet is None else dict(unet.config)))
         if problems:
             raise UserError(problems)
@@ -103,7 +104,8 @@ class Renderer(ImageRenderer):
 
         This is the prompt of the sample, or its mixture with the prompt of the base.
         """
-        encoded, between = self.encode(sample.prompt or ""), sample.between
+        encoded = self.encode(sample.prompt or "")
+        between = sample.between
         if between is None or between.by == "lora":
             return encoded
         scale = 0 if between.by == "steps" else between.scale
@@ -217,7 +219,8 @@ class Renderer(ImageRenderer):
         """Return pixels [n, 3, side, side]. Each sample is drawn from its own noise."""
         import torch
 
-        family, generator = self.family, self.generator
+        family = self.family
+        generator = self.generator
         guidance = {} if family.scale is None else {family.scale: generator.guidance}
         if generator.get("guidance_interval") is not None:
             guidance = guidance_of(generator, arguments)

@@ -41,7 +41,9 @@ class PoolRows(ImageRenderer):
         units: Sequence[int] | None = None,
     ) -> None:
         """Take the functions that read the rows, and the number of each row's unit if rows store it."""
-        self._image, self._license, self._units = image, license, units
+        self._image = image
+        self._license = license
+        self._units = units
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
         images = [self._pixels(sample) for sample in samples]
@@ -120,7 +122,8 @@ class CorruptedRows(PoolRows):
     def _pixels(self, sample: Sample) -> np.ndarray:
         """Raise RunFailure for a row that does not decode, because every row decoded when it was chosen."""
         assert sample.row is not None
-        shift, partner = self._shifts[sample.shift], self._partner_of.get(sample.shift)
+        shift = self._shifts[sample.shift]
+        partner = self._partner_of.get(sample.shift)
         try:
             pixels = self._decoded(sample.row)
             matched = None if partner is None else np.asarray(reduced(partner(sample.row), self._side))
@@ -173,7 +176,9 @@ class EditRenderer(Renderer):
         units: Sequence[int] | None = None,
     ) -> None:
         super().__init__(pipeline, recipe)
-        self._image, self._license, self._units = image, license, units
+        self._image = image
+        self._license = license
+        self._units = units
         self.inverted = InvertedRows(self)
 
     def _start_batches(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:

@@ -62,7 +62,8 @@ class _Switch:
         # guidance.
         order = getattr(pipeline.scheduler, "order", 1)
         steps = -(-pipeline.num_timesteps // order)
-        now, then = self.guided(step // order, steps), self.guided((step + 1) // order, steps)
+        now = self.guided(step // order, steps)
+        then = self.guided((step + 1) // order, steps)
         if now == then:
             return {}
         pipeline._guidance_scale = self.guidance if then else _OFF
@@ -192,8 +193,11 @@ def _extending(half: int, image: slice) -> Iterator[list[None]]:
             if func is not attention:
                 return func(*args, **named)
             query, key, value = (args + (None,) * 3)[:3]
-            query, key, value = named.pop("query", query), named.pop("key", key), named.pop("value", value)
-            rest, mask = args[3:], named.get("attn_mask")
+            query = named.pop("query", query)
+            key = named.pop("key", key)
+            value = named.pop("value", value)
+            rest = args[3:]
+            mask = named.get("attn_mask")
             if rest or mask is not None:
                 return func(query, key, value, *rest, **named)
             calls.append(None)
@@ -245,7 +249,8 @@ def called_back(call: Mapping[str, Any], back: Callable[..., dict[str, Any]], na
 
     `back` runs after the callback that the arguments already have. It reads the tensors `names`.
     """
-    other, others = call.get("callback_on_step_end"), call.get("callback_on_step_end_tensor_inputs", ())
+    other = call.get("callback_on_step_end")
+    others = call.get("callback_on_step_end_tensor_inputs", ())
 
     def both(pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
         if other is None:
@@ -282,7 +287,8 @@ class LaterPrompts:
         changed = {}
         for name, prompts in self.prompts.items():
             # Under guidance the negative prompts precede the prompts.
-            negative, now = tensors[name][: -len(prompts)], tensors[name][-len(prompts) :]
+            negative = tensors[name][: -len(prompts)]
+            now = tensors[name][-len(prompts) :]
             rows = [prompts[row] if begin <= passed + 1e-6 else now[row] for row, begin in enumerate(self.begin)]
             changed[name] = torch.cat([negative, torch.stack(rows)])
         return changed

@@ -16,7 +16,11 @@ from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 from counterfoil.mending.domino import AS_JAIN_SET, fit_domino
 from counterfoil.mining.methods.svm import Direction, fit_direction
 
-DIRECTION, CONFIDENCE, EARLY, LFF, DOMINO = "direction", "confidence", "early", "lff", "domino"
+DIRECTION = "direction"
+CONFIDENCE = "confidence"
+EARLY = "early"
+LFF = "lff"
+DOMINO = "domino"
 BASELINES = (DIRECTION, CONFIDENCE, EARLY, LFF, DOMINO)
 # They look at CLIP's features.
 USE_CLIP = (DIRECTION, DOMINO)

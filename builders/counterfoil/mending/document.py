@@ -18,10 +18,15 @@ from counterfoil.report.words import counted, in_words, listed, named, points
 MEND_VERSION = 1
 
 # The sets of rows that a head is judged on, in the order of tables; beside them `context:NAME` and `class:ID`.
-TEST, SEED, HELDOUT, CONFIRM, IN_CONTEXTS = "test", "debug_seed", "debug_heldout", "confirm", "in_contexts"
+TEST = "test"
+SEED = "debug_seed"
+HELDOUT = "debug_heldout"
+CONFIRM = "confirm"
+IN_CONTEXTS = "in_contexts"
 # Test failures judge images that the confirm half chose.
 TEST_FAILED = "test_failures"
-CONTEXT, CLASS = "context:", "class:"
+CONTEXT = "context:"
+CLASS = "class:"
 # Tables leave out contexts and classes with fewer rows: their accuracy would describe only these images.
 FEWEST_LISTED = 10
 TITLES = {

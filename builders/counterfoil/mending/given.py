@@ -30,7 +30,10 @@ from counterfoil.models.loading_errors import error_line
 from counterfoil.recipe.names import without_folders
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
 
-IMAGES, WEIGHTS, BALANCED, POOL = "images", "weights", "balanced", "pool"
+IMAGES = "images"
+WEIGHTS = "weights"
+BALANCED = "balanced"
+POOL = "pool"
 BY_CLIP = "clip"
 _BALANCED = "dfr:"
 _TABLES = (".csv", ".parquet")

@@ -49,8 +49,13 @@ from counterfoil.store.directory_lock import directory_lock
 _CONTROLS = {CLASS_NAME: "its name alone", RANDOM: "random contexts", UNCHANGED: "unchanged photographs"}
 # With 60 training images of each of ten classes retraining lost too much; with 250 it did not.
 _ENOUGH = 250
-DOCUMENT, TABLE, REPORT, MODEL, MODELS = "mend.json", "mend.csv", "report.html", "model", "models"
-BEST, NONE = "best", "none"
+DOCUMENT = "mend.json"
+TABLE = "mend.csv"
+REPORT = "report.html"
+MODEL = "model"
+MODELS = "models"
+BEST = "best"
+NONE = "none"
 _OF_NETWORKS = (
     "--fit network: each head here is the whole network, trained again from new weights. All had the same epochs and"
     " the same batches of training images."

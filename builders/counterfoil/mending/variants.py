@@ -30,8 +30,10 @@ from counterfoil.recipe.prompts import BASE, Shift, prompt_for
 
 # The default number of training rows per class. Chegini 2023, section 5.1, uses it for ImageNet.
 FEWEST_PER_CLASS = 30
-CONTEXTS, HARD = "contexts", "hard"
-CLASS_NAME, RANDOM = "class_name", "random_contexts"
+CONTEXTS = "contexts"
+HARD = "hard"
+CLASS_NAME = "class_name"
+RANDOM = "random_contexts"
 # The control of corrupted photographs, in place of class names: the photographs themselves.
 UNCHANGED = "unchanged"
 # The control of images that a baseline chooses from a pool.

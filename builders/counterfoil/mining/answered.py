@@ -88,13 +88,16 @@ class AnsweredRows:
 
 def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None = None) -> AnswersTold:
     """Summarise the answers. All intervals treat rows of one unit as dependent."""
-    classes, look = recipe.classes, rows.to_look_at()
-    failures, total = int(rows.failed.sum()), len(rows.labels)
+    classes = recipe.classes
+    look = rows.to_look_at()
+    failures = int(rows.failed.sum())
+    total = len(rows.labels)
     by_class: list[ClassAnswered] = []
     pairs: list[TakenFor] = []
     for label in np.unique(rows.labels).tolist():
         class_rows = np.flatnonzero(rows.labels == label)
-        count, left = int(rows.failed[class_rows].sum()), total - len(class_rows)
+        count = int(rows.failed[class_rows].sum())
+        left = total - len(class_rows)
         rate, interval = _share(rows.failed[class_rows], rows.units[class_rows])
         others = (failures - count) / left if left else None
         cls = classes[label]
@@ -129,7 +132,9 @@ def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, 
     listed = len(rows.to_look_at())
     lines = []
     for row in np.flatnonzero(rows.failed).tolist():
-        key, label, answer = rows.keys[row], recipe.classes[rows.labels[row]], int(rows.taken_for[row])
+        key = rows.keys[row]
+        label = recipe.classes[rows.labels[row]]
+        answer = int(rows.taken_for[row])
         taken_for = recipe.classes[answer] if answer >= 0 else None
         inside = [name for name, members in findings.items() if members[row]]
         sure = float(rows.confidence[row])

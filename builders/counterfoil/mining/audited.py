@@ -49,7 +49,8 @@ def opened_images(
     """Return the images that `mine.on` names, and the conditions of their rows if the recipe has conditions."""
     conditions = recipe.source.conditions
     if conditions is None:
-        parts, read = opened_parts(recipe, mine.on, source), ()
+        parts = opened_parts(recipe, mine.on, source)
+        read = ()
     else:
         names = list(dict.fromkeys(mine.on))
         others = [name for name in names if not _may_be_a_split(name)]
@@ -230,7 +231,8 @@ def condition_questions(
     """Return a question for each of K conditions. The thresholds have the best F1 on `rows`. values: (n, K), the scores
     of the conditions, or NaN without an answer.
     """
-    present, readable = conditions.present, np.asarray(~np.isnan(values).any(axis=1))
+    present = conditions.present
+    readable = np.asarray(~np.isnan(values).any(axis=1))
     limits = best_thresholds(values[rows], present[rows], conditions.names)
     failed = np.zeros(present.shape, dtype=bool)
     failed[readable] = binary_answers(values[readable], present[readable], limits)
@@ -293,7 +295,8 @@ def class_questions(
     load: Callable[[str], Classifier] | None = None,
 ) -> dict[str, Question]:
     """Return what each classifier answers to the question which class an image has, and where that is a failure."""
-    labels, classes = np.concatenate([part.labels for part in parts]), recipe.classes
+    labels = np.concatenate([part.labels for part in parts])
+    classes = recipe.classes
     questions = {}
     for name, target in collect_answers(parts, maps, recipe, device, placement, load).items():
         failed = failures(mine.failure, target.predictions, labels, classes, target.class_map)
@@ -467,14 +470,17 @@ class AskedTarget:
         if not usable.any():
             raise RunFailure(f"{names}: no image can be decoded")
         rows = np.flatnonzero(usable)
-        features, contents = raw[rows], [content for seen in self.seen for content in seen.known()]
+        features = raw[rows]
+        contents = [content for seen in self.seen for content in seen.known()]
         # Rows without a unit have their content as their unit. Rows are dealt to the halves by the names of units, so
         # that adding or dropping a row moves no other row to the other half.
         units = [unit for part in self.parts for unit in part.units or (None,) * len(part)]
         names_of_units = [content if unit is None else unit for unit, content in zip(units, contents, strict=True)]
-        shared, row_contents = np.asarray(names_of_units)[rows], np.asarray(contents)[rows].tolist()
+        shared = np.asarray(names_of_units)[rows]
+        row_contents = np.asarray(contents)[rows].tolist()
         halves = deal_halves(self.answers.dealt_evenly[rows], self.mine.seed, shared.tolist(), row_contents)
-        train, whitened_by = np.zeros((2, 0)), ""
+        train = np.zeros((2, 0))
+        whitened_by = ""
         if clip is not None:
             train, whitened_by = self._train_features(clip.embedder) or (
                 features[halves.discover],
@@ -551,7 +557,8 @@ def audit_target(
     """Return an audit for each question, and CLIP. Raise the errors of `ask_target`, and RunFailure if there is no
     CLIP.
     """
-    answered, clip = ask_target(recipe, mine, source, device, load=load), needed_clip(recipe, device)
+    answered = ask_target(recipe, mine, source, device, load=load)
+    clip = needed_clip(recipe, device)
     return answered.audits(clip), clip
 
 
@@ -584,7 +591,8 @@ def features_of(images: LabelledImages, embedder: Embedder, placement: Placement
 
 def class_map_of(recipe: Recipe, name: str) -> ClassMap:
     """Return which outputs of a classifier stand for each class or condition."""
-    facts, conditions = describe_classifier(name, recipe.classes), recipe.source.conditions
+    facts = describe_classifier(name, recipe.classes)
+    conditions = recipe.source.conditions
     if conditions is None:
         return map_classes(recipe.classes, facts, trained=trained_names(recipe.source, recipe.classes))
     return map_conditions(conditions.names, recipe.classes, facts)

@@ -56,8 +56,10 @@ class WordFile(Section):
     @classmethod
     def load(cls, source: str | Path) -> Self:
         """Load a bundled name (`imagenet`), a YAML file or a plain list (YAML or .txt). UserError with all problems."""
-        path, kind = _path_of(source, cls.kind), cls.kind
-        shown, text = str(path), text_of(path)
+        path = _path_of(source, cls.kind)
+        kind = cls.kind
+        shown = str(path)
+        text = text_of(path)
         if path.suffix == ".txt":
             numbered = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
             kept = [(number, line) for number, line in numbered if line and not line.startswith("#")]
@@ -92,7 +94,8 @@ def _path_of(source: str | Path, kind: str) -> Path:
     return known[source]
 
 
-NOUN, CLASS = "noun", "class"
+NOUN = "noun"
+CLASS = "class"
 PARTS = {"adjective": "adjectives", "preposition": "prepositions"}
 ABOUT = (NOUN, CLASS, "category", "parent")
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -211,7 +214,9 @@ class WordsOfClass(Section):
 class CaptionGrammar(WordFile):
     """Candidate captions that describe what is hard, or easy, about a class."""
 
-    kind, expected, called = "captions", "a caption grammar or a list of captions", "a grammar"
+    kind = "captions"
+    expected = "a caption grammar or a list of captions"
+    called = "a grammar"
     problems = staticmethod(grammar_problems)
     about: str | None = None
     """Where the words come from, for people."""
@@ -340,7 +345,8 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
 def caption_table(captions: Iterable[tuple[str, Iterable[str]]]) -> Gathered:
     """Return texts, references and candidates of classes, from the reference and the captions of each."""
     rows: dict[str, int] = {}
-    references, candidates = [], []
+    references = []
+    candidates = []
     for reference, texts in captions:
         references.append(rows.setdefault(reference, len(rows)))
         candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
@@ -391,15 +397,19 @@ def words_of(class_name: str, caption: str, reference: str, role: Literal["hard"
 
 def _added(subject: str, noun: str) -> tuple[str, str] | None:
     """Return the words before and after the noun; None if the subject does not contain it."""
-    words, sought = subject.split(), noun.split()
-    folded, like = [word.casefold() for word in words], [word.casefold() for word in sought]
+    words = subject.split()
+    sought = noun.split()
+    folded = [word.casefold() for word in words]
+    like = [word.casefold() for word in sought]
     starts = range(len(folded) - len(like) + 1) if like else ()
     start = next((at for at in starts if folded[at : at + len(like)] == like), None)
     if start is None:
         return None
-    before, after = " ".join(words[:start]), " ".join(words[start + len(sought) :])
+    before = " ".join(words[:start])
+    after = " ".join(words[start + len(sought) :])
     if companion := _COMPANION_BEFORE.fullmatch(before):
-        before, after = "", f"with {article_for(companion[1])} {companion[1]} {after}".strip()
+        before = ""
+        after = f"with {article_for(companion[1])} {companion[1]} {after}".strip()
     elif companion := _COMPANION_AFTER.fullmatch(after):
         after = f"with {companion[1]}"
     return before, after

@@ -217,7 +217,8 @@ class HypothesisTests:
         """Return for each confirmed finding, by name, which rows of the first audit are in its set, (n,) bool. For a
         finding about one answer, only rows with this answer are included.
         """
-        audited, sets = self.audits[0], {}
+        audited = self.audits[0]
+        sets = {}
         for hypothesis in (carried.hypothesis for carried in self.tested if carried.result.confirmed):
             sets[hypothesis.name] = hypothesis.tested_members(audited.features, audited.labels)
             if hypothesis.answered is not None:
@@ -237,8 +238,12 @@ def collect_findings(
     """Return the findings document. others: for each audit, the answers of other classifiers by name. checks: checks of
     labels, by hypothesis. without_words: why no words were looked for.
     """
-    run, audits, outcome = tests.run, tests.audits, tests.outcome
-    recipe, mine, audited = run.recipe, run.mine, tests.audits[0]
+    run = tests.run
+    audits = tests.audits
+    outcome = tests.outcome
+    recipe = run.recipe
+    mine = run.mine
+    audited = tests.audits[0]
     findings = []
     for carried_test in track(tests.by_weight, "testing findings", len(tests.tested)):
         finding = _finding(tests, carried_test, others[carried_test.audit])
@@ -247,7 +252,8 @@ def collect_findings(
     for label, cls in enumerate(recipe.classes):
         class_audit = audits[_audit_index(audits, label)]
         of_class = class_audit.labels == label
-        rows, errors = int(of_class.sum()), int(class_audit.failed[of_class].sum())
+        rows = int(of_class.sum())
+        errors = int(class_audit.failed[of_class].sum())
         note = {field.name: getattr(outcome.notes[label], field.name) for field in fields(ClassNote)}
         classes.append(document.ClassAudit(cls.id, cls.name, rows, errors, errors / rows if rows else None, **note))
     tested_names = {carried.hypothesis.name for carried in tests.tested}
@@ -293,7 +299,9 @@ def _audit_index(audits: Sequence[Audited], label: int) -> int:
 
 def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Question]) -> document.Finding:
     """Return a hypothesis with its test and evidence. Rendered images come first if they are the only test."""
-    run, hypothesis, audited = tests.run, carried.hypothesis, tests.audits[carried.audit]
+    run = tests.run
+    hypothesis = carried.hypothesis
+    audited = tests.audits[carried.audit]
     numbers = carried.result.compared()
     classes = [run.recipe.classes[label] for label in hypothesis.labels]
     confirm_rows = audited.halves.confirm
@@ -441,7 +449,8 @@ def _caption_check(
         caption = captions.texts[int(candidates[best[position]])]
         failed = bool(audited.failed[rows[position]])
         nearest.append(document.NearestImage(key, caption, bool(matching[position]), failed, audited.paths.get(key)))
-    count, share = int(matching[order].sum()), float(matching[order].mean())
+    count = int(matching[order].sum())
+    share = float(matching[order].mean())
     return document.CaptionCheck(len(order), count, share, float(matching.mean()), tuple(nearest))
 
 

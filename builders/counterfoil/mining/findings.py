@@ -688,7 +688,8 @@ class Findings(Strict):
 
         if self.standing or self.answered is None:
             columns, table_rows = findings_table(self, by_weight(self.standing))
-            columns, rows = ["finding", *columns], []
+            columns = ["finding", *columns]
+            rows = []
             for finding, row in table_rows:
                 words = " ".join((finding.words, *(f"({mark})" for mark in finding.marks)))
                 rows.append([words, *(cell.text for cell in row)])

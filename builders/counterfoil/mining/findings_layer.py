@@ -39,12 +39,15 @@ def unique_slugs(names: Sequence[str]) -> list[str]:
     return slugs
 
 
-HARD, EASY, REFERENCE = "hard", "easy", "reference"
+HARD = "hard"
+EASY = "easy"
+REFERENCE = "reference"
 DECODED = "decoded"
 # The file that decoded vectors are drawn from.
 VECTORS = "vectors.safetensors"
 # Keys of a finding's `about`: the caption without the class, and whether it describes another kind of picture.
-SHIFT_CAPTION, STYLED = "shift_caption", "styled"
+SHIFT_CAPTION = "shift_caption"
+STYLED = "styled"
 _A_PHOTO = "a photo"
 _MOST_NAMES = 12
 
@@ -96,7 +99,8 @@ def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tup
     the recipe takes its classes from the input dataset, the mapping holds the resolved classes. Raise UserError if the
     overrides change such classes.
     """
-    below, carried = load_recipe(source), _plain(with_overrides(LocatedMapping(), overrides))
+    below = load_recipe(source)
+    carried = _plain(with_overrides(LocatedMapping(), overrides))
     # The layer names a bundled recipe, or a path from its own folder.
     path = find_recipe(source)
     extends = os.path.relpath(path.resolve(), folder.resolve())
@@ -169,7 +173,8 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
             easy = finding.caption
         if easy is not None:
             origin = _beside(findings, finding, EASY, easy)
-            prompt, caption = prompt_of(easy, classes), easy if screened else None
+            prompt = prompt_of(easy, classes)
+            caption = easy if screened else None
             others[f"{stem}_{EASY}"] = mined_shift(prompt, caption, EASY, classes, origin)
         if base is None:
             continue

@@ -140,7 +140,9 @@ class LabelledRows:
     taken_for: Ints
 
     def chosen(self, rows: Ints) -> LabelledRows:
-        features, labels, failed = self.features[rows], self.labels[rows], self.failed[rows]
+        features = self.features[rows]
+        labels = self.labels[rows]
+        failed = self.failed[rows]
         return LabelledRows(features, labels, failed, self.units[rows], self.taken_for[rows])
 
     def of_classes(self, labels: Sequence[int]) -> Ints:

@@ -45,7 +45,8 @@ class CheckedRows:
 
     @classmethod
     def none(cls) -> CheckedRows:
-        rows, values = np.zeros(0, dtype=np.int64), np.zeros(0)
+        rows = np.zeros(0, dtype=np.int64)
+        values = np.zeros(0)
         return cls(rows, rows, values, values, values)
 
     @property
@@ -75,9 +76,12 @@ class SeenLabels:
         """Check the labels of failing rows (m,). taken_for: (m,) the classes that they are taken for, -1 for none."""
         labels = self.labels[rows]
         usable = (taken_for >= 0) & self.known[labels] & self.known[taken_for]
-        rows, others, labels = rows[usable], taken_for[usable], labels[usable]
+        rows = rows[usable]
+        others = taken_for[usable]
+        labels = labels[usable]
         pairs = sorted(set(zip(labels.tolist(), others.tolist(), strict=True)))
-        between, right = [CheckedRows.none()], 0.0
+        between = [CheckedRows.none()]
+        right = 0.0
         for label, other in pairs:
             pair_rows = self._between(rows[(labels == label) & (others == other)], label, other)
             between.append(pair_rows)
@@ -131,7 +135,8 @@ class SeenLabels:
             # Cosines to rows of the same unit are NaN and come last.
             nearest = -np.sort(np.partition(-cosines, count - 1, axis=1)[:, :count], axis=1)
             finite = np.isfinite(nearest)
-            sums, counts = np.where(finite, nearest, 0).sum(axis=1), finite.sum(axis=1)
+            sums = np.where(finite, nearest, 0).sum(axis=1)
+            counts = finite.sum(axis=1)
             nearness[start : start + len(batch)] = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0)
         return nearness
 
@@ -144,7 +149,8 @@ def check_labels(
     on_rows = [carried for carried in tests.by_weight if carried.rows is not None]
     if not on_rows:
         return checks, None
-    classes, texts = tests.run.recipe.classes, own_captions(tests.run.recipe)
+    classes = tests.run.recipe.classes
+    texts = own_captions(tests.run.recipe)
     encoded = np.asarray(clip.embed_texts(list(texts.values())), dtype=np.float32)
     # NaN for a class without words for a caption.
     captions = np.full((len(classes), encoded.shape[1]), np.nan, dtype=np.float32)
@@ -156,7 +162,8 @@ def check_labels(
         seen.append(SeenLabels(audited.features, audited.labels, audited.units, right, captions, known))
     listed: dict[tuple[str, str], dict[str, Any]] = {}
     for carried in on_rows:
-        hypothesis, audited = carried.hypothesis, tests.audits[carried.audit]
+        hypothesis = carried.hypothesis
+        audited = tests.audits[carried.audit]
         rows = np.flatnonzero(hypothesis.tested_members(audited.features, audited.labels) & audited.failed)
         # The first answer that is another class of the question.
         outputs = audited.target.predictions.answers[audited.rows[rows]]
@@ -170,7 +177,8 @@ def check_labels(
         surest_first = np.argsort(-checked.depth[checked.mislabelled], kind="stable")
         for position in np.flatnonzero(checked.mislabelled)[surest_first]:
             row = int(checked.rows[position])
-            key, label = audited.keys[row], classes[int(audited.labels[row])]
+            key = audited.keys[row]
+            label = classes[int(audited.labels[row])]
             suggested = classes[int(checked.others[position])]
             line = {
                 "key": key,

@@ -95,7 +95,8 @@ def refuse_unfit_options(
     run: MiningRun, method: FindMethod | SearchMethod, options: Mapping[str, Any], callables: Sequence[HandedOver]
 ) -> None:
     """Raise UserError if the method cannot do what it is asked for. options: values by name, None by default."""
-    mine, draws = run.mine, isinstance(method, SearchMethod)
+    mine = run.mine
+    draws = isinstance(method, SearchMethod)
     wordless = isinstance(method, FindMethod) and method.captions is None
     if callables and (draws or mine.confirm != "rows"):
         renders = f"the method '{mine.method}'" if draws else f"mine.confirm: '{mine.confirm}'"

@@ -19,8 +19,12 @@ from counterfoil.mining.report import mining_html, page_thumbnail, pictures_want
 from counterfoil.recipe import Recipe, dump_recipe, load_recipe
 from counterfoil.store.atomic import make_folder, remove_durably, replace_files, try_folder, write_atomically
 
-FINDINGS, TABLE, REPORT, LAYER = "findings.json", "findings.csv", "report.html", "recipe.yaml"
-RELABEL, ROWS = "relabel.csv", "rows.csv"
+FINDINGS = "findings.json"
+TABLE = "findings.csv"
+REPORT = "report.html"
+LAYER = "recipe.yaml"
+RELABEL = "relabel.csv"
+ROWS = "rows.csv"
 ADVERSARIAL = "adversarial.yaml"
 _NAMED = {
     "findings": FINDINGS, "table": TABLE, "vectors": VECTORS, "report": REPORT, "relabel": RELABEL, "rows": ROWS,
@@ -58,7 +62,8 @@ def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Pa
 
 def image_notes(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> tuple[str, ...]:
     """Return notes about the images, and why the findings have no recipe. in_words: whether words could draw them."""
-    notes, train = [], recipe.source.train_split
+    notes = []
+    train = recipe.source.train_split
     if train in on:
         notes.append(
             f"the source has one split, '{train}', and a classifier fails less on images that it learned from: on new"
@@ -84,7 +89,8 @@ def image_notes(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> 
 
 def refuse_others(run: MiningRun, parts: Sequence[LabelledImages]) -> None:
     """Raise UserError if the run's folder holds findings of another recipe, target, method or other images."""
-    folder, mine = run.folder, run.mine
+    folder = run.folder
+    mine = run.mine
     if not (folder / FINDINGS).exists():
         return
     known = read_document(folder / FINDINGS, Findings)

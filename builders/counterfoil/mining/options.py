@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 # One model, in any form that `evaluate` takes.
 TargetModel: TypeAlias = "str | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
-_POOL, _EARLIER = "More to learn from", "In the folder of an earlier run"
+_POOL = "More to learn from"
+_EARLIER = "In the folder of an earlier run"
 
 
 @options

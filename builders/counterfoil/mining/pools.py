@@ -38,7 +38,9 @@ from counterfoil.recipe.names import PREDICTIONS, derived_name, did_you_mean
 from counterfoil.recipe.rows_table import MOST_BYTES, rows_csv
 from counterfoil.recipe.schema_mine import Mine
 
-POOL_LAYER, POOL_TABLE, WEIGHTS = "pool.yaml", "pool.csv", "weights.parquet"
+POOL_LAYER = "pool.yaml"
+POOL_TABLE = "pool.csv"
+WEIGHTS = "weights.parquet"
 POOL_SHIFT = "hard"
 PREDICTED = "predicted"
 # The weight of a train row with a negative decision value (Jain 2023, Appendix B.1.2).
@@ -67,7 +69,8 @@ def hardest_rows(decisions: Floats, labels: Ints, most: int, rows: Ints | None =
     classes.
     """
     rows = np.arange(len(labels)) if rows is None else rows
-    readable, labelled = ~np.isnan(decisions), labels >= 0
+    readable = ~np.isnan(decisions)
+    labelled = labels >= 0
     by_label: dict[int, Ints] = {}
     values: dict[int, Floats] = {}
     for label in np.unique(labels[readable & labelled]).tolist():
@@ -170,7 +173,8 @@ def pool_files(
 
 
 def _generator(pool: PoolOrigin, both: Sequence[Recipe]) -> dict[str, Any]:
-    reference, source = pool.reference, both[0].source
+    reference = pool.reference
+    source = both[0].source
     column = pool.labels if pool.labels != PREDICTED else source.label_column
     generator: dict[str, Any] = _dropped(_OF_RENDERING, [part.generator for part in both])
     generator |= {"kind": "rows", "rows": f"./{POOL_TABLE}", "split": reference.split}
@@ -361,10 +365,12 @@ def filter_pool(
     device: str,
 ) -> FilteredPool:
     """Return at most `most` rows of each class that has a direction, with the lowest decision values."""
-    rows, labels = pool.rows, pool.labels
+    rows = pool.rows
+    labels = pool.labels
     if rows is None or labels is None:
         target = audits[0].target
-        name, class_map = target.classifier.name, class_map_of(recipe, target.classifier.name)
+        name = target.classifier.name
+        class_map = class_map_of(recipe, target.classifier.name)
         if (thresholds := target.about.get("thresholds")) is None:
             rows = np.arange(len(pool.images))
             labels = collect_answers([pool.images], {name: class_map}, recipe, device)[name].taken_for
@@ -379,7 +385,8 @@ def filter_pool(
     has_direction[rows[directed]] = True
     # A label without a direction is left out if another label of the row has one. Otherwise its row is counted below.
     wanted = ~shared[rows] & (directed | ~has_direction[rows])
-    rows, labels = rows[wanted], np.where(directed, labels, -1)[wanted]
+    rows = rows[wanted]
+    labels = np.where(directed, labels, -1)[wanted]
     decisions = decision_values(features, rows, labels, outcome)
     without = tuple(cls.name for cls in recipe.classes if cls.label not in outcome.decide)
     return FilteredPool(pool.origin, hardest_rows(decisions, labels, most, rows), without, int(shared.sum()))
@@ -419,7 +426,9 @@ def training_files(
     """Return the chosen rows of the pool, if one is asked for, and the files to train by. A file of weights has a
     column, or one per condition.
     """
-    recipe, files, filtered = run.recipe, dict[str, bytes](), None
+    recipe = run.recipe
+    files = dict[str, bytes]()
+    filtered = None
     if training.pool is not None:
         filtered = filter_pool(training.pool, training.most, recipe, audits, outcome, embedder, run.device)
         if filtered.count:

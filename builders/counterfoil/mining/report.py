@@ -62,7 +62,8 @@ _RULES = {
     "parent_any": "one or more of the top three answers do not lie under the label’s parent",
 }
 # The range of a figure of e-values, 1e-10 to 1e100, in natural logarithms. Values beyond it are drawn at the edge.
-_LEAST_LOG_E, _MOST_LOG_E = -23.0, 230.0
+_LEAST_LOG_E = -23.0
+_MOST_LOG_E = 230.0
 _MOST_POWERS = 7
 _CURVE_HEIGHT = 120
 
@@ -79,7 +80,8 @@ def headline(findings: Findings) -> tuple[str, str]:
     """Return a run's result in a few words, and the sentence behind them."""
     answered = findings.answered
     if findings.confirmed:
-        standing, count = by_weight(findings.standing), len(findings.confirmed)
+        standing = by_weight(findings.standing)
+        count = len(findings.confirmed)
         strongest = next((finding for finding in standing if not finding.words_untrusted), standing[0])
         words = strongest.words
         if strongest.words_untrusted:
@@ -118,7 +120,8 @@ def headline(findings: Findings) -> tuple[str, str]:
 
 def detectable_sentence(findings: Findings) -> str:
     """Return how large a difference the test could detect."""
-    smallest, drawn = findings.smallest_difference, is_drawn(findings)
+    smallest = findings.smallest_difference
+    drawn = is_drawn(findings)
     if drawn and (smallest is None or smallest.difference is None):
         return "The intervals in the report show how large a missed difference may be."
     if smallest is None:
@@ -142,7 +145,8 @@ def findings_table(
     findings: Findings, shown: Iterable[Finding]
 ) -> tuple[list[str], list[tuple[Finding, list[FindingCell]]]]:
     """Return columns and rows of findings, for terminal and page."""
-    drawn, shown = is_drawn(findings), list(shown)
+    drawn = is_drawn(findings)
+    shown = list(shown)
     ended = drawn and not all(finding.confirmed for finding in shown)
     columns = ["wrong (%)", f"{'without it' if drawn else 'the rest'} (%)", "more (points)"]
     columns += ["pairs", "E", "q"] if drawn else ["p", "q"]
@@ -200,7 +204,8 @@ def pictures_wanted(findings: Findings) -> tuple[str, ...]:
 
 def mining_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True) -> str:
     """Return the page; equal findings and pictures give equal bytes. pictures: key → `page_thumbnail`."""
-    standing, in_full = by_weight(findings.standing), _in_full(findings)
+    standing = by_weight(findings.standing)
+    in_full = _in_full(findings)
     environment = template_environment(
         TEMPLATE,
         {
@@ -277,9 +282,11 @@ def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:
     """Return the images of a finding's strips: wrong and right images of its set, the images nearest to its caption,
     and the easiest images.
     """
-    pieces, most = list(finding.evidence), MOST_A_STRIP
+    pieces = list(finding.evidence)
+    most = MOST_A_STRIP
     if finding.pairs is not None:
-        seen, most = {described.key for _, described in pairs_beside(finding)}, MOST_TYPICAL
+        seen = {described.key for _, described in pairs_beside(finding)}
+        most = MOST_TYPICAL
         pieces = [piece for piece in of_description(finding) if piece.key not in seen]
     several: dict[str, tuple[Iterable[Evidence | NearestImage], int]] = {
         "wrong": ((piece for piece in pieces if piece.failed), most),
@@ -350,10 +357,12 @@ def looks_figure(finding: Finding, line: float | None) -> Markup:
     """Draw the e-value after each look over the number of pairs, both on logarithmic axes. The dashed line at `line` is
     the e-value from which a hypothesis is confirmed.
     """
-    looks, log_10 = finding.pairs.looks if finding.pairs is not None else (), math.log(10)
+    looks = finding.pairs.looks if finding.pairs is not None else ()
+    log_10 = math.log(10)
     values = [min(_MOST_LOG_E, max(_LEAST_LOG_E, look.log_e)) for look in looks]
     values_and_line = [0.0, *values, *(() if line is None else (line,))]
-    low, height = min(values_and_line), max(max(values_and_line) - min(values_and_line), 1.0)
+    low = min(values_and_line)
+    height = max(max(values_and_line) - min(values_and_line), 1.0)
     step = max(1, math.ceil(height / log_10 / _MOST_POWERS))
     powers = range(math.ceil(low / log_10), math.floor(max(values_and_line) / log_10) + 1)
     lines = [((power * log_10 - low) / height, "grid" if power else "one") for power in powers if power % step == 0]
@@ -412,7 +421,8 @@ def _apart(caption: str, class_caption: str) -> str:
     """Return the part of a caption from the first word that differs from the class's caption, because there is little
     space below a picture.
     """
-    words, others = caption.split(), class_caption.split()
+    words = caption.split()
+    others = class_caption.split()
     same = next((at for at, pair in enumerate(zip(words, others, strict=False)) if pair[0] != pair[1]), len(others))
     return f"… {' '.join(words[same:])}" if 1 < same < len(words) else caption
 

@@ -36,7 +36,9 @@ from counterfoil.stats import FailureCount, count_failures
 from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.reading import read_batches
 
-LAYER, DATASET, ANSWERS = "recipe.yaml", "dataset", "answers.csv"
+LAYER = "recipe.yaml"
+DATASET = "dataset"
+ANSWERS = "answers.csv"
 
 
 def round_doubts(folder: Path) -> ScreenDoubts | None:
@@ -91,7 +93,8 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
     images = replace(opened.labelled(), name=name)
     # The round's recipe has the same classes, so labels are the same numbers.
     answers = ask_about(run, (images,))
-    predictions, failed = answers.target.predictions, answers.failed
+    predictions = answers.target.predictions
+    failed = answers.failed
     rows = [
         {
             "key": key,
@@ -200,7 +203,8 @@ def compared_rows(
         pairs = np.stack([labels, indices], axis=1)
         both = {tuple(pair) for pair in pairs[ours].tolist()} & {tuple(pair) for pair in pairs[base].tolist()}
         paired = np.asarray([tuple(pair) in both for pair in pairs.tolist()], dtype=bool)
-        ours, base = ours & paired, base & paired
+        ours = ours & paired
+        base = base & paired
     rows = np.flatnonzero(ours | base)
     return rows, ours[rows]
 
@@ -209,7 +213,8 @@ def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: Mi
     """Return the round's recipe: `mine.rendered` candidates for each hypothesis, shared by its classes, and their base.
     Hypotheses are screened only by a threshold that is a number: a percentile would wait for a person.
     """
-    recipe, mine = run.recipe, run.mine
+    recipe = run.recipe
+    mine = run.mine
     threshold = recipe.screen.shift_threshold
     screened = threshold is not None and threshold.value is not None
     shifts: dict[str, dict[str, Any]] = {}

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 # Larger images are reduced to this size first, so that focus is measured as a model of usual input size sees it.
 _LONGEST_SIDE = 256
 # Of the luminance table of quality 50 (ITU-T T.81, table K.1), from which libjpeg scales those of all others.
-_TABLE_SUM, _TABLE_LEAST, _CLIPPED = 3688, 10, 255
+_TABLE_SUM = 3688
+_TABLE_LEAST = 10
+_CLIPPED = 255
 _LOSSLESS = 100
 
 
@@ -105,7 +107,8 @@ _LEAST = 1e-6  # of the largest singular value: what is below is rounding
 
 def slice_columns(audited: Audited, recipe: Recipe, device: str) -> tuple[SliceColumns, Floats32, tuple[str, ...]]:
     """Return the columns, their values (n, columns) for the n audited images, and notes for people."""
-    measured, notes = _measured(audited), list[str]()
+    measured = _measured(audited)
+    notes = list[str]()
     if blind := int(np.isnan(measured[:, 0]).sum()):
         notes.append(f"{blind:,} of {len(measured):,} images cannot be decoded, so nothing was measured of them")
     # Unmeasured values get the median, far from either end.
@@ -124,7 +127,8 @@ def slice_columns(audited: Audited, recipe: Recipe, device: str) -> tuple[SliceC
 
 def _measured(audited: Audited) -> Floats:
     """Return the measures of the audited images, (n, measures). An image that cannot be decoded has NaN."""
-    measures, first = np.full((sum(map(len, audited.parts)), len(MEASURES)), np.nan), 0
+    measures = np.full((sum(map(len, audited.parts)), len(MEASURES)), np.nan)
+    first = 0
     for part in audited.parts:
         images = track(part.images(), f"{part.name}: measuring images", len(part), 1000)
         for row, (_, encoded) in enumerate(images, first):
@@ -145,7 +149,8 @@ def _shifts(audited: Audited) -> tuple[tuple[str, ...], Floats]:
 def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
     """Return (n, width) unit vectors of the features that the last layer does not read; UserError without any."""
     classifier = load_classifier(audited.target.classifier.name, classes=recipe.classes).placed(device)
-    read, embedder = head_of(classifier, device).weight, classifier_embedder(classifier, device)
+    read = head_of(classifier, device).weight
+    embedder = classifier_embedder(classifier, device)
     parts = [embed(part, embedder, precision="float32", device=device) for part in audited.parts]
     features = np.concatenate(parts)[audited.rows].astype(np.float64)
     if not np.isfinite(features).all():

@@ -103,7 +103,8 @@ def open_inputs(
     run: MiningRun, method: FindMethod, callables: Sequence[HandedOver], training: Mapping[str, Any]
 ) -> MiningInputs:
     """Open all that the run needs, and ask the target about its images."""
-    recipe, mine = run.recipe, run.mine
+    recipe = run.recipe
+    mine = run.mine
     source = open_source(recipe.source)  # once, so that all rows of this run come from one commit
     for classifier in callables:
         classifier.images = lambda: opened_images(recipe, mine, source)[0]
@@ -149,9 +150,11 @@ def see_images(run: MiningRun, method: FindMethod, inputs: MiningInputs) -> Seen
             raise clip
         why = f"{_WITHOUT_WORDS}, because no CLIP is available: {'; '.join(clip.problems)}"
         without_words = (why, clip.hint) if clip.hint else (why,)
-        method, settings = slices.SLICES, slices.SLICES.settings()
+        method = slices.SLICES
+        settings = slices.SLICES.settings()
         mine = run.mine.model_copy(update={"method": SLICES, "settings": settings.model_dump(mode="json")})
-        run, clip = replace(run, mine=mine, settings=settings), None
+        run = replace(run, mine=mine, settings=settings)
+        clip = None
     refuse_others(run, inputs.target.parts)
     audits = inputs.target.audits(clip)
     if clip is not None and inputs.captions is not None:
@@ -216,7 +219,10 @@ def describe(tests: HypothesisTests, seen: SeenImages, inputs: MiningInputs) -> 
 
     The files are vectors and labels to check, if there are words, and a recipe, or else the failing rows.
     """
-    run, audited, outcome, clip = tests.run, tests.audits[0], tests.outcome, seen.clip
+    run = tests.run
+    audited = tests.audits[0]
+    outcome = tests.outcome
+    clip = seen.clip
     of_others = other_answers(inputs.target, tests.audits, inputs.others, run.device)
     rows = answered = None
     if inputs.target.has is None:
@@ -229,7 +235,10 @@ def describe(tests: HypothesisTests, seen: SeenImages, inputs: MiningInputs) -> 
         *image_notes(run.recipe, run.mine.on, in_words=clip is not None),
         *(rows.notes if rows else ()),
     )
-    files, layer, doubts, checks = dict[str, bytes](), None, None, {}
+    files = dict[str, bytes]()
+    layer = None
+    doubts = None
+    checks = {}
     if clip is not None:
         doubts = clip_doubts(run.recipe, clip.model, tests.audits, "words")
         checks, relabel = check_labels(tests, clip.model, doubts)
@@ -252,7 +261,8 @@ def _vectors(tests: HypothesisTests) -> bytes:
     """Return `vectors.safetensors`: directions by class id, captions by hypothesis, mean and deviation."""
     from safetensors.numpy import save
 
-    audited, ids = tests.audits[0], [cls.id for cls in tests.run.recipe.classes]
+    audited = tests.audits[0]
+    ids = [cls.id for cls in tests.run.recipe.classes]
     arrays: dict[str, Any] = {"centre": audited.centre, "spread": audited.deviation}
     for name, vector in tests.outcome.vectors.items():
         label, _, what = name.partition("_")

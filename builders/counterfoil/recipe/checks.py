@@ -152,7 +152,8 @@ def _nothing_to_draw(parts: RecipeParts) -> Iterator[RecipeProblem]:
 def _thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
     default = parts.screen.get("shift_threshold")
     for section, spec in parts.of_shifts:
-        caption, threshold = spec.get("caption"), spec.get("threshold")
+        caption = spec.get("caption")
+        threshold = spec.get("threshold")
         path = (*section, "threshold")
         levels = mapping(spec.get("severity")).get("levels")
         if caption is not None and threshold is None and default is None and levels is None:
@@ -194,7 +195,8 @@ def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
     if default and parts.samples.get("accepted") is not None:
         yield ("screen", "keep"), _FILLED.format(default)
     for section, spec in parts.of_shifts:
-        keep, threshold = spec.get("keep"), spec.get("threshold")
+        keep = spec.get("keep")
+        threshold = spec.get("threshold")
         rule = default if keep is None else _ranking(keep)
         if rule is None:
             continue
@@ -214,7 +216,8 @@ def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find `same_image` in a recipe without edits, and `top` in a recipe without a screening CLIP."""
     unscreened = not parts.kind.needs_screen and parts.screen.get("model") is None
     for section, spec in [(("screen",), parts.screen), *parts.of_shifts]:
-        path, rules = (*section, "keep"), _rule_names(spec.get("keep"))
+        path = (*section, "keep")
+        rules = _rule_names(spec.get("keep"))
         if "same_image" in rules and not parts.kind.edits:
             yield path, "'same_image' compares an edit with its row, expected it with generator.kind edit alone"
         if "top" in rules and unscreened:
@@ -361,7 +364,8 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
                 yield (*path, "keep"), "'misclassified' keeps other scenes at each level, expected rules without it"
             if spec.get("threshold") is not None:
                 yield (*path, "threshold"), "mild levels would fail it, expected null: levels have no shift threshold"
-            levels, shift = _level_values(settings), str(at[-2])
+            levels = _level_values(settings)
+            shift = str(at[-2])
             steps = parts.generator.get("steps")
             if settings.get("by") == "steps" and isinstance(steps, int) and not isinstance(steps, bool) and steps > 0:
                 with_shift = [math.floor(level * steps + 1e-6) for level in levels]
@@ -384,7 +388,10 @@ def _way_to_levels(
     parts: RecipeParts, path: RecipePath, spec: Mapping[str, Any], severity: Mapping[str, Any]
 ) -> Iterator[RecipeProblem]:
     """Check that the generator's kind and LoRA weights support the levels of a shift."""
-    kind, at, by, lora = parts.kind, (*path, "severity"), severity.get("by"), severity.get("lora")
+    kind = parts.kind
+    at = (*path, "severity")
+    by = severity.get("by")
+    lora = severity.get("lora")
     if by is not None and by not in kind.levels:
         yield (*at, "by"), f"found '{by}', expected {' or '.join(kind.levels)} with generator.kind {parts.kind_name}"
     named = mapping(parts.generator.get("lora"))

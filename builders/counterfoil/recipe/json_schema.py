@@ -139,7 +139,8 @@ def _prompts_of_text(sections: dict[str, Any]) -> None:
     """Allow a bare text, the prompt, for the base and each shift."""
     text = {"type": "string", "pattern": r"\{class\}"}
     prompts = sections["Prompts"]["properties"]
-    base, shifts = prompts["base"], prompts["shifts"]
+    base = prompts["base"]
+    shifts = prompts["shifts"]
     base["anyOf"] = [text, {"$ref": base.pop("$ref")}]
     base.setdefault("description", sections["BaseSpec"]["description"])
     shifts["additionalProperties"] = {"anyOf": [dict(text), shifts["additionalProperties"]]}

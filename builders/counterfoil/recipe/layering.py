@@ -94,7 +94,8 @@ def spell_out(recipe: LocatedMapping) -> None:
     """Expand the short forms of a recipe in place, so that layers merge: a class given by its name, a prompt given as
     text.
     """
-    source, prompts = recipe.get("source"), recipe.get("prompts")
+    source = recipe.get("source")
+    prompts = recipe.get("prompts")
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), LocatedList):
         listed = source["classes"]
         listed[:] = [_class(entry, origin) for entry, origin in zip(listed, listed.origins, strict=True)]
@@ -147,7 +148,8 @@ def same_classes(given: Any, resolved: Sequence[Any]) -> bool:
 OWN_TOKENS = f"./{TOKENS}"
 OWN_ROWS = f"./{ROWS}"
 OWN_EMBEDDINGS = f"./{EMBEDDINGS}"
-EXTENDS, EXTENDS_SHA256 = "extends", "extends_sha256"
+EXTENDS = "extends"
+EXTENDS_SHA256 = "extends_sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_CHAIN = 20
 _LONGEST_SHOWN = 300
@@ -325,8 +327,10 @@ def text_layers(text: str, shown_name: str, folder: Path, above: tuple[Path, ...
     """
     recipe = _read_mapping(text, shown_name)
     _resolve_paths(recipe, folder)
-    origin, sealed = recipe.origins.pop(EXTENDS, None), recipe.origins.pop(EXTENDS_SHA256, None)
-    parent, sha256 = recipe.pop(EXTENDS, None), recipe.pop(EXTENDS_SHA256, None)
+    origin = recipe.origins.pop(EXTENDS, None)
+    sealed = recipe.origins.pop(EXTENDS_SHA256, None)
+    parent = recipe.pop(EXTENDS, None)
+    sha256 = recipe.pop(EXTENDS_SHA256, None)
     if sha256 is not None and (not isinstance(sha256, str) or not _SHA256.fullmatch(sha256)):
         raise UserError(f"{EXTENDS_SHA256} ({sealed}): found {str(sha256)[:80]!r}, expected the 64 digits of a sha256")
     if sha256 is not None and parent is None:
@@ -349,10 +353,12 @@ def text_layers(text: str, shown_name: str, folder: Path, above: tuple[Path, ...
 
 def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMapping:
     """Return the lower recipe with the layer's classes, if the lower recipe leaves its classes to the source."""
-    below, above = lower.get("source"), upper.get("source")
+    below = lower.get("source")
+    above = upper.get("source")
     if not isinstance(below, LocatedMapping) or not isinstance(above, LocatedMapping):
         return lower
-    given, resolved = below.get("classes"), above.get("classes")
+    given = below.get("classes")
+    resolved = above.get("classes")
     if names_every_label(given) or not isinstance(resolved, LocatedList) or not same_classes(given, resolved):
         return lower
     classes = LocatedMapping({"classes": resolved}, above.origins)
@@ -360,7 +366,8 @@ def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMap
 
 
 def _shown(path: Path) -> str:
-    absolute, folder = path.resolve(), Path.cwd()
+    absolute = path.resolve()
+    folder = Path.cwd()
     return str(absolute.relative_to(folder) if absolute.is_relative_to(folder) else absolute)
 
 

@@ -106,14 +106,21 @@ def group_name_problem(name: str, what: str) -> str | None:
 
 
 # Prefixes of models' names. A name without a prefix is a name of timm or of the Hub.
-LAB, LOCAL, HUB = "lab:", "local-dir:", "hf-hub:"
-TRANSFORMERS, OPEN_CLIP, ONNX, PREDICTIONS, PYTHON = "transformers:", "open_clip:", "onnx:", "predictions:", "python:"
+LAB = "lab:"
+LOCAL = "local-dir:"
+HUB = "hf-hub:"
+TRANSFORMERS = "transformers:"
+OPEN_CLIP = "open_clip:"
+ONNX = "onnx:"
+PREDICTIONS = "predictions:"
+PYTHON = "python:"
 # Prefixes of classifiers before the name of a file, and prefixes that may precede the name of a folder.
 BEFORE_FILES = (PREDICTIONS, ONNX)
 BEFORE_FOLDERS = (TRANSFORMERS, OPEN_CLIP)
 
 # A path begins with `.`, `/` or `~`, also after the prefix of a classifier. A name of the Hub does not.
-_FILES, _FOLDERS = "|".join(BEFORE_FILES), "|".join(BEFORE_FOLDERS)
+_FILES = "|".join(BEFORE_FILES)
+_FOLDERS = "|".join(BEFORE_FOLDERS)
 _LOCAL = re.compile(
     # Any prefix, also a plugin's, may precede a path. `//` begins an address.
     rf"(?:(?P<scheme>(?:{_FOLDERS})?{LOCAL}|{_FILES}|(?!{ELSEWHERE})[A-Za-z][\w-]*:(?=[./~])(?!//))|(?=[./~]))(?P<path>.+)",

@@ -19,7 +19,8 @@ class RecipeParts:
     """
 
     def __init__(self, recipe: Mapping[str, Any], kind: type[GeneratorKind]) -> None:
-        self.recipe, self.kind = recipe, kind
+        self.recipe = recipe
+        self.kind = kind
         self.source, self.generator, self.prompts, self.screen, self.samples = (
             mapping(recipe.get(name)) for name in ("source", "generator", "prompts", "screen", "samples")
         )

@@ -42,7 +42,8 @@ def problem_lines(
             # A bare number may replace a whole threshold.
             if not isinstance(value, Mapping | list | tuple) or part == "[key]":
                 break
-            path, value = (*path, part), _child(value, part)
+            path = (*path, part)
+            value = _child(value, part)
         if details["type"] == "too_short" and len(details["input"]) >= details.get("ctx", {}).get("min_length", 1):
             continue  # the invalid items of this value are reported one by one
         if details["loc"] or details["type"] != "value_error":  # `across` reports these
@@ -65,9 +66,11 @@ def origin_of(raw: Any, path: RecipePath) -> Origin | None:
     for part in path:
         match raw:
             case LocatedMapping() if part in raw:
-                origin, raw = raw.origins.get(str(part), origin), raw[str(part)]
+                origin = raw.origins.get(str(part), origin)
+                raw = raw[str(part)]
             case LocatedList() if isinstance(part, int) and part < len(raw):
-                origin, raw = raw.origins[part], raw[part]
+                origin = raw.origins[part]
+                raw = raw[part]
             case _:
                 break
     return origin

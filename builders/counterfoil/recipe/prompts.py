@@ -240,7 +240,8 @@ def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
     """Return a shift's levels, or the shift alone. Levels have no threshold, because mild levels would fail it."""
     if spec.severity is None or spec.severity.levels is None:
         return [whole]
-    levels, corrupts = spec.severity.levels, whole.corruption is not None
+    levels = spec.severity.levels
+    corrupts = whole.corruption is not None
     scales = levels.raw or levels.scales or (None,) * len(levels.asked)
     return [
         replace(

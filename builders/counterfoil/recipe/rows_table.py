@@ -24,7 +24,8 @@ MOST_LINES = 3_000_000
 LONGEST_CAPTION = 1000  # in characters; models may read fewer characters (generate/kinds/edit.py)
 LONGEST_PROMPT = 10_000  # of an image drawn elsewhere, in characters
 # Seeds are stored as signed 64-bit integers; -1 means no seed.
-MOST_SEED, NO_SEED = 2**63 - 1, -1
+MOST_SEED = 2**63 - 1
+NO_SEED = -1
 
 ChosenRows = Mapping[str, Mapping[str, Sequence[int]]]
 
@@ -96,13 +97,15 @@ def chosen_rows_csv(rows: RowsByCell, kind: ChosenKind) -> bytes:
 
 
 def _edited(cells: Sequence[str]) -> PoolRow | None:
-    row, caption = _number(cells[0]), cells[1]
+    row = _number(cells[0])
+    caption = cells[1]
     sound = len(caption) <= LONGEST_CAPTION and caption.isprintable() and caption == caption.strip()
     return PoolRow(row, caption=caption or None) if sound and row is not None else None
 
 
 def _retrieved(cells: Sequence[str]) -> PoolRow | None:
-    row, rank = _number(cells[0]), _number(cells[1])
+    row = _number(cells[0])
+    rank = _number(cells[1])
     try:
         (score,) = struct.unpack("f", struct.pack("f", float(cells[2])))
     except (ValueError, OverflowError):
@@ -111,7 +114,9 @@ def _retrieved(cells: Sequence[str]) -> PoolRow | None:
 
 
 def _given(cells: Sequence[str]) -> PoolRow | None:
-    row, index, seed = _number(cells[0]), _number(cells[1]), _number(cells[2], MOST_SEED)
+    row = _number(cells[0])
+    index = _number(cells[1])
+    seed = _number(cells[2], MOST_SEED)
     sound = row is not None and index is not None and index < MOST_LINES and (seed is not None or not cells[2])
     sound = sound and one_line(cells[3]) == cells[3] and len(cells[3]) <= LONGEST_PROMPT
     return PoolRow(row, index=index, seed=seed, prompt=cells[3]) if sound and row is not None else None

@@ -175,7 +175,8 @@ class Recipe(Section):
 
     @cached_property
     def _shifts(self) -> tuple[Shift, ...]:
-        class_ids, way = [cls.id for cls in self.classes], (*self.kind.levels, "prompt")[0]
+        class_ids = [cls.id for cls in self.classes]
+        way = (*self.kind.levels, "prompt")[0]
         shifts = resolve_shifts(class_ids, self.prompts, self.screen, self.samples, way)
         return shifts if self.samples.limit is None else limit_shifts(shifts, self.samples.limit, len(class_ids))
 
@@ -325,7 +326,8 @@ def as_read_back(document: Any) -> Any:
 def plan_inputs(recipe: Recipe) -> dict[str, Any]:
     """Return the values that `Recipe.plan_hash` covers."""
     ids = [cls.id for cls in recipe.classes]
-    generator, output = _dumped("generator", recipe.generator), _dumped("output", recipe.output)
+    generator = _dumped("generator", recipe.generator)
+    output = _dumped("output", recipe.output)
     for name in ("model", "adapter", "dataset", "captioner"):
         if generator.get(name):
             generator[name] = without_folders(generator[name])
@@ -417,7 +419,8 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
 
 def _dumped(name: str, section: Section) -> dict[str, Any]:
     """Return the values of a section by its name, without later keys at their default."""
-    first, never = _FIRST_KEYS[name], _NOT_HASHED.get(name, ())
+    first = _FIRST_KEYS[name]
+    never = _NOT_HASHED.get(name, ())
     changed = written(section, type(section).model_fields.keys() - never)
     return {key: value for key, value in section.model_dump(mode="json").items() if key in first or key in changed}
 

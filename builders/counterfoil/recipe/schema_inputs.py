@@ -257,7 +257,8 @@ class Source(Section):
     def _says_its_task(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
-        task, stated = derive_task(values), values.get("task")
+        task = derive_task(values)
+        stated = values.get("task")
         if stated in [*TASKS] and stated != task.name:
             raise ValueError(
                 f"found the task {stated}, expected {task.name}, which the other keys say: `objects` has boxes, and"
@@ -269,7 +270,8 @@ class Source(Section):
     def problem(self) -> str | None:
         if self.conditions is None or self.task != "classes":
             return None
-        labels, names = [entry.source_label for entry in self.classes or ()], self.conditions.names
+        labels = [entry.source_label for entry in self.classes or ()]
+        names = self.conditions.names
         if labels != list(range(2 * len(names))):
             shown = ", ".join("none" if label is None else str(label) for label in labels[:8]) or "none"
             return (

@@ -28,7 +28,8 @@ LONGEST = 200
 MOST_CLASSES = 12
 # The images of a test: a set and the rest of its class; images rendered for it and their base; both; pairs by noise.
 TESTED_ON = ("rows", "rendered", "both", "pairs")
-PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED = "perhaps wrong labels", "words untrusted"
+PERHAPS_WRONG_LABELS = "perhaps wrong labels"
+WORDS_UNTRUSTED = "words untrusted"
 MARKS = (PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED)
 
 

@@ -279,7 +279,8 @@ def _address_problem(address: str) -> str | None:
         parts = urlsplit(address) if len(address) <= LONGEST_ADDRESS and ADDRESS.fullmatch(address) else None
         sound = parts is not None and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
-        parts, sound = None, False
+        parts = None
+        sound = False
     if parts is not None and (parts.username is not None or parts.password is not None):
         return "found an address with a name or a password in it, expected the plain one"
     form = f"http or https, ASCII, at most {LONGEST_ADDRESS} characters"

@@ -13,7 +13,8 @@ from pydantic import Field, field_validator, model_serializer, model_validator
 
 from counterfoil.recipe.section import Section, refuse
 
-SEVERITY, REALISED = "severity", "severity_realised"
+SEVERITY = "severity"
+REALISED = "severity_realised"
 MOST_SEVERE = 5
 MOST_LEVELS = 20
 By = Literal["prompt", "steps", "lora", "corruption", "mix"]

@@ -117,7 +117,8 @@ class _Reader:
         self.problems.append(f"{self.origin(node)}: {text}")
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
-        tag, text = node.tag.removeprefix(_TAG), node.value
+        tag = node.tag.removeprefix(_TAG)
+        text = node.value
         match tag:
             case "str":
                 return text

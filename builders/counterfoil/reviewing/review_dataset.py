@@ -271,7 +271,9 @@ def review(given: ReviewOptions) -> ReviewPage:
     """
     directory = named_path(given.directory)
     page_path = directory / PAGE if given.page is None else named_path(given.page)
-    images, tasks, seed = given.images, given.tasks, given.seed
+    images = given.images
+    tasks = given.tasks
+    seed = given.seed
     problems = [f"task: found '{task}', expected one of {', '.join(TASKS)}" for task in tasks if task not in TASKS]
     problems += [] if tasks else ["task: found none, expected one"]
     if problems:
@@ -287,7 +289,8 @@ def review(given: ReviewOptions) -> ReviewPage:
     if not base:
         others = [image for image in every if image.shift == BASE and image.label in chosen.classes]
         base = sorted(others, key=lambda image: rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]
-    real, missing = {}, None
+    real = {}
+    missing = None
     if given.controls and "class" in tasks:
         real, missing = _real_images(dataset, chosen, seed, given.source)
     numbered = {}

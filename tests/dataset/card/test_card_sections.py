@@ -79,7 +79,8 @@ def test_it_names_the_judge_and_the_yield_of_each_shift(tmp_path: Path) -> None:
     assert [row[0] for row in rows] == ["snow", "starry"]
     for row in rows:
         outcomes = [why for shift, why in reasons if shift == row[0]]
-        kept, right = outcomes.count("accepted"), outcomes.count("answered_right")
+        kept = outcomes.count("accepted")
+        right = outcomes.count("answered_right")
         assert kept and right
         assert dict(zip(header, row, strict=True)) == {
             "Shift": row[0],
@@ -380,7 +381,8 @@ def test_card_and_croissant_say_who_checked_the_labels(rows: bool) -> None:
 
 def numbers(models: int, shifts: int) -> Iterator[ResultRow]:
     for number in range(models):
-        name, value = f"model-{number}", number / 100
+        name = f"model-{number}"
+        value = number / 100
         yield ResultRow("accuracy", model=name, group="base", value=value, low=value - 0.1, high=value + 0.1)
         for shift in range(shifts):
             key = {"model": name, "group": f"shift_{shift}"}
@@ -423,7 +425,8 @@ def test_a_shift_that_was_not_measured_comes_last() -> None:
 def test_a_large_gap_warns_and_a_small_one_does_not() -> None:
     def gaps(**of_model: tuple[float, float]) -> Iterator[ResultRow]:
         for name, (validation, base) in of_model.items():
-            key, gap = {"model": name.replace("_", "-")}, validation - base
+            key = {"model": name.replace("_", "-")}
+            gap = validation - base
             yield ResultRow("validation", value=validation, **key)
             yield ResultRow("validation_base", value=base, **key)
             yield ResultRow("validation_gap", value=gap, low=gap - 0.02, high=gap + 0.02, **key)

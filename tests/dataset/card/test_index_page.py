@@ -32,7 +32,8 @@ def test_a_datasets_index_lists_what_is_there(screened: Path, tmp_path: Path) ->
     card = [".counterfoil/card.html", "figures/contact-sheet.webp"]
     first = links(dataset)
     assert first[:2] == card and sorted(first[2:]) == sheets, "a build writes it"
-    manifest, content = (dataset / "manifest.json").read_bytes(), folder_content(dataset).sha256
+    manifest = (dataset / "manifest.json").read_bytes()
+    content = folder_content(dataset).sha256
     calibrate(dataset)
     assert links(dataset) == [*first, ".counterfoil/calibrate.html"]
     review(dataset, controls=False)

@@ -235,7 +235,8 @@ def test_authors_are_as_many_as_are_reported(names: list[str]) -> None:
     recipe = recipe.model_copy(update={"publish": recipe.publish.model_copy(update={"authors": tuple(shown)})})
     author = fields(dataset_entry(recipe, "ab" * 32, "0.1"))["author"]
     assert balanced(author)
-    depth, outside = 0, ""
+    depth = 0
+    outside = ""
     for letter in author:
         depth += (letter == "{") - (letter == "}")
         outside += letter if depth == 0 else ""
@@ -480,7 +481,8 @@ def expected(candidates: list[Candidate], what: str, webdataset: bool) -> list[d
         names = ("key", "shift", "class_id", "index", "pair", "prompt", "seed")
         row = {name: getattr(sample, name) for name in names}
         for name in ("object", "shift"):
-            score, threshold = candidate.verdict.scores[name], candidate.verdict.thresholds[name]
+            score = candidate.verdict.scores[name]
+            threshold = candidate.verdict.thresholds[name]
             row[f"{name}_score"] = None if score is None else float(np.float32(score))
             row[f"{name}_threshold"] = None if threshold is None else float(np.float32(threshold))
         if what != "data":

@@ -165,7 +165,8 @@ def test_a_flipped_byte_in_each_kind_of_file_is_named(kind: str, copies: dict[st
     for paths in by_kind.values():
         for _ in range(FLIPS_A_KIND):
             path = chance.choice(paths)
-            position, bit = chance.randrange(len(files[path])), chance.randrange(8)
+            position = chance.randrange(len(files[path]))
+            bit = chance.randrange(8)
             (directory / path).write_bytes(flipped(files[path], position, bit))
             verification = verify(directory)
             (directory / path).write_bytes(files[path])
@@ -187,7 +188,8 @@ def test_each_kind_of_file_is_there_to_be_flipped(copies: dict[str, Path]) -> No
 def test_a_flipped_byte_is_no_traceback_even_where_no_manifest_tells(name: str, copies: dict[str, Path]) -> None:
     """JSON and YAML readers stumble over each position differently."""
     directory = copies["tokens"]
-    content, manifest = (directory / name).read_bytes(), (directory / "manifest.json").read_bytes()
+    content = (directory / name).read_bytes()
+    manifest = (directory / "manifest.json").read_bytes()
     (directory / "manifest.json").unlink()
     chance = random.Random(name)
     try:
@@ -280,7 +282,8 @@ def test_what_is_reported_goes_forward_and_ends_with_everything_done(datasets: d
     heard: list[Stage] = []
     with listening(heard.append):
         verification = verify(datasets["parquet"])
-    files, images = heard[: verification.files], heard[verification.files :]
+    files = heard[: verification.files]
+    images = heard[verification.files :]
     assert files == [Stage("checking files", number, verification.files) for number in range(1, verification.files + 1)]
     assert {(stage.name, stage.total) for stage in images} == {("checking images", verification.images)}
     done = [stage.done for stage in images]
@@ -306,7 +309,8 @@ def test_a_copy_of_the_hub_is_verified_where_its_client_keeps_it(
     (repository / "refs").mkdir(parents=True)
     (repository / "refs/main").write_text("c" * 40)
     for path, content in published(datasets["parquet"]).items():
-        blob, link = repository / "blobs" / path.replace("/", "_"), repository / "snapshots" / ("c" * 40) / path
+        blob = repository / "blobs" / path.replace("/", "_")
+        link = repository / "snapshots" / ("c" * 40) / path
         for target in (blob, link):
             target.parent.mkdir(parents=True, exist_ok=True)
         blob.write_bytes(content)

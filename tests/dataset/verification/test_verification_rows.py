@@ -202,7 +202,8 @@ def test_a_card_that_counts_otherwise_is_named(dataset: Path, old: str, new: str
     text = card.read_text()
     if "data/red/" in old:  # whichever group has rows in this build
         group = next(r.group for r in read_receipts(dataset) if r.rows["data"])
-        old, new = f"data/{group}/", f"data/x{group}/"
+        old = f"data/{group}/"
+        new = f"data/x{group}/"
         text = text.replace(old, new)
     assert old in text or new in text
     card.write_text(text.replace(old, new, 1))
@@ -315,7 +316,10 @@ CLASSES = (
     " parent: shoe}, {id: '06', name: shirt, source_label: 6, parent: top}]"
 )
 PINS: dict[str, dict[str, Any]] = {JUDGE: {"targets": [[0], [5], [6]]}}
-T_SHIRT, SANDAL, SHIRT, BAG = 0, 5, 6, 8
+T_SHIRT = 0
+SANDAL = 5
+SHIRT = 6
+BAG = 8
 
 
 def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> list[str]:

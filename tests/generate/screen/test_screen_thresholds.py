@@ -219,7 +219,8 @@ def test_scores_of_samples_are_open_clips_cosines(clip: ClipModel, pictures: lis
     for picture, embedding, sample, (object_score, shift_score) in zip(
         pictures, embeddings, chosen, scores, strict=True
     ):
-        shift, cls = plan.shift(sample.shift), plan.class_of(sample.label)
+        shift = plan.shift(sample.shift)
+        cls = plan.class_of(sample.label)
         captions = [object_caption_for(shift, cls)] + ([shift.caption] if shift.caption else [])
         expected = naive_cosines([picture], captions)[0]
         assert object_score == pytest.approx(expected[0], abs=2e-5)
@@ -252,7 +253,8 @@ def test_validation_scores_are_of_the_classes_own_images(validation: ValidationS
 
 def test_a_caption_with_a_category_is_of_the_classes_that_have_one(clip: ClipModel) -> None:
     bag = TWO_CLASSES.replace("source_label: 8", "source_label: 8, category: holdall")
-    recipe, embeddings = load_recipe("wardrobe-mini", [bag]), clip.embed_texts(["a bag", "a sandal"])
+    recipe = load_recipe("wardrobe-mini", [bag])
+    embeddings = clip.embed_texts(["a bag", "a sandal"])
     scores = ValidationScores(recipe, clip, np.array([1, 0]), embeddings)("a {category}, a {class}")
     assert scores.keys() == {"bag"}
     assert scores["bag"] == pytest.approx(embeddings[0] @ clip.embed_texts(["a holdall, a bag"])[0], abs=1e-6)
@@ -298,10 +300,8 @@ def vectors(rows: int, seed: int) -> np.ndarray:
 @given(st.integers(2, 12), st.integers(1, 40), st.integers(0, 2**31))
 def test_the_answers_are_those_of_the_argmax(classes: int, images: int, seed: int) -> None:
     ids = [f"c{number}" for number in range(classes)]
-    captions, pictures = (
-        vectors(classes, seed),
-        {name: vectors(images, seed + 1 + index) for index, name in enumerate(ids)},
-    )
+    captions = vectors(classes, seed)
+    pictures = {name: vectors(images, seed + 1 + index) for index, name in enumerate(ids)}
     known = known_classes(CAPTION, {name: f"a photo of a {name}" for name in ids}, captions, pictures)
     assert known is not None
     assert (known.captions, known.n) == (classes, classes * images)

@@ -81,7 +81,8 @@ def test_a_parent_folder_with_tokens_in_it_will_do(folder: Path, tokens: ClassTo
 def test_tokens_of_the_words_encode_as_the_words(
     pipeline: Any, with_tokens: Any, tokens: ClassTokens, make_recipe: MakeRecipe
 ) -> None:
-    by_name, by_token = Renderer(pipeline, make_recipe(TWO)), Renderer(with_tokens, make_recipe(TWO))
+    by_name = Renderer(pipeline, make_recipe(TWO))
+    by_token = Renderer(with_tokens, make_recipe(TWO))
     for name, placeholder in (("bag", "<the-bag>"), ("ankle boot", "<the-boot>")):
         for prompt in ("a photo of a {}", "a photo of a {} in the snow", "{}"):
             expected = by_name.encode(prompt.format(name))["prompt_embeds"]
@@ -95,7 +96,8 @@ def test_prompts_with_tokens_render_from_their_vectors(
     pipeline: Any, with_tokens: Any, tokens: ClassTokens, make_recipe: MakeRecipe, folder: Path
 ) -> None:
     recipe = make_recipe(TWO, f"tokens.path={folder}")
-    by_token, by_name = make_plan(recipe, tokens.placeholders), make_plan(make_recipe(TWO))
+    by_token = make_plan(recipe, tokens.placeholders)
+    by_name = make_plan(make_recipe(TWO))
     for index in (0, 2):
         samples = list(by_token.shards[index].samples(by_token))
         named = list(by_name.shards[index].samples(by_name))

@@ -67,10 +67,8 @@ def _pipeline(make: Callable[[], Any]) -> Any:
 def test_a_token_is_the_same_to_the_bit_whoever_shares_its_batch(make: Callable[[], Any], vectors: int) -> None:
     inversion = Inversion(_pipeline(make), _settings(vectors=vectors))
     alone = done_of(inversion.learn([_class("06")]))[0]
-    first, last = (
-        done_of(inversion.learn([_class("06"), _class("00")]))[0],
-        done_of(inversion.learn([_class("08"), _class("05"), _class("06")]))[2],
-    )
+    first = done_of(inversion.learn([_class("06"), _class("00")]))[0]
+    last = done_of(inversion.learn([_class("08"), _class("05"), _class("06")]))[2]
     assert alone.failure is None
     assert len(alone.vectors) == len(inversion.text.parts)
     for other in (first, last):
@@ -126,7 +124,8 @@ def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
     with torch.no_grad():
         matrix[index] = matrix[ids].mean(0)
     matrix.requires_grad_()
-    others, initial = torch.arange(len(matrix)) != index, matrix.detach().clone()
+    others = torch.arange(len(matrix)) != index
+    initial = matrix.detach().clone()
     optimizer = torch.optim.AdamW([matrix], lr=settings.learning_rate, weight_decay=settings.weight_decay)
     scheduler: Any = DDPMScheduler.from_config(pipeline_copy.scheduler.config)
     schedule = plan_steps(settings, cls.class_id, len(cls.images), 1000)
@@ -191,7 +190,8 @@ def test_training_images_are_cut_and_resized_as_the_papers_code_does(size: tuple
 def test_draws_depend_on_seed_and_class_alone_and_show_every_image() -> None:
     settings = _settings(steps=9, batch_size=2)
     draws, same = (plan_steps(settings, "00", 6, 1000) for _ in range(2))
-    other, reseeded = plan_steps(settings, "01", 6, 1000), plan_steps(_settings(steps=9, seed=5), "00", 6, 1000)
+    other = plan_steps(settings, "01", 6, 1000)
+    reseeded = plan_steps(_settings(steps=9, seed=5), "00", 6, 1000)
     np.testing.assert_array_equal(draws.rows, same.rows)
     assert (draws.times != other.times).any()
     assert (draws.times != reseeded.times).any()

@@ -170,7 +170,8 @@ def test_what_repeats_one_that_was_dropped_is_dropped() -> None:
 def test_what_stays_is_distinct_and_what_is_dropped_says_what_an_earlier_one_says(
     drawn: list[tuple[str, int]], similarity: float
 ) -> None:
-    names, vectors = [name for name, _ in drawn], at(*(degree for _, degree in drawn)).reshape(-1, 2)
+    names = [name for name, _ in drawn]
+    vectors = at(*(degree for _, degree in drawn)).reshape(-1, 2)
     kept = without_duplicates(names, vectors, similarity)
     for row in set(range(len(names))) - set(kept):
         near = [old for old in kept if old < row and vectors[old].astype(float) @ vectors[row] > similarity - 1e-6]

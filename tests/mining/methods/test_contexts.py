@@ -67,7 +67,8 @@ def test_few_failures_make_no_context_and_no_more_than_k_are_chosen() -> None:
 
 
 def test_one_failure_without_a_right_answer_is_not_more_telling_than_many_failures() -> None:
-    alone, many = ContextCount(0, 1, 31, 0, 200), ContextCount(1, 30, 31, 10, 200)
+    alone = ContextCount(0, 1, 31, 0, 200)
+    many = ContextCount(1, 30, 31, 10, 200)
     assert alone.lift is None  # no ratio: nothing to divide by
     assert choose_contexts([alone, many], 2, "lift", 1) == [1, 0]
 
@@ -77,13 +78,15 @@ def test_so_many_images_a_failure_up_to_a_limit() -> None:
 
 
 def test_lift_orders_by_the_steadied_ratio_and_not_by_the_one_that_is_shown() -> None:
-    few, many = ContextCount(0, 2, 30, 1, 70), ContextCount(1, 20, 30, 12, 70)
+    few = ContextCount(0, 2, 30, 1, 70)
+    many = ContextCount(1, 20, 30, 12, 70)
     assert few.lift is not None and many.lift is not None and few.lift > many.lift
     assert few.steadied_lift(2) < many.steadied_lift(2)
     assert choose_contexts([few, many], 2, "lift", 1) == [1, 0]
 
 
-WIDTH, ROWS = 16, 300
+WIDTH = 16
+ROWS = 300
 SETTINGS = ContextsSettings(contexts="wardrobe")
 CONTEXTS = ("in the snow", "at night", "on the beach", "in a cave")
 SHARES = (0.1, 0.5, 0.3, 0.1)
@@ -319,10 +322,8 @@ def test_where_no_context_is_left_the_control_has_none_of_the_class_and_that_is_
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"failures": (4, 3, 1, 1, 0)}])
 def test_another_run_draws_from_other_noise_and_equal_runs_leave_equal_recipes(tmp_path: Path, other: Any) -> None:
-    first, again = (
-        layered(document_of((8, 3, 1, 1, 0), 2), tmp_path / "a"),
-        layered(document_of((8, 3, 1, 1, 0), 2), tmp_path / "b"),
-    )
+    first = layered(document_of((8, 3, 1, 1, 0), 2), tmp_path / "a")
+    again = layered(document_of((8, 3, 1, 1, 0), 2), tmp_path / "b")
     assert first.recipe_hash == again.recipe_hash and first.samples.seed != load_recipe("wardrobe-star").samples.seed
     changed = layered(document_of(other.get("failures", (8, 3, 1, 1, 0)), 2, other.get("seed", 0)), tmp_path / "c")
     assert changed.recipe_hash != first.recipe_hash

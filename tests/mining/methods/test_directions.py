@@ -26,7 +26,8 @@ from counterfoil.recipe.names import group_name_problem
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS, DirectionsSettings, Mine
 from counterfoil.stats import score_test
 
-WIDTH, ROWS = 24, 240
+WIDTH = 24
+ROWS = 240
 # All captions of a class share axis 0. Images and captions may have three contexts.
 AXES = np.eye(WIDTH)
 CONTEXTS = {"on the beach": 1, "in the snow": 2, "at night": 3}
@@ -76,7 +77,9 @@ def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]
     names = list(CONTEXTS)
     texts = ("a photo of a thing", *(f"a photo of a thing {name}" for name in names))
     vectors = unit(np.stack([AXES[0], *(AXES[0] + AXES[axis] for axis in CONTEXTS.values())])).astype(np.float32)
-    features, labels, units = unit(features), np.zeros(2 * ROWS, np.int64), np.arange(2 * ROWS)
+    features = unit(features)
+    labels = np.zeros(2 * ROWS, np.int64)
+    units = np.arange(2 * ROWS)
     half = DiscoverHalf(
         features=features[:ROWS],
         labels=labels[:ROWS],
@@ -122,7 +125,8 @@ def test_what_is_far_from_a_caption_is_tested_outside_of_every_hard_set_of_its_c
         rows = hypothesis.tested_on(features, labels)
         for other in hypothesis.outside:
             assert not (rows & other.members(features, labels)).any()
-        failed, units = np.zeros(400, bool), np.arange(400)
+        failed = np.zeros(400, bool)
+        units = np.arange(400)
         in_set, rest = hypothesis.count(LabelledRows(features, labels, failed, units, labels))
         assert in_set.rows + rest.rows == rows.sum() < np.isin(labels, hypothesis.labels).sum()
     assert not any(hypothesis.outside for hypothesis in hard.values())
@@ -183,7 +187,8 @@ def case(seed: int = 0, captions: int = 7, width: int = 5):
     rng = np.random.default_rng(seed)
     vectors = rng.standard_normal((captions + 1, width)) + 1.0
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    weights, intercept = rng.standard_normal(width), float(rng.standard_normal())
+    weights = rng.standard_normal(width)
+    intercept = float(rng.standard_normal())
     plane = Direction(weights, intercept, 1.0, 0.8, (0.7, 0.9), 0.01, 40, 10, "kernel")
     return plane, vectors[0], vectors[1:], rng.standard_normal(width) / 10, rng.uniform(0.01, 0.1, width)
 
@@ -283,7 +288,9 @@ def test_extremes_stand_in_order_and_the_earlier_of_equals_comes_first() -> None
 
 RNG = np.random.default_rng(12)
 
-REFERENCE, WEIGHTS, SPREAD = RNG.normal(size=64), RNG.normal(size=64), RNG.uniform(0.2, 3, 64)
+REFERENCE = RNG.normal(size=64)
+WEIGHTS = RNG.normal(size=64)
+SPREAD = RNG.uniform(0.2, 3, 64)
 
 
 def angle(a: np.ndarray, b: np.ndarray) -> float:
@@ -306,7 +313,8 @@ def test_a_slerp_between_equal_and_nearly_equal_vectors_stays_there() -> None:
 
 
 def test_a_normal_of_whitened_space_orders_raw_points_as_there() -> None:
-    centre, points = RNG.normal(size=64), RNG.normal(size=(200, 64))
+    centre = RNG.normal(size=64)
+    points = RNG.normal(size=(200, 64))
     whitened = (points - centre) / SPREAD @ WEIGHTS
     raw = points @ direction_in_raw_space(WEIGHTS, SPREAD)
     np.testing.assert_array_equal(np.argsort(whitened), np.argsort(raw))

@@ -14,7 +14,8 @@ from counterfoil.mining.slice_columns import MEASURES
 from counterfoil.recipe.schema_mine import Mine, SlicesSettings
 from counterfoil.stats import score_test
 
-CLASSES, WIDTH = 3, 6
+CLASSES = 3
+WIDTH = 6
 COLUMNS = SliceColumns(MEASURES[:2], ("fog",), WIDTH)
 # Added to the failure rate of 15 %: features (n, width) and labels (n,) to (n,).
 Planted = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -34,7 +35,8 @@ def made(seed: int, planted: Planted, rows: int = 240) -> tuple[DiscoverHalf, La
     features = np.concatenate([measures, rng.random((n, 1)) < 0.3, embeddings], axis=1).astype(np.float32)
     failed = rng.random(n) < 0.15 + planted(features, labels)
     taken_for = np.where(failed, (labels + rng.integers(1, CLASSES, n)) % CLASSES, labels)
-    first, units = n // 2, np.arange(n)
+    first = n // 2
+    units = np.arange(n)
     half = DiscoverHalf(
         features=features[:first],
         labels=labels[:first],
@@ -97,10 +99,13 @@ def test_a_confusion_counts_one_answer_among_other_classes() -> None:
     rng = np.random.default_rng(0)
     bird = (every == 0) & (rng.random(len(every)) < 0.3)
     first = len(half.labels)
-    half.taken_for[bird[:first]], half.failed[bird[:first]] = 2, True
-    rows.taken_for[bird[first:]], rows.failed[bird[first:]] = 2, True
+    half.taken_for[bird[:first]] = 2
+    half.failed[bird[:first]] = True
+    rows.taken_for[bird[first:]] = 2
+    rows.failed[bird[first:]] = True
     by_name = {hypothesis.name: hypothesis for hypothesis in find_slices(half, Mine(), SlicesSettings(), 1).hypotheses}
-    pair, whole = by_name["cat_answered_bird"], by_name["cat_the_whole_class"]
+    pair = by_name["cat_answered_bird"]
+    whole = by_name["cat_the_whole_class"]
     in_set, rest = pair.count(rows)
     assert (in_set.rows, rest.rows) == ((rows.labels == 0).sum(), (rows.labels == 1).sum())  # no bird in either
     assert in_set.failures == ((rows.labels == 0) & (rows.taken_for == 2)).sum()

@@ -127,7 +127,8 @@ def test_the_order_of_rows_changes_no_prediction_given_the_folds() -> None:
     order = np.random.default_rng(1).permutation(200)
     position = np.argsort(order)
     moved = [Fold(position[fold.train], position[fold.test]) for fold in folds]
-    solver, moved_solver = KernelSolver(points, folds), KernelSolver(points[order], moved)
+    solver = KernelSolver(points, folds)
+    moved_solver = KernelSolver(points[order], moved)
     for C in (0.1, 1.0):
         for fold in range(2):
             same = solver.predicted(fold, right, C) == moved_solver.predicted(fold, right[order], C)
@@ -204,7 +205,8 @@ def test_points_that_are_all_alike_have_a_direction_of_no_strength() -> None:
 def test_whitening_is_by_the_given_numbers_and_to_unit_length() -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(3, [1, 5, 0.1, 2], size=(50, 4)).astype(np.float32)
-    centre, deviation = rng.normal(size=4), rng.uniform(0.5, 2, 4)
+    centre = rng.normal(size=4)
+    deviation = rng.uniform(0.5, 2, 4)
     points = whiten(features, centre, deviation)
     expected = (features.astype(np.float64) - centre) / deviation
     np.testing.assert_allclose(points, expected / np.linalg.norm(expected, axis=1)[:, None], rtol=1e-12)
@@ -232,8 +234,10 @@ def test_classes_come_in_order_and_the_same_by_any_number_of_workers() -> None:
     sizes = [60, 0, 90, 40, 75]
     shares = [0.3, 0.3, 0.3, 0.1, 0.3]
     parts = [planted(rows, seed=rows, gap=0.4, errors=share) for rows, share in zip(sizes, shares, strict=True)]
-    points, right = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
-    labels, units = np.repeat(np.arange(5), sizes), np.arange(sum(sizes)) // 2
+    points = np.concatenate([part[0] for part in parts])
+    right = np.concatenate([part[1] for part in parts])
+    labels = np.repeat(np.arange(5), sizes)
+    units = np.arange(sum(sizes)) // 2
     order = np.random.default_rng(0).permutation(len(labels))
     arrays = points[order], right[order], labels[order], 5, units[order]
     stages: list[Stage] = []
@@ -339,7 +343,8 @@ def test_noise_is_called_a_direction_no_more_often_than_it_says() -> None:
 
 @pytest.mark.release(of="statistics")
 def test_units_that_share_errors_are_no_evidence_of_a_direction() -> None:
-    by_unit, by_row = [], []
+    by_unit = []
+    by_row = []
     for seed in range(25):
         rng = np.random.default_rng(seed)
         units = np.repeat(np.arange(24), 5)
@@ -363,5 +368,6 @@ def test_a_planted_direction_has_the_smallest_p_there_is() -> None:
 def test_balanced_accuracy_is_that_of_scikit_learn() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
-        right, predicted = rng.random(31) > 0.3, rng.random(31) > 0.4
+        right = rng.random(31) > 0.3
+        predicted = rng.random(31) > 0.4
         assert balanced_accuracy(right, predicted) == balanced_accuracy_score(right, predicted)

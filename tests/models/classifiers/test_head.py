@@ -81,7 +81,8 @@ def close(logits: np.ndarray, wanted: np.ndarray) -> bool:
 
 
 def test_a_head_on_the_features_gives_the_models_logits(classifier: Classifier) -> None:
-    head, images = head_of(classifier), batch(classifier)
+    head = head_of(classifier)
+    images = batch(classifier)
     features = classifier.features(images, "cpu")
     assert features is not None and features.shape[1] == head.weight.shape[1]
     logits = classifier.logits(images, "cpu").numpy()
@@ -102,7 +103,8 @@ def test_a_folder_with_another_head_answers_by_it_and_is_else_the_same(classifie
     logits = loaded.logits(images, "cpu").numpy()
     assert close(logits, head.logits(features.numpy()))
     assert not close(logits, classifier.logits(images, "cpu").numpy())
-    before, after = classifier.module.state_dict(), loaded.module.state_dict()
+    before = classifier.module.state_dict()
+    after = loaded.module.state_dict()
     changed = {key for key in before if not torch.equal(before[key], after[key])}
     assert sorted(tuple(after[key].shape) for key in changed) == sorted([head.weight.shape, head.bias.shape])
 
@@ -115,7 +117,8 @@ def test_a_torch_module_has_a_head_too_and_stays_as_it_was(tmp_path: Path) -> No
     net.train()
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (4, 4, 3), np.uint8))
     _, classifier = classifier_of("mine", net, ToTensor(), image)
-    head, images = head_of(classifier), torch.rand(5, 3, 4, 4)
+    head = head_of(classifier)
+    images = torch.rand(5, 3, 4, 4)
     assert np.array_equal(head.weight, last.weight.detach().numpy())
     assert close(head.logits(classifier.features(images, "cpu").numpy()), classifier.logits(images, "cpu").numpy())
     assert net.training and net[3].training and not last._forward_pre_hooks

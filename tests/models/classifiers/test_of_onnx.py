@@ -139,7 +139,8 @@ def _with_outputs(**shares: float) -> Callable[[onnx.ModelProto], None]:
 
 
 def test_equally_wide_outputs_are_asked_about(tmp_path: Path) -> None:
-    images, change = pictures(5), _with_outputs(half=0.5)
+    images = pictures(5)
+    change = _with_outputs(half=0.5)
     name = save_graph(tmp_path, change=change)
     with pytest.raises(
         UserError, match=r"2 of its outputs are as wide as config\.json has classes: half, scores"
@@ -219,7 +220,8 @@ def external(model: onnx.ModelProto, location: str) -> None:
     weight.data_location = TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", "0"), ("length", str(WEIGHT.nbytes))):
         entry = weight.external_data.add()
-        entry.key, entry.value = key, value
+        entry.key = key
+        entry.value = value
 
 
 def own_operator(model: onnx.ModelProto) -> None:

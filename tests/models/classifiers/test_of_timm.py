@@ -62,7 +62,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_loaded_tensors_are_those_of_the_file(folder: Path) -> None:
     classifier = load_classifier(f"local-dir:{folder}")
-    loaded, stored = classifier.module.state_dict(), load_file(folder / "model.safetensors")
+    loaded = classifier.module.state_dict()
+    stored = load_file(folder / "model.safetensors")
     assert set(loaded) == set(stored)
     assert all(torch.equal(loaded[key], stored[key]) for key in stored)
 
@@ -508,7 +509,8 @@ def test_an_export_of_old_with_everything_in_one_mapping_loads(configured: Path,
     described = {**document["pretrained_cfg"], "num_classes": document["num_classes"]}
     flat = {"architecture": document["architecture"], "num_features": 96, **described}
     (tmp_path / "mine" / "config.json").write_text(json.dumps(flat))
-    old, new = of_timm.load(f"local-dir:{tmp_path / 'mine'}"), of_timm.load(f"local-dir:{configured}")
+    old = of_timm.load(f"local-dir:{tmp_path / 'mine'}")
+    new = of_timm.load(f"local-dir:{configured}")
     assert (old.sha256, old.data_config) == (new.sha256, new.data_config)
 
 

@@ -23,13 +23,15 @@ CELLS = 84
 NAMES = ("cat", "dog", "bus")
 IMAGE = Image.new("RGB", (128, 96), (40, 90, 200))
 # The image lies in the input of 64 × 64 at half its size, 8 pixels below the upper edge.
-SCALE, ABOVE = 0.5, 8
+SCALE = 0.5
+ABOVE = 8
 
 
 def table(labels: int, *, objectness: bool = False, boxes: int = CELLS, seed: int = 0) -> np.ndarray:
     """Return centres and sizes in pixels of the input and scores, (boxes, 4 + labels), as a raw YOLO has them."""
     rng = np.random.default_rng(seed)
-    centres, sizes = rng.uniform(10, 54, (boxes, 2)), rng.uniform(6, 30, (boxes, 2))
+    centres = rng.uniform(10, 54, (boxes, 2))
+    sizes = rng.uniform(6, 30, (boxes, 2))
     scores = rng.random((boxes, labels + objectness)) ** 4
     return np.concatenate([centres, sizes, scores], axis=1).astype(np.float32)
 
@@ -102,7 +104,8 @@ def test_grids_of_yolox_are_resolved_by_their_strides(tmp_path: Path) -> None:
     document = json.loads(described.path.read_text())
     assert document["detector"]["strides"] == [8, 16, 32] and document["detector"]["channels"] == "bgr"
     assert document["pretrained_cfg"]["std"] == [1 / 255] * 3
-    decoded, row = raw.astype(np.float64), 0
+    decoded = raw.astype(np.float64)
+    row = 0
     for stride in (8, 16, 32):
         for down in range(SIDE // stride):
             for across in range(SIDE // stride):
@@ -173,7 +176,8 @@ def test_unnamed_outputs_of_torchvision_are_known_by_shape_and_type(tmp_path: Pa
 def test_a_letterbox_keeps_the_image_whole_and_boxes_in_place(size: tuple[int, int], corner: bool) -> None:
     canvas, placement = letterboxed(Image.new("RGB", size, (255, 0, 0)), (SIDE, SIDE), corner, 114)
     red = np.asarray(canvas)[:, :, 0] == 255
-    rows, columns = np.flatnonzero(red.any(axis=1)), np.flatnonzero(red.any(axis=0))
+    rows = np.flatnonzero(red.any(axis=1))
+    columns = np.flatnonzero(red.any(axis=0))
     assert canvas.size == (SIDE, SIDE) and (np.asarray(canvas)[~red] == 114).all()
     inner = np.asarray([[columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]], np.float64)
     # The rounded picture is at most half a pixel of the input from its place.

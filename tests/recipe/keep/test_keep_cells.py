@@ -56,7 +56,8 @@ def test_raising_a_threshold_never_raises_the_yield(scores, first, second) -> No
     both = first[1] is not None and second[1] is not None
     low = (min(first[0], second[0]), min(first[1], second[1]) if both else None)
     high = (max(first[0], second[0]), max(first[1], second[1]) if both else None)
-    loose, strict = _cell(scores, low), _cell(scores, high)
+    loose = _cell(scores, low)
+    strict = _cell(scores, high)
     for loose_reason, strict_reason in zip(loose, strict, strict=True):
         assert loose_reason == "accepted" or strict_reason != "accepted"
     dropped_shift = _cell(scores, (low[0], None))
@@ -65,7 +66,8 @@ def test_raising_a_threshold_never_raises_the_yield(scores, first, second) -> No
 
 @given(scores, thresholds, st.integers(1, 12))
 def test_a_quota_keeps_the_first_that_pass(scores, at, quota: int) -> None:
-    free, limited = _cell(scores, at), _cell(scores, at, quota)
+    free = _cell(scores, at)
+    limited = _cell(scores, at, quota)
     assert set(limited) <= REASONS
     passed = [index for index, reason in enumerate(free) if reason == "accepted"]
     assert [index for index, reason in enumerate(limited) if reason == "accepted"] == passed[:quota]
@@ -95,7 +97,8 @@ def test_nothing_is_decided_where_the_threshold_is_open(scores, at) -> None:
 @given(scores, thresholds, st.integers(1, 8), st.sampled_from(["object", "shift"]))
 def test_top_keeps_the_best_of_what_passes_and_no_more(scores, at, k: int, by) -> None:
     verdicts = _verdicts(scores, at)
-    before, after = decide_cell(BOTH, verdicts, None), decide_cell((*BOTH, TopRule(k=k, by=by)), verdicts, None)
+    before = decide_cell(BOTH, verdicts, None)
+    after = decide_cell((*BOTH, TopRule(k=k, by=by)), verdicts, None)
     passed = [index for index, reason in enumerate(before) if reason == "accepted"]
     kept = [index for index, reason in enumerate(after) if reason == "accepted"]
     assert len(kept) == min(k, len(passed)) and set(kept) <= set(passed)
@@ -398,7 +401,8 @@ def test_it_stands_before_thresholds_and_fills_quotas() -> None:
         ["screen.keep=[{visible: {contrast: 5}}, thresholds]", "samples={candidates: null, accepted: 2, at_most: 4}"],
     )
     assert all(isinstance(shift.keep[0], VisibleRule) for shift in recipe.all_shifts())  # the base's too
-    shown, dark = measured(contrast=80.0), measured(contrast=1.0)
+    shown = measured(contrast=80.0)
+    dark = measured(contrast=1.0)
     rules = [VisibleRule(contrast=5)]
     assert decide_cell(rules, [shown, dark, shown, shown], 2) == ["accepted", "low_contrast", "accepted", "surplus"]
     assert passing(rules, [shown, dark, shown]) == 2

@@ -77,7 +77,8 @@ def dark(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def written(out: Path, recipe: Recipe) -> Path:
-    plan, thresholds = make_plan(recipe), resolve_thresholds(recipe, None)
+    plan = make_plan(recipe)
+    thresholds = resolve_thresholds(recipe, None)
     hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": sha256_json(INPUTS)}
     portable = recipe.portable_yaml
     attachments = {"thresholds.json": thresholds.content()}

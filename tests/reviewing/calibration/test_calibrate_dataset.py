@@ -141,7 +141,8 @@ def test_a_shift_slider_moves_by_keyboard_and_counts_as_the_rows(finished: Path,
 
 def test_an_object_slider_changes_every_shift_at_once(finished: Path, looked_at: OpenPage) -> None:
     page = looked_at(finished)
-    snow, first = start(page, "shift-snow"), at_a_glance(page)
+    snow = start(page, "shift-snow")
+    first = at_a_glance(page)
     least = press(page, "object-0-01", *("ArrowRight",) * 25)
     assert least > 0.2
     expected = accepted(finished, {"snow": snow, "rain": 0.2}, lambda row: least if row["class_id"] == "01" else 0.2)

@@ -71,7 +71,8 @@ def test_what_is_lost_in_place_is_reported_and_refused_where_nobody_answers(
     dataset: Path, cut: Callable[[str], str]
 ) -> None:
     with_results(dataset)
-    before, lost = published(dataset), falling_out(dataset)
+    before = published(dataset)
+    lost = falling_out(dataset)
     assert lost > 1
     refused = run(str(dataset), "--apply", cut(STRICT), "--in-place", code=2)
     assert f"deletes {lost} images that no later cut can restore" in refused.stderr
@@ -128,7 +129,8 @@ def test_results_of_an_earlier_form_stay_and_the_card_says_so(dataset: Path) -> 
     """Closing the dataset again keeps earlier results; the card shows none of their numbers and says what to do."""
     with_results(dataset)
     assert (dataset / "evaluation" / "results.json").is_file()
-    content, table = content_of_files(dataset), (dataset / "evaluation" / "results.csv").read_bytes()
+    content = content_of_files(dataset)
+    table = (dataset / "evaluation" / "results.csv").read_bytes()
     before = sealed({"content": content}, {"results.csv": hashlib.sha256(table).hexdigest()}, version=1)
     EVALUATED.write(dataset, {"results.json": before, "results.csv": table})
     close_again(dataset)

@@ -64,7 +64,8 @@ def middle(directory: Path, shift: str) -> float:
 
 
 def differing(first: Path, second: Path) -> list[str]:
-    left, right = published(first), published(second)
+    left = published(first)
+    right = published(second)
     return sorted(path for path in left.keys() | right.keys() if left.get(path) != right.get(path))
 
 
@@ -73,7 +74,8 @@ def test_a_recut_is_a_fresh_build(
     opened: Path, keep_rejected: bool, cut: Cut, half_threshold: float, tmp_path: Path
 ) -> None:
     format = load_recipe(opened / "recipe.yaml").output.format
-    snow, red = middle(opened, "in_the_snow"), middle(opened, "red")
+    snow = middle(opened, "in_the_snow")
+    red = middle(opened, "red")
     file = cut(in_the_snow=snow, red=red, keep_rejected=keep_rejected)
     before = published(opened)
     heard: list[Stage] = []
@@ -89,7 +91,8 @@ def test_a_recut_is_a_fresh_build(
     assert verify_files(tmp_path / "recut") == []
     assert (result.counts, result.manifest_sha256) == (built.counts, built.manifest_sha256)
     assert result.counts["in_the_snow"].get("accepted", 0) < 6
-    old, new = read_lock(opened), read_lock(fresh)
+    old = read_lock(opened)
+    new = read_lock(fresh)
     assert old is not None
     assert new is not None
     assert [n for n in old.hashes if old.hashes[n] != new.hashes[n]] == ["screen"]

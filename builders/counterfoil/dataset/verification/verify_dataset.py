@@ -55,7 +55,8 @@ def verify(given: VerifyOptions) -> Verification:
     described = read_dataset(directory, "thresholds", "tokens", "embeddings", "rows", own=located.reference is None)
     if not any((directory / name).is_file() for name in (layout.LOCK, layout.MANIFEST)):
         raise no_dataset(directory)
-    device, generator = given.device, None
+    device = given.device
+    generator = None
     if given.rerender:  # report a mistake in the options before gigabytes are read
         from counterfoil.models.devices import resolve_device
 

@@ -40,11 +40,16 @@ class CorruptMaker(ImageMaker):
         # Report invalid boxes and missing units before any image is made.
         truth = truth_of(recipe, rows)
         units_of_rows(recipe, rows)
-        of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), rows.image
+        of_class = rows_of_classes(recipe, rows)
+        wanted = rows_wanted(recipe)
+        image = rows.image
         matched = partners(recipe, pool, rows)
         labels_of = {shift.name: shift.class_labels for shift in recipe.all_shifts()}
-        table, few = dict[str, list[PoolRow]](), list[str]()
-        unreadable, done, most = 0, 0, sum(wanted.values())
+        table = dict[str, list[PoolRow]]()
+        few = list[str]()
+        unreadable = 0
+        done = 0
+        most = sum(wanted.values())
         for cls in recipe.classes:
             chosen = table[cls.id] = []
             paired = [partner for name, partner in matched.items() if cls.label in labels_of[name]]
@@ -88,5 +93,6 @@ class CorruptMaker(ImageMaker):
         recipe, (pool, table) = materials.recipe, materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
         matched = {shift: partner.image for shift, partner in partners(recipe, pool, rows).items()}
-        truth, licences = truth_of(recipe, rows), licences_of_rows(recipe, rows, pool)
+        truth = truth_of(recipe, rows)
+        licences = licences_of_rows(recipe, rows, pool)
         return CorruptedRows(recipe, rows.image, licences, matched, truth, units_of_rows(recipe, rows))

@@ -38,12 +38,15 @@ class EditMaker(DiffusersMaker):
         """
         rows = pool_rows(recipe, pool)
         units_of_rows(recipe, rows)  # missing units are reported before any image is made
-        of_class, wanted = rows_of_classes(recipe, rows), rows_wanted(recipe)
+        of_class = rows_of_classes(recipe, rows)
+        wanted = rows_wanted(recipe)
         classes = [cls for cls in recipe.classes if cls.id in wanted]
         ordered = {cls.id: in_drawn_order(of_class(cls), recipe.samples.seed) for cls in classes}
         captions: Mapping[int, str | None] | None = None  # by row; None if no prompt contains a caption
         captioner: Mapping[str, Any] = {}
-        without, cut, prompts = 0, 0, _Prompts(recipe)
+        without = 0
+        cut = 0
+        prompts = _Prompts(recipe)
         column = recipe.generator.get("caption_column")
         if column is not None:
             captions = {row: _usable(value) for row, value in enumerate(rows.column(column))}
@@ -52,7 +55,9 @@ class EditMaker(DiffusersMaker):
         table: dict[tuple[str | None, str], list[PoolRow]] = {}
         problems: list[str] = []
         for cls in classes:
-            chosen, wordless, too_long = list[PoolRow](), 0, 0
+            chosen = list[PoolRow]()
+            wordless = 0
+            too_long = 0
             for row in ordered[cls.id]:
                 if len(chosen) == wanted[cls.id]:
                     break
@@ -63,7 +68,8 @@ class EditMaker(DiffusersMaker):
                     too_long += 1
                 else:
                     chosen.append(PoolRow(row, caption=caption))
-            without, cut = without + wordless, cut + too_long
+            without = without + wordless
+            cut = cut + too_long
             table[None, cls.id] = chosen
             if len(chosen) < wanted[cls.id]:
                 lack = f", {wordless:,} more without a caption" if wordless else ""
@@ -90,7 +96,8 @@ class EditMaker(DiffusersMaker):
         recipe, (pool, table) = materials.recipe, materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
         pipeline = generator_pipeline(recipe.drawing, materials.device, materials.revision, materials.tokens)
-        licences, units = licences_of_rows(recipe, rows, pool), units_of_rows(recipe, rows)
+        licences = licences_of_rows(recipe, rows, pool)
+        units = units_of_rows(recipe, rows)
         return EditRenderer(pipeline, recipe, rows.image, licences, units)
 
 

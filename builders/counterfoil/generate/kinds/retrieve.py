@@ -80,7 +80,8 @@ class RetrieveMaker(RowsMaker):
 
     def notes(self, recipe: Recipe) -> tuple[str, ...]:
         """Return a note if the pool is a split of the input dataset."""
-        generator, source = recipe.generator, recipe.source
+        generator = recipe.generator
+        source = recipe.source
         assert isinstance(generator, RetrieveKind)
         is_source = (generator.dataset, generator.config) == (source.dataset, source.config)
         pool = f"The pool is {source.dataset}, split {generator.split}"

@@ -18,7 +18,8 @@ class RowsMaker(ImageMaker):
             pool_of_rows(recipe, pool, None, labels=recipe.generator.reads_labels)
 
     def renderer(self, materials: Materials) -> PoolRows:
-        recipe, pool = materials.recipe, materials.pool
+        recipe = materials.recipe
+        pool = materials.pool
         assert pool is not None  # a lock pins it
         rows = pool_of_rows(recipe, pool, materials.table, labels=False)
         return PoolRows(rows.image, licences_of_rows(recipe, rows, pool))

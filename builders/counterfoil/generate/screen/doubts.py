@@ -106,7 +106,8 @@ class ScreenDoubts:
     @property
     def meaning(self) -> str:
         """Return a sentence that says what the doubts mean for the images."""
-        model, follows = "The screen" if self.decides == "labels" else "CLIP", _FOLLOWS[self.decides]
+        model = "The screen" if self.decides == "labels" else "CLIP"
+        follows = _FOLLOWS[self.decides]
         mistaken = next((cls for cls in self.classes if cls.taken_for is not None), None)
         if mistaken is None and self.decides == "labels":
             return "The screen accepts almost any image as such a class: accepted images may show anything."
@@ -171,12 +172,14 @@ def doubts_of(
         names[cls.id] = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 2]} …"
     doubted: list[DoubtedClass] = []
     for class_id, name in names.items():
-        answers, threshold = known.classes.get(class_id) if known is not None else None, least.get(class_id)
+        answers = known.classes.get(class_id) if known is not None else None
+        threshold = least.get(class_id)
         if known is None or answers is None:
             if threshold is not None:
                 doubted.append(DoubtedClass(class_id, name, least_threshold=threshold))
             continue
-        near, margin = known.is_near_chance(answers.right, answers.n), answers.margin
+        near = known.is_near_chance(answers.right, answers.n)
+        margin = answers.margin
         if near or margin < 0 or threshold is not None:
             taken_for = None if answers.taken_for is None else names[answers.taken_for]
             doubted.append(DoubtedClass(class_id, name, near, answers.n, answers.right, margin, taken_for, threshold))

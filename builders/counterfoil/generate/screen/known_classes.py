@@ -88,7 +88,9 @@ class KnownClasses:
         """
         if not isinstance(document, dict) or document.keys() != {"caption", "captions", "n", "right", "classes"}:
             raise ValueError("not thresholds: `known` does not have the expected form")
-        caption, captions, classes = document["caption"], document["captions"], document["classes"]
+        caption = document["caption"]
+        captions = document["captions"]
+        classes = document["classes"]
         sound = isinstance(caption, str) and len(caption) <= _LONGEST_CAPTION and is_integer(captions, 2, _MOST_CLASSES)
         sound = sound and isinstance(classes, dict) and 1 <= len(classes) <= captions
         if not sound or any(not _is_class(entry) or entry["taken_for"] == id for id, entry in classes.items()):

@@ -56,9 +56,11 @@ class Scorer:
     ) -> tuple[np.ndarray, list[tuple[float, float | None]]]:
         """Return the embeddings, float32 [n, width], and the pair of cosines (object, shift) of each image."""
         embeddings = self.embed(images)
-        objects, shifts = [], []
+        objects = []
+        shifts = []
         for sample in samples:
-            shift, cls = self.plan.shift(sample.shift), self.plan.class_of(sample.label)
+            shift = self.plan.shift(sample.shift)
+            cls = self.plan.class_of(sample.label)
             objects.append(self._encoded(object_caption_for(shift, cls)))
             shifts.append(None if shift.caption is None else self._encoded(shift.caption))
         return embeddings, shift_scores(embeddings, np.stack(objects), shifts)

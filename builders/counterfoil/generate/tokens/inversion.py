@@ -114,7 +114,8 @@ class Inversion:
 
     def learn(self, group: Sequence[ClassToLearn]) -> Doing[int, list[LearnedToken]]:
         """Learn the tokens of at most `classes_in_flight` classes. Yield 1 for each step of the group."""
-        slots, count = self.settings.classes_in_flight, len(group)
+        slots = self.settings.classes_in_flight
+        count = len(group)
         if not 0 < count <= slots:
             raise ValueError(f"{count} classes, expected 1 to {slots}")
         padded = [*group, *[group[-1]] * (slots - count)]
@@ -195,7 +196,8 @@ class Inversion:
                 for batch, encoder_ids in zip(ids, template_ids, strict=True):
                     batch.append(encoder_ids)
         # Latents from the posterior of the VAE, and noise: both are float32 [slots · batch, channels, side, side].
-        latents, noises = [], []
+        latents = []
+        noises = []
         for cls, schedule, generator in zip(group, schedules, generators, strict=True):
             mean, deviation = self.latents.of(cls.class_id, schedule.rows[step], schedule.flips[step])
             latents.append(mean + deviation * torch.randn(mean.shape, generator=generator))
@@ -247,7 +249,8 @@ class TextSide:
     """One or two tokenizers and text encoders of a pipeline, with `slots` × `vectors` ids for class tokens."""
 
     def __init__(self, pipeline: Any, slots: int, vectors: int) -> None:
-        self.slots, self.vectors = slots, vectors
+        self.slots = slots
+        self.vectors = vectors
         self._model = str(getattr(pipeline, "name_or_path", None) or type(pipeline).__name__)
         self.parts: list[tuple[Any, Any]] = []
         self.tables: list[_RowsBehind] = []
@@ -307,7 +310,8 @@ class TextSide:
         Return the states [n, length, width] and, with two encoders, the pooled text [n, width]. ids: the token ids for
         each encoder, [n, length]. rows: the vectors for each encoder, [slots · vectors, width], with gradient.
         """
-        states, pooled = [], None
+        states = []
+        pooled = None
         for (_, encoder), table, numbers, row in zip(self.parts, self.tables, ids, rows, strict=True):
             table.rows = row
             if self.pooled:
@@ -342,7 +346,8 @@ def centred_square(image: Image.Image, side: int) -> np.ndarray:
     from PIL import Image as Pillow
 
     least = min(image.size)
-    left, top = (image.width - least) // 2, (image.height - least) // 2
+    left = (image.width - least) // 2
+    top = (image.height - least) // 2
     square = image.convert("RGB").crop((left, top, left + least, top + least))
     return np.asarray(square.resize((side, side), Pillow.Resampling.BICUBIC))
 
@@ -365,7 +370,8 @@ class LatentCache:
         if class_id in self._indices:
             return
         pairs = sorted({(int(row), bool(flip)) for row, flip in zip(rows.flat, flips.flat, strict=True)})
-        means, deviations = [], []
+        means = []
+        deviations = []
         problems: dict[str, None] = {}
         for start in range(0, len(pairs), _BATCH):
             part = pairs[start : start + _BATCH]

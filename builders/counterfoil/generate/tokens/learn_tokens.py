@@ -207,7 +207,8 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
             size = settings.classes_in_flight
             groups = [[cls.id for cls in pending[start : start + size]] for start in range(0, len(pending), size)]
             names = {token_file_name(cls.id) for cls in pending}
-            steps, all_steps = 0, len(groups) * settings.steps
+            steps = 0
+            all_steps = len(groups) * settings.steps
             lost: list[str] = []
             tell(TokenProgress(0, len(pending), 0, all_steps))
             with contextlib.ExitStack() as contexts:
@@ -286,9 +287,11 @@ def _is_whole(recipe: Recipe, folder: Path) -> bool:
 def _settings(recipe: Recipe) -> LearnSettings:
     if recipe.tokens is not None and recipe.tokens.learn is not None:
         return recipe.tokens.learn
-    does, how = "does not say how to learn them", "{learn: {}}"
+    does = "does not say how to learn them"
+    how = "{learn: {}}"
     if recipe.tokens is not None:
-        does, how = f"takes those of {recipe.tokens.path}", "{path: null, learn: {}}"
+        does = f"takes those of {recipe.tokens.path}"
+        how = "{path: null, learn: {}}"
     hint = f"Give it `tokens: {how}`, for example by --set 'tokens={how}'."
     raise UserError(f"tokens: this recipe {does}", hint)
 
@@ -342,7 +345,8 @@ def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -
     if names is not None and split.conditions is None:
         refuse_disagreements(pending, names, split.name)
     settings = _settings(recipe)
-    model, revision = recipe.drawing.model, recipe.drawing.revision
+    model = recipe.drawing.model
+    revision = recipe.drawing.revision
     family, _ = pipeline_family(model, revision)
     if not family.learns_tokens:
         raise UserError(
@@ -382,7 +386,8 @@ def _write_manifest(
     for cls in recipe.classes:
         path = folder / token_file_name(cls.id)
         if path.is_file():
-            token, sha256 = read_token_file(path), hashlib.sha256(path.read_bytes()).hexdigest()
+            token = read_token_file(path)
+            sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
             notes = {key: token.notes.get(key) for key in ("initial_words", "images", "loss")}
             classes[cls.id] = {"placeholder": token.placeholder, "sha256": sha256, **notes}
         elif cls.id in failed:

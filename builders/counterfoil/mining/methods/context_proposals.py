@@ -56,7 +56,8 @@ def context_problem(text: str) -> str | None:
 
 def list_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield every problem of a list of contexts as (path in the file, message). Parts of a wrong type are skipped."""
-    contexts, names = document.get("contexts"), mapping(document.get("by_name"))
+    contexts = document.get("contexts")
+    names = mapping(document.get("by_name"))
     yield from _contexts(("contexts",), contexts)
     for name, class_contexts in names.items():
         yield from _contexts(("by_name", name), class_contexts)
@@ -113,7 +114,9 @@ def without_duplicates(contexts: Sequence[str], vectors: AnyFloats, similarity: 
 class ContextList(WordFile):
     """Contexts of classes along one axis. A class has those of all classes, of its category and of its name."""
 
-    kind, expected, called = "contexts", "a list of contexts", "a list"
+    kind = "contexts"
+    expected = "a list of contexts"
+    called = "a list"
     problems = staticmethod(list_problems)
     about: str | None = None
     """Where the contexts come from, for people."""
@@ -361,7 +364,8 @@ def _asked(
         f' sentence "{sentence}" in place of the three dots. {_FORM}'
     )
     turns = [Turn(role="user", content=first)]
-    start, known = list(turns), []
+    start = list(turns)
+    known = []
     while len(known) < chat.tries and (answered := record.find(_question(turns, chat, record))) is not None:
         outcome = parse_answer(answered.text, class_name, settings, chat.most)
         if not outcome.problems:
@@ -371,8 +375,10 @@ def _asked(
     if len(known) == chat.tries:
         # An earlier run gave up here; ask again.
         record.forget(known)
-        turns, known = start, []
-    outcome, text = Understood(problems=("it was not asked",)), ""
+        turns = start
+        known = []
+    outcome = Understood(problems=("it was not asked",))
+    text = ""
     for _ in range(chat.tries - len(known)):
         question = _question(turns, chat, record)
         messages = [turn.model_dump() for turn in turns]
@@ -454,7 +460,8 @@ class _Asked:
     """The chat model of the settings, loaded at the first question without a recorded answer."""
 
     def __init__(self, settings: ChatSettings, device: str) -> None:
-        self.settings, self.device = settings, device
+        self.settings = settings
+        self.device = device
         self.model: ChatModel | None = None
 
     def __call__(self, messages: Messages, **options: Any) -> str:

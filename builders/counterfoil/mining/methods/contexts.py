@@ -32,7 +32,8 @@ from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.names import derived_name
 from counterfoil.recipe.schema_mine import ContextsSettings, Mine
 
-_CONTEXT, _CLASS = "{context}", "{class}"
+_CONTEXT = "{context}"
+_CLASS = "{class}"
 
 
 def plain_prompt(settings: ContextsSettings) -> str:
@@ -77,7 +78,8 @@ class ContextCount:
         """The context's share of the class's failures divided by its share of the right answers. None if the context
         has no right answer or the class has no failure.
         """
-        failure_share, elsewhere = self.share_of_failures, self.share_of_right
+        failure_share = self.share_of_failures
+        elsewhere = self.share_of_right
         return failure_share / elsewhere if failure_share is not None and elsewhere else None
 
     def steadied_lift(self, contexts: int) -> float:
@@ -101,7 +103,8 @@ def count_contexts(assigned: Ints, failed: Bools, contexts: int) -> list[Context
     """Count the images of each context. assigned: (n,), from `nearest_context`. failed: (n,)."""
     wrong = np.bincount(assigned[failed], minlength=contexts)
     right = np.bincount(assigned[~failed], minlength=contexts)
-    of_failures, of_right = int(failed.sum()), int((~failed).sum())
+    of_failures = int(failed.sum())
+    of_right = int((~failed).sum())
     return [ContextCount(at, int(wrong[at]), of_failures, int(right[at]), of_right) for at in range(contexts)]
 
 
@@ -122,7 +125,9 @@ def images_a_context(failures: int, a_failure: int, at_most: int) -> int:
     return min(failures * a_failure, at_most)
 
 
-CHOSEN_CONTEXTS, CLASS_NAME, RANDOM_CONTEXTS = "contexts", "class_name", "random_contexts"
+CHOSEN_CONTEXTS = "contexts"
+CLASS_NAME = "class_name"
+RANDOM_CONTEXTS = "random_contexts"
 # A cell gives up after this many candidates for each wanted image.
 _PATIENCE = 4
 _MOST_NAMED = 8
@@ -178,7 +183,8 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         # If fewer contexts are left for the control than were chosen, they share the number of images evenly.
         numbers = images
         if len(order) != len(ranked):
-            total, contexts = sum(images), len(order)
+            total = sum(images)
+            contexts = len(order)
             numbers = [total // contexts + (index < total % contexts) for index in range(contexts)]
         names = unique_slugs([f"{stem} random {others[at].words}" for at in order])
         for other, name, count in zip(order, names, numbers, strict=True):
@@ -231,7 +237,8 @@ _NO_CUTOFF = -2.0
 
 def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     """Return captions, and notes about the proposals. Captions name each class alone and in each proposed context."""
-    recipe, settings = run.recipe, run.settings
+    recipe = run.recipe
+    settings = run.settings
     proposed, notes = proposed_contexts(recipe, settings, run.folder, run.device)
     captions = []
     for cls, contexts in zip(recipe.classes, proposed, strict=True):
@@ -244,7 +251,8 @@ def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, wo
     """Return at most `settings.k` hypotheses per class. Contexts that fail no more often than the rest of the class are
     among them, because the confirm half must not decide which images are used for mending.
     """
-    notes, hypotheses = [], []
+    notes = []
+    hypotheses = []
     stems = unique_slugs(half.class_names)
     for label, name in enumerate(track(half.class_names, "scoring contexts")):
         note, hypotheses_found = _of_class(half, label, name, stems[label], settings)
@@ -274,7 +282,8 @@ def _of_class(
     candidates = half.captions.candidates[label]
     words = [words_alone(settings, name, half.captions.texts[row]) for row in candidates.tolist()]
     distinct = without_duplicates(words, half.captions.vectors[candidates], settings.similarity)
-    candidates, words = candidates[distinct], [words[index] for index in distinct]
+    candidates = candidates[distinct]
+    words = [words[index] for index in distinct]
     if len(candidates) < 2:
         return ClassNote(reason="fewer than two contexts were proposed, so there is nothing to compare"), []
     vectors = half.captions.vectors[candidates]

@@ -74,7 +74,8 @@ def extreme_captions(scores: AnyFloats, number: int) -> tuple[Ints, Ints]:
     """Return the rows of the hardest captions, hardest first, and of the easiest captions, easiest first. Captions with
     equal scores keep the order of their rows.
     """
-    hard, easy = np.argsort(scores, kind="stable"), np.argsort(-scores, kind="stable")
+    hard = np.argsort(scores, kind="stable")
+    easy = np.argsort(-scores, kind="stable")
     return hard[:number], easy[:number]
 
 
@@ -83,7 +84,8 @@ _LEAST_SINE = 1e-6
 
 def slerp(start: ArrayLike, end: ArrayLike, share: float) -> Floats:
     """Return the unit vector (width,) at `share` of the angle from `start` to `end`. Both may have any length."""
-    first, last = _unit(start), _unit(end)
+    first = _unit(start)
+    last = _unit(end)
     # The angle is computed from distances, because arccos loses half of its digits if the vectors are close.
     angle = 2 * np.arctan2(np.linalg.norm(first - last), np.linalg.norm(first + last))
     sine = np.sin(angle)
@@ -96,7 +98,8 @@ def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike) -> Floats:
     """Return the unit normal (width,) of a hyperplane in the space of the encoder. The normal is w/σ, because
     w·(x − μ)/σ equals (w/σ)·x plus a constant. deviation: (width,).
     """
-    normal, deviations = np.asarray(weights, np.float64), np.asarray(deviation, np.float64)
+    normal = np.asarray(weights, np.float64)
+    deviations = np.asarray(deviation, np.float64)
     return _unit(np.divide(normal, deviations, out=np.zeros_like(normal), where=deviations > 0))
 
 
@@ -146,14 +149,16 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
         )
         reference = half.captions.vectors[half.captions.references[label]]
         if direction.weights.any():
-            alpha, norm = settings.alpha, settings.vector_norm
+            alpha = settings.alpha
+            norm = settings.vector_norm
             decoded = decoded_vectors(reference, direction.weights, alpha, norm, half.deviation)
             vectors |= dict(zip((f"{label}_hard", f"{label}_easy"), decoded, strict=True))
         sides.append(captioned)
     if pooled:
         # Each row's category (-1: none), and its point minus its class's mean, so that the direction separates contexts
         # and not classes.
-        groups, within = np.full(len(half.labels), -1, dtype=np.int64), points.copy()
+        groups = np.full(len(half.labels), -1, dtype=np.int64)
+        within = points.copy()
         for group, labels in enumerate(pooled.values()):
             for label in labels:
                 rows = np.flatnonzero(half.labels == label)
@@ -162,7 +167,8 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
                     within[rows] -= within[rows].mean(axis=0)
         within = unit_rows(within)
         rows = np.flatnonzero(groups >= 0)
-        right, units = ~half.failed[rows], half.units[rows]
+        right = ~half.failed[rows]
+        units = half.units[rows]
         fitted = fit_directions(within[rows], right, groups[rows], len(pooled), units, fit, workers)
         for (category, labels), stem, direction in zip(
             pooled.items(), stems[len(half.class_names) :], fitted, strict=True
@@ -184,7 +190,8 @@ def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     """Return captions from the grammar in the settings. If the settings name none, use the grammar for any class and
     add a note.
     """
-    recipe, settings = run.recipe, run.settings
+    recipe = run.recipe
+    settings = run.settings
     if settings.captions is not None:
         return gather(CaptionGrammar.load(settings.captions), recipe.classes, settings.noun), ()
     others = ", ".join(name for name in bundled_captions() if name != ANY)
@@ -216,9 +223,11 @@ class _Captioned:
 
     @cached_property
     def scores(self) -> Floats:
-        half, vectors = self.half, self.half.captions.vectors
+        half = self.half
+        vectors = self.half.captions.vectors
         candidates = vectors[half.captions.candidates[self.labels[0]]]
-        reference, how = vectors[self.reference], self.settings.score
+        reference = vectors[self.reference]
+        how = self.settings.score
         return caption_scores(self.direction, reference, candidates, half.centre, half.deviation, how)
 
     @cached_property
@@ -226,15 +235,19 @@ class _Captioned:
         return extreme_captions(self.scores, _MOST_CAPTIONS)
 
     def scored(self, columns: Ints) -> tuple[ScoredCaption, ...]:
-        texts, rows = self.half.captions.texts, self.half.captions.candidates[self.labels[0]]
+        texts = self.half.captions.texts
+        rows = self.half.captions.candidates[self.labels[0]]
         return tuple(ScoredCaption(texts[int(rows[column])], float(self.scores[column])) for column in columns.tolist())
 
     def hypothesis(self, role: Role, margin: float, hard_sets: Sequence[Hypothesis] = ()) -> Hypothesis | None:
         """Return the hypothesis of a role, tested outside `hard_sets`. Return None if its set does not fail more."""
-        half, captions, labels = self.half, self.half.captions, self.labels
+        half = self.half
+        captions = self.half.captions
+        labels = self.labels
         hardest, easiest = self.extremes
         column = int((hardest if role == "hard" else easiest)[0])
-        row, score = int(captions.candidates[labels[0]][column]), float(self.scores[column])
+        row = int(captions.candidates[labels[0]][column])
+        score = float(self.scores[column])
         if not (score < 0 if role == "hard" else score > 0):
             return None
         # A far set uses only what the caption adds to the reference. Images that are least similar to a whole caption

@@ -77,7 +77,8 @@ def _by_answers(half: DiscoverHalf, label: int) -> Iterator[Hypothesis]:
     """Yield hypotheses that compare a class with all other classes: it fails more often, or it is taken for another
     class more often.
     """
-    name, labels = half.class_names[label], set(np.unique(half.labels).tolist())
+    name = half.class_names[label]
+    labels = set(np.unique(half.labels).tolist())
     start = _hypothesis(half, (label,), name, np.zeros(half.features.shape[1]), _NO_CUTOFF)
     if len(labels) > 1:
         words = f"{name}, the whole class"
@@ -128,7 +129,8 @@ def _by_shifts(half: DiscoverHalf, labels: tuple[int, ...]) -> Iterator[Hypothes
 
 def _by_looks(half: DiscoverHalf, label: int, mine: Mine, settings: SlicesSettings) -> Iterator[Hypothesis]:
     """Yield clusters of a class's images. The images are clustered by the classifier's own features."""
-    width, rows = half.columns.width, np.flatnonzero(half.labels == label)
+    width = half.columns.width
+    rows = np.flatnonzero(half.labels == label)
     clusters = min(settings.clusters, len(rows) // 2)
     if not width or clusters < 2:
         return

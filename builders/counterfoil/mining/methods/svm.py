@@ -36,7 +36,8 @@ class Fold:
 
 def reason_against_direction(right: Bools, units: Ints | None, folds: int, fewest_errors: int) -> str | None:
     """Return why these rows cannot have a direction, in words for people, or None if they can. right, units: (n,)."""
-    rows, errors = len(right), int((~right).sum())
+    rows = len(right)
+    errors = int((~right).sum())
     if not rows:
         return "no rows"
     if not errors:
@@ -99,7 +100,8 @@ class KernelSolver:
     def __init__(self, points: Floats, folds: Sequence[Fold]) -> None:
         from scipy.linalg import get_blas_funcs
 
-        self.points, self.folds = points, folds
+        self.points = points
+        self.folds = folds
         self.kernel = points @ points.T
         # libsvm breaks ties between rows by their squared lengths, which are all 1 except for rounding. The lengths are
         # rounded here as libsvm rounds them, because libsvm would choose other rows if a matrix product rounded them.
@@ -115,9 +117,11 @@ class KernelSolver:
         return self.tests[fold] @ duals + intercept >= 0  # as `SVC.predict` has it
 
     def small(self, fold: int, right: Bools) -> SmallC:
-        train, test = self.folds[fold].train, self.folds[fold].test
+        train = self.folds[fold].train
+        test = self.folds[fold].test
         duals = balanced_signs(right[train])
-        trained, tested = self.trains[fold] @ duals, self.tests[fold] @ duals
+        trained = self.trains[fold] @ duals
+        tested = self.tests[fold] @ duals
         middle = (trained[right[train]].max() + trained[~right[train]].min()) / 2
         # With an intercept at an end of the interval, all rows are predicted as one side, and the score is one half.
         return _small_c(trained, tested, middle, right[test], least=0.5)
@@ -142,7 +146,9 @@ class LinearSolver:
     name: Literal["linear"] = "linear"
 
     def __init__(self, points: Floats, folds: Sequence[Fold], seed: int) -> None:
-        self.points, self.folds, self.seed = points, folds, seed
+        self.points = points
+        self.folds = folds
+        self.seed = seed
         self.trains = [points[fold.train] for fold in folds]
         self.tests = [points[fold.test] for fold in folds]
 
@@ -151,7 +157,8 @@ class LinearSolver:
         return self.tests[fold] @ weights + intercept > 0
 
     def small(self, fold: int, right: Bools) -> SmallC:
-        train, test = self.folds[fold].train, self.folds[fold].test
+        train = self.folds[fold].train
+        test = self.folds[fold].test
         weights = balanced_signs(right[train]) @ self.trains[fold]
         return _small_c(self.trains[fold] @ weights, self.tests[fold] @ weights, 0.0, right[test], least=0.0)
 
@@ -172,7 +179,8 @@ Solver: TypeAlias = KernelSolver | LinearSolver
 
 def balanced_weights(right: Bools) -> dict[int, float]:
     """Return scikit-learn's "balanced" class weights, faster than its own computation."""
-    rows, count = len(right), int(right.sum())
+    rows = len(right)
+    count = int(right.sum())
     return {0: rows / (2 * (rows - count)), 1: rows / (2 * count)}
 
 
@@ -184,7 +192,8 @@ def balanced_signs(right: Bools) -> Floats:
 
 def _small_c(trained: Floats, tested: Floats, threshold: float, right: Bools, least: float) -> SmallC:
     """Bound scores for small C. trained, tested: decisions from `balanced_signs`. least: score of other intercepts."""
-    lowest, highest = min(trained.min(), tested.min()), max(trained.max(), tested.max())
+    lowest = min(trained.min(), tested.min())
+    highest = max(trained.max(), tested.max())
     # For liblinear, whose intercept is then zero, no decision may reach 1 or -1.
     span = max(highest - lowest, abs(highest), abs(lowest))
     near = _NEAR * span
@@ -291,8 +300,10 @@ def fit_direction(
 
     points: (n, width), whitened. right: (n,). units: (n,); rows of one unit share a fold and are permuted together.
     """
-    points, right = np.ascontiguousarray(points, np.float64), np.asarray(right, np.bool_)
-    rows, errors = len(right), int((~right).sum())
+    points = np.ascontiguousarray(points, np.float64)
+    right = np.asarray(right, np.bool_)
+    rows = len(right)
+    errors = int((~right).sum())
     dealt = reason_against_direction(right, units, FOLDS, fewest_errors) or deal_folds(right, units, FOLDS, seed)
     if isinstance(dealt, str):
         return dealt
@@ -302,12 +313,15 @@ def fit_direction(
         solver: Solver = KernelSolver(points, dealt) if rows <= most_kernel_rows else LinearSolver(points, dealt, seed)
         truths = [right[fold.test] for fold in dealt]
         best = chosen = None
-        strength, grid = 0.0, sorted(grid)
+        strength = 0.0
+        grid = sorted(grid)
         for C in grid:
             predicted = [solver.predicted(fold, right, C) for fold in range(FOLDS)]
             scores = [balanced_accuracy(truth, answer) for truth, answer in zip(truths, predicted, strict=True)]
             if best is None or np.mean(scores) > strength + TIE:
-                best, chosen, strength = C, predicted, float(np.mean(scores))
+                best = C
+                chosen = predicted
+                strength = float(np.mean(scores))
         assert best is not None and chosen is not None
         weights, intercept = solver.plane(right, best)
         permuted = permuted_labels(right, units, dealt, seed)
@@ -331,7 +345,9 @@ def fit_directions(
     """
     order = np.argsort(labels, kind="stable")
     bounds = np.searchsorted(labels[order], np.arange(classes + 1))
-    points, right, units = points[order], right[order], None if units is None else units[order]
+    points = points[order]
+    right = right[order]
+    units = None if units is None else units[order]
     by_label: dict[int, Direction | str] = {}
     items = []
     for label, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):

@@ -13,7 +13,11 @@ from counterfoil.recipe.names import judge_column, last_part
 from counterfoil.recipe.section import checked
 
 # The names of failure rules. A failure rule says which answers of a classifier are wrong, and `prediction/` applies it.
-TOP1, TOP3, PARENT, ANY_PARENT, ANSWERED = "top1", "top3", "parent", "parent_any", "answered:"
+TOP1 = "top1"
+TOP3 = "top3"
+PARENT = "parent"
+ANY_PARENT = "parent_any"
+ANSWERED = "answered:"
 PARENTS = (PARENT, ANY_PARENT)
 FAILURE_RULES = (TOP1, TOP3, *PARENTS)
 FAILURE_MEANS = (
@@ -22,7 +26,10 @@ FAILURE_MEANS = (
     " `answered:CLASS_ID`: the model predicts this class."
 )
 
-ANSWER, CONFIDENCE, RIGHT, FAILED = "answer", "confidence", "right", "failed"
+ANSWER = "answer"
+CONFIDENCE = "confidence"
+RIGHT = "right"
+FAILED = "failed"
 # Type and description of each column. The judge's name replaces the gap in the description.
 _COLUMNS: dict[str, tuple[Literal["int32", "float32", "bool"], str]] = {
     ANSWER: ("int32", "Prediction of {}: the number of its output."),

@@ -39,7 +39,8 @@ class Verdict:
 
     def is_low(self, name: str) -> bool:
         """Return whether a known score is below a known threshold."""
-        score, threshold = self.scores.get(name), self.thresholds.get(name)
+        score = self.scores.get(name)
+        threshold = self.thresholds.get(name)
         return score is not None and threshold is not None and score < threshold
 
 
@@ -50,7 +51,9 @@ def as_stored(value: float) -> float:
 
 # Versions of the rows' columns: the first, which older recipes of datasets do not name; the last that changed the rows
 # of every dataset; and that of new builds.
-FIRST_ROWS, EVERY_ROWS, NEWEST_ROWS = 1, 1, 2
+FIRST_ROWS = 1
+EVERY_ROWS = 1
+NEWEST_ROWS = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,12 @@ from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict, as_stored
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CONTRAST, BLACK, WHITE = "contrast", "black", "white"
+CONTRAST = "contrast"
+BLACK = "black"
+WHITE = "white"
 # The highest luma of a black pixel and the lowest of a white one: 3 % of 255 at either end.
-MOST_BLACK, LEAST_WHITE = 8, 247
+MOST_BLACK = 8
+LEAST_WHITE = 247
 _TAIL = 20  # one pixel in 20 is left out at either end of the range to compute the contrast
 _LUMA = (19595, 38470, 7471)  # ITU-R BT.601 in 1/65536, as Pillow's mode L has it
 
@@ -83,5 +86,6 @@ def visibility(pixels: NDArray[Any]) -> dict[str, float]:
         low = int(np.argmax(counts.cumsum() * _TAIL > levels.size))
         high = 255 - int(np.argmax(counts[::-1].cumsum() * _TAIL > levels.size))
         contrast = max(contrast, high - low)
-    black, white = float((luma <= MOST_BLACK).mean()), float((luma >= LEAST_WHITE).mean())
+    black = float((luma <= MOST_BLACK).mean())
+    white = float((luma >= LEAST_WHITE).mean())
     return {CONTRAST: float(contrast), BLACK: as_stored(black), WHITE: as_stored(white)}

@@ -75,7 +75,8 @@ class DiffusersKind(DrawingKind):
         return super().named_models() | adapter | loras
 
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
-        models, loras = pinned.get("models") or {}, pinned.get("loras") or {}
+        models = pinned.get("models") or {}
+        loras = pinned.get("loras") or {}
         rows = super().inputs(recipe, pinned)
         if self.adapter is not None:
             rows.append(("adapter", without_folders(self.adapter), models.get("adapter") or {}))

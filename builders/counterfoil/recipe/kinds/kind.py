@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 # The column with the number of the row that an image is, or was made from.
 ROW = "source_row"
 # Keys of a lock's models: the model that draws images, and the CLIP that ranks a pool.
-GENERATOR, RETRIEVAL = "generator", "retrieval"
+GENERATOR = "generator"
+RETRIEVAL = "retrieval"
 # The order of keys in the recipes of older datasets. Later keys follow in the order of their section.
 _IN_ORDER = (
     "kind", "model", "revision", "adapter", "adapter_revision", "lora", "scheduler", "steps", "guidance", "size",
@@ -209,7 +210,8 @@ class AlteringKind(RowKind):
 
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        split, train = parts.generator.get("split", "train"), parts.source.get("train_split", "train")
+        split = parts.generator.get("split", "train")
+        train = parts.source.get("train_split", "train")
         if split == train and not cls.may_share_split(parts):
             message = (
                 f"found '{split}', which classifiers learn from (source.train_split), expected a split that they have"

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from counterfoil.recipe.schema import Recipe
 
 # The columns of a row's cosine with the prompt, and of its rank in the pool by this cosine.
-RANK, SCORE = "retrieval_rank", "retrieval_score"
+RANK = "retrieval_rank"
+SCORE = "retrieval_score"
 
 
 class RetrievalClip(Section):
@@ -53,6 +54,7 @@ class RetrieveKind(PoolKind):
     clip: RetrievalClip | None = Field(default=None, description="The CLIP that ranks the pool; null: the screen's.")
 
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
-        clip, models = recipe.ranking_clip, pinned.get("models") or {}
+        clip = recipe.ranking_clip
+        models = pinned.get("models") or {}
         name = without_folders(clip.model) + (f" ({clip.weights})" if clip.weights else "")
         return [*super().inputs(recipe, pinned), ("retrieval", name, models.get(RETRIEVAL) or {})]

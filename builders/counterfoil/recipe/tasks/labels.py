@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Conditions, Source
 
 # The column of conditions that every row of such a dataset has, and the column of those that may be unknown.
-CONDITIONS, UNKNOWN = "conditions", "unknown_conditions"
+CONDITIONS = "conditions"
+UNKNOWN = "unknown_conditions"
 
 
 class LabelsSource(WholeImages):

@@ -57,7 +57,8 @@ def test_the_accuracy_that_leads_is_over_all_classes_in_every_output(
     case: str, tmp_path: Path, models: Mapping[str, str]
 ) -> None:
     name, keep, right = CASES[case]
-    dataset, model = build_colours(tmp_path / "d", keep=keep), models[name]
+    dataset = build_colours(tmp_path / "d", keep=keep)
+    model = models[name]
     gate = ["accuracy(base) >= 10", "drop(swap) <= 90"]
     result = evaluate(dataset, [model], device="cpu", out=tmp_path / "out", reference=False, gate=gate, into_card=True)
     expected = accuracy_by_hand(result.files["predictions"], model, "base")
@@ -74,7 +75,8 @@ def test_the_accuracy_that_leads_is_over_all_classes_in_every_output(
 
 def assert_told(result: Evaluation, model: str, expected: float, dataset: Path) -> None:
     """Assert that each output has this accuracy beside its number for the base."""
-    shown, files = f"{100 * expected:.1f} %", result.files
+    shown = f"{100 * expected:.1f} %"
+    files = result.files
     console = Console(record=True, width=200)
     print_table(console, drops_table(result.results, result.models))
     [line] = [line for line in console.export_text().splitlines() if line.strip().startswith("base ")]

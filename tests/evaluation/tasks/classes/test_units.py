@@ -18,7 +18,8 @@ from counterfoil.evaluation.results import Evaluation
 from counterfoil.resampled_stats import Units
 from counterfoil.stats import Estimate
 
-VIDEOS, FRAMES = 10, 30
+VIDEOS = 10
+FRAMES = 30
 NAMES = ("cat", "dog")
 RECIPE = """
 recipe: 1
@@ -89,7 +90,8 @@ def half(estimate: Estimate | None) -> float:
 
 
 def test_frames_of_ten_videos_are_ten_and_not_three_hundred(videos: Path) -> None:
-    by_video, by_frame = evaluated(videos, "video"), evaluated(videos, "null")
+    by_video = evaluated(videos, "video")
+    by_frame = evaluated(videos, "null")
     for evaluation, low, high in ((by_video, 0.30, 0.38), (by_frame, 0.05, 0.07)):
         rows = evaluation.results.rows
         model = evaluation.results.models[0].name
@@ -136,7 +138,8 @@ def test_rows_store_the_number_of_their_video_and_a_dataset_is_whole(videos: Pat
 def test_classes_of_one_unit_vary_as_one_class_of_these_units() -> None:
     """Twelve classes of one video each: the average's error is that of twelve videos, in one class or in twelve."""
     rng = np.random.default_rng(1)
-    units, right = np.arange(12).repeat(5), rng.random(12).repeat(5)[:, None]
+    units = np.arange(12).repeat(5)
+    right = rng.random(12).repeat(5)[:, None]
     draws = Units.of(units)
     apart = draws.average([(units[units == unit], right[units == unit]) for unit in range(12)])
     assert apart == pytest.approx(draws.mean(units, right))

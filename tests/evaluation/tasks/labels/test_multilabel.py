@@ -98,7 +98,8 @@ def test_every_image_has_the_labels_of_its_row_once_in_each_group(built: Path) -
 def test_every_group_has_the_numbers_of_scikit_learn(
     built: Path, scores: dict[str, NDArray[np.float64]], evaluation: Evaluation
 ) -> None:
-    truth, rows = truth_of(built), evaluation.results.rows
+    truth = truth_of(built)
+    rows = evaluation.results.rows
     table = pq.read_table(evaluation.files["predictions"]).to_pylist()
     (model,) = (model.name for model in evaluation.results.models)
     for group in ("base", "fog", "jpeg"):
@@ -199,7 +200,8 @@ def test_the_index_page_leads_to_the_report_and_says_what_is_lost(evaluation: Ev
     page = (evaluation.files["report"].parent / "index.html").read_text()
     assert re.findall(r'href="([^"]*)"', page) == ["report.html", "failures.html"]
     model = evaluation.results.models[0].name
-    base, drop = evaluation.number("mAP", model=model, group="base"), evaluation.score(model, "fog").drop
+    base = evaluation.number("mAP", model=model, group="base")
+    drop = evaluation.score(model, "fog").drop
     assert base is not None and drop is not None
     assert f"has an mAP of {100 * base.value:.1f} % on the base." in page
     assert f" most under fog: {100 * drop.value:.1f} points of mAP (" in page
@@ -295,7 +297,8 @@ def test_results_are_stored_in_the_dataset_and_shown_on_its_card(
         number = result.number("mAP", model=result.models[0].name, group=row["dataset"]["task_id"])
         assert number is not None and row["value"] == round(100 * number.value, 3)
         assert row["notes"].startswith("mAP (macro average precision) in percent; 95 % interval ")
-    card, drop = (dataset / "README.md").read_text(), result.score(result.models[0].name, "fog").drop
+    card = (dataset / "README.md").read_text()
+    drop = result.score(result.models[0].name, "fog").drop
     assert "mAP is the mean of the average precision of 3 labels." in card
     assert drop is not None and f"\n| `fog` | {100 * drop.value:.1f} points (" in card
     assert str(tmp_path) not in card, "no path of this machine"

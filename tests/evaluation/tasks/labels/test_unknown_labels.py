@@ -55,7 +55,8 @@ def drawn_labels() -> NDArray[np.int64]:
     labels = (rng.random((COUNT, 4)) < (0.5, 0.4, 0.0, 1.0)).astype(int)
     labels[[3, 17, 40, 45], 2] = 1
     unknown = rng.random(labels.shape)
-    labels[unknown < 0.15], labels[unknown > 0.85] = -1, -2
+    labels[unknown < 0.15] = -1
+    labels[unknown > 0.85] = -2
     labels[[3, 17, 40, 45], 2] = 1
     return labels
 
@@ -83,7 +84,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def answers_of(built: Path, skill: tuple[float, float] = (2.5, 0.8)) -> Path:
     """Write scores of every image: of the base with one skill, under the shift with another."""
-    rng, labels, file = np.random.default_rng(9), drawn_labels(), built.parent / f"answers{skill[0]}{skill[1]}.csv"
+    rng = np.random.default_rng(9)
+    labels = drawn_labels()
+    file = built.parent / f"answers{skill[0]}{skill[1]}.csv"
     table = pq.ParquetDataset(built / "data").read(columns=["key", "shift", "source_row"]).to_pylist()
     with file.open("w", newline="") as stream:
         rows = csv.writer(stream)
@@ -124,7 +127,8 @@ def test_rows_say_what_is_unknown_and_every_reader_knows_it(built: Path) -> None
 
 
 def test_each_label_is_measured_on_the_images_that_know_it(built: Path, evaluation: Evaluation) -> None:
-    labels, rows = drawn_labels(), evaluation.results.rows
+    labels = drawn_labels()
+    rows = evaluation.results.rows
     model = evaluation.results.models[0].name
     source = {
         row["key"]: row["source_row"]
@@ -141,7 +145,8 @@ def test_each_label_is_measured_on_the_images_that_know_it(built: Path, evaluati
         means: dict[str, list[float]] = {"AP": [], "AUROC": [], "accuracy": []}
         for label, name in enumerate(measured):
             known = truth[:, label] >= 0
-            has, values = truth[known, label] == 1, scores[known, label]
+            has = truth[known, label] == 1
+            values = scores[known, label]
             missed = np.array([name in image[f"missed.{model}"] for image in images])
             wrong = np.array([name in image[f"wrongly_given.{model}"] for image in images])
             assert not (missed | wrong)[~known].any(), "an unknown label is no failure"
@@ -197,7 +202,8 @@ def test_a_mean_and_a_drop_are_over_one_stated_set_of_labels(built: Path) -> Non
         written.writeheader()
         written.writerows({**row, "effusion": rng.normal()} for row in rows)
     result = evaluate(built, [f"predictions:{built.parent / 'guess.csv'}"], out=built.parent / "guess")
-    numbers, model = result.results.rows, result.results.models[0]
+    numbers = result.results.rows
+    model = result.results.models[0]
     over = [label.id for label in drop_labels(result.results, model)]
     assert "effusion" not in over and "edema" in over
     note = f"over {len(over)} of 3 labels"
@@ -232,7 +238,8 @@ def test_a_mean_and_a_drop_are_over_one_stated_set_of_labels(built: Path) -> Non
 @pytest.mark.parametrize("limit", [10, 24])
 def test_a_preview_drops_over_the_labels_of_the_whole(built: Path, evaluation: Evaluation, limit: int) -> None:
     """Four of 48 images have the rare label, and the recipe asks for three: a preview must find two of them."""
-    whole, model = evaluation.results, evaluation.results.models[0]
+    whole = evaluation.results
+    model = evaluation.results.models[0]
     out = built.parent / f"preview{limit}"
     preview = evaluate(built, [f"predictions:{answers_of(built)}"], out=out, limit=limit).results
     assert preview.preview == limit and preview.groups[0].images == limit
@@ -300,6 +307,7 @@ def test_fewer_than_ten_units_give_no_interval(built: Path) -> None:
 def test_the_recipes_hash_has_units_only_where_rows_have_them() -> None:
     load: Callable[..., Any] = load_recipe_text
     text = RECIPE.format(folder="./scans", unit="null")
-    plain, units = load(text), load(text.replace("unit_column: null", "unit_column: patient"))
+    plain = load(text)
+    units = load(text.replace("unit_column: null", "unit_column: patient"))
     assert "units" not in plain.plan_document and units.plan_document["units"] == "patient"
     assert "unit" not in plain.added_columns and units.added_columns["unit"].type == "int64"

@@ -123,7 +123,8 @@ def test_every_group_has_the_numbers_of_pycocotools(built: Path, results_file: P
 
 
 def test_drops_are_differences_and_their_intervals_hold_them(evaluation: Evaluation) -> None:
-    rows, model = evaluation.results.rows, evaluation.results.models[0].name
+    rows = evaluation.results.rows
+    model = evaluation.results.models[0].name
     base = rows.value("AP", model=model, group="base") or 0.0
     noise = rows.value("AP", model=model, group="gaussian_noise") or 0.0
     drop = rows.estimate("drop", model=model, group="gaussian_noise", at="AP")
@@ -158,7 +159,9 @@ def test_the_report_begins_with_what_the_detector_loses(evaluation: Evaluation) 
 
 
 def test_objects_stand_beside_the_categories_and_errors_have_their_kinds(built: Path, evaluation: Evaluation) -> None:
-    rows, name, subject = evaluation.results.rows, evaluation.results.models[0].name, open_objects(open_dataset(built))
+    rows = evaluation.results.rows
+    name = evaluation.results.models[0].name
+    subject = open_objects(open_dataset(built))
     page = Path(evaluation.files["report"]).read_text()
     for index, category in enumerate(NAMES):
         objects = int((subject.truth.category == index).sum())
@@ -241,7 +244,8 @@ class SmallBoxes(ColourDetector):
 
 
 def test_a_shift_with_levels_has_its_curve_in_every_output(evaluation: Evaluation) -> None:
-    name, rows = evaluation.results.models[0].name, evaluation.results.rows
+    name = evaluation.results.models[0].name
+    rows = evaluation.results.rows
     [severity] = evaluation.results.severity
     assert severity.shift == "gaussian_noise" and severity.ats == ("0", "0.2", "1")
     groups = dict(zip(severity.ats, ("base", "gaussian_noise_1", "gaussian_noise"), strict=True))
@@ -269,7 +273,8 @@ def test_a_shift_with_levels_has_its_curve_in_every_output(evaluation: Evaluatio
 def test_two_detectors_are_compared_by_their_drops(built: Path, results_file: Path) -> None:
     models = {"mine": f"predictions:{results_file}", "small": SmallBoxes(), "blind": Blind()}
     result = evaluate(built, models, out=built.parent / "two")
-    rows, shifts = result.results.rows, [group.name for group in result.shifts]
+    rows = result.results.rows
+    shifts = [group.name for group in result.shifts]
     gaps = rows.where("drop_difference")
     assert [(row.model, row.against, row.group) for row in gaps] == [("mine", "small", shift) for shift in shifts]
     drops = {
@@ -302,7 +307,8 @@ def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category
     models = {"mine": f"predictions:{results_file}", "other": SmallBoxes()}
     result = evaluate(built, models, out=built.parent / "compared", gate=lines)
     assert result.gate is not None and result.gate.models == ("other",)
-    rows, judged = result.results.rows, result.gate.judged
+    rows = result.results.rows
+    judged = result.gate.judged
 
     def value(model: str, group: str, measure: str = "AP", **key: str) -> float:
         number = rows.value(measure, model=model, group=group, **key)
@@ -310,7 +316,8 @@ def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category
         return number
 
     groups = ["base", "gaussian_noise_1", "gaussian_noise", "jpeg_compression"]
-    base, noise = value("other", "base"), value("other", "gaussian_noise")
+    base = value("other", "base")
+    noise = value("other", "gaussian_noise")
     expected = [
         ("gaussian_noise", (base - noise) / base),
         ("base", value("mine", "base") - base),
@@ -390,7 +397,8 @@ def test_tables_of_detections_are_read_as_results_are(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    keys, results = open_dataset(built).keys, json.loads(results_file.read_text())
+    keys = open_dataset(built).keys
+    results = json.loads(results_file.read_text())
     rows = [
         {"key": keys[result["image_id"] - 1], "category": NAMES[IDS.index(result["category_id"])], **result}
         for result in results
@@ -545,7 +553,8 @@ def test_what_only_classifiers_have_is_refused_by_name(built: Path, results_file
 
 def assert_entries(result: Evaluation, entries: list[dict[str, Any]], repo: str, metric: str) -> None:
     """Each group has an entry with the measure that leads, and notes on its interval and its drop."""
-    lead, model = result.results.lead, result.models[0].name
+    lead = result.results.lead
+    model = result.models[0].name
     for entry, group in zip(entries, result.results.groups, strict=True):
         assert entry["dataset"] == {"id": repo, "task_id": group.name}
         number = result.number(lead, model=model, group=group.name)

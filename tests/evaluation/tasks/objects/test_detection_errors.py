@@ -23,7 +23,8 @@ from counterfoil.detection_stats import (
 from counterfoil.evaluation.tasks.objects.curves import curve_points, precision_curve
 from counterfoil.evaluation.tasks.objects.error_kinds import KINDS, error_kinds
 
-IMAGES, CATEGORIES = 20, 3
+IMAGES = 20
+CATEGORIES = 3
 Box = tuple[float, float, float, float]
 
 
@@ -93,7 +94,9 @@ def plain_errors(
     """Count errors and confusions by loops, in the order of TIDE's program."""
     counts = dict.fromkeys((*KINDS, "missed"), 0)
     confusions: dict[tuple[int, int], int] = {}
-    used, usable, false = set(), set(), []
+    used = set()
+    usable = set()
+    false = []
     for at in range(len(matches.score)):
         if matches.score[at] < score or matches.ignored[0, 0, at]:
             continue

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 CATEGORIES = ("cup", "<b>lamp</b>", "traffic light")
 COLOURS = ("#c1440e", "#2f6f9f", "#5b8c2a")
 GROUPS = ("base", "dense_fog", "blur")
-IMAGES, SIDES = 24, (320, 240)
+IMAGES = 24
+SIDES = (320, 240)
 
 
 def scenes(seed: int = 0) -> tuple[Objects, list[ScoredDetector]]:
@@ -110,7 +111,8 @@ def test_boxes_agree_with_the_f1_of_the_image() -> None:
 
 def test_many_failures_are_cut_evenly() -> None:
     objects, detectors = scenes()
-    whole, some = shown(objects, detectors), shown(objects, detectors, most=10)
+    whole = shown(objects, detectors)
+    some = shown(objects, detectors, most=10)
     assert len(some.data["rows"]) == 10 and some.failing == whole.failing
     cells = [(row["detector"], row["shift"]) for row in some.data["rows"]]
     assert {cells.count(cell) for cell in set(cells)} <= {2, 3} and len(set(cells)) == 4
@@ -158,7 +160,8 @@ def test_the_page_filters_and_shows_base_and_shift(open_page: Callable[..., Page
     everything = tiles(page)
     assert len(everything) == min(60, len(data["rows"]))
     first = data["rows"][0]
-    answer, scene = data["answers"][first["answers"][1]], data["scenes"][first["scene"]]
+    answer = data["answers"][first["answers"][1]]
+    scene = data["scenes"][first["scene"]]
     missed = sum(not hit and not entry[-1] for hit, entry in zip(answer["found"], scene["objects"], strict=True))
     false = sum(box[-1] < 0 for box in answer["boxes"])
     assert f"{missed} missed" in everything[0]["text"] and f"{false} false" in everything[0]["text"]

@@ -45,7 +45,8 @@ def average_precision(rows: Any) -> tuple[float, float]:
     model: Any = AutoModelForObjectDetection.from_pretrained(LAB_WEIGHTS / MODEL.removeprefix("lab:")).float().eval()
     processor: Any = AutoImageProcessor.from_pretrained(LAB_WEIGHTS / MODEL.removeprefix("lab:"))
     truth: dict[str, Any] = {"images": [], "categories": [{"id": index} for index in range(len(CLASSES))]}
-    truth["annotations"], results = [], []
+    truth["annotations"] = []
+    results = []
     for number, row in enumerate(rows):
         truth["images"].append({"id": number})
         objects = row["objects"]

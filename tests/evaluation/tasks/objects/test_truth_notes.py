@@ -11,7 +11,8 @@ import pytest
 from counterfoil.detection_stats import Objects
 from counterfoil.evaluation.tasks.objects.notes import truth_notes
 
-A, B = [2.0, 3.0, 20.0, 10.0], [30.0, 3.0, 12.0, 14.0]
+A = [2.0, 3.0, 20.0, 10.0]
+B = [30.0, 3.0, 12.0, 14.0]
 
 
 def notes(

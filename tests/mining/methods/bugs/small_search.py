@@ -65,9 +65,11 @@ class World:
             for index in range(request.candidates if shift else request.of_base):
                 # Images of a class and index share noise in all cells, as a pair. Each image fails by noise of its own.
                 noise = np.random.default_rng([self.seed, request.number, label, index])
-                drawn_place, drawn_colour = str(noise.choice(PLACES)), str(noise.choice(COLOURS))
+                drawn_place = str(noise.choice(PLACES))
+                drawn_colour = str(noise.choice(COLOURS))
                 image_noise = np.random.default_rng([self.seed, request.number, label, index, shift])
-                kept, threshold = image_noise.random() < self.accepted, image_noise.random()
+                kept = image_noise.random() < self.accepted
+                threshold = image_noise.random()
                 for piece in description.pieces:
                     drawn_place = piece.words if piece.words in PLACES else drawn_place
                     drawn_colour = piece.words if piece.words in COLOURS else drawn_colour
@@ -99,24 +101,30 @@ class World:
             name: np.asarray([row[at] for row in rows], dtype=np.int64)
             for at, name in enumerate(("shifts", "labels", "indices", "failed"))
         }
-        keys, names = tuple(row[4] for row in rows), ("base", *request.cells)
-        labels, shifts = columns["labels"], columns["shifts"]
+        keys = tuple(row[4] for row in rows)
+        names = ("base", *request.cells)
+        labels = columns["labels"]
+        shifts = columns["shifts"]
         images = LabelledImages(request.name, "", keys, labels, shifts, names, lambda wanted: iter(()))
         failed = columns["failed"].astype(bool)
         # A wrong answer is the next class.
-        answers, indices = np.where(failed, labels + 1, labels), columns["indices"]
+        answers = np.where(failed, labels + 1, labels)
+        indices = columns["indices"]
         return DrawnRound(request, request.number, names, shifts, labels, indices, failed, answers, keys, images)
 
 
 def usual(seen: Sequence[tuple[str, str]]) -> Description:
     """Return the place and the colour that most images have."""
-    places, colours = [words for words, _ in seen], [words for _, words in seen]
+    places = [words for words, _ in seen]
+    colours = [words for _, words in seen]
     return Description((colour(max(COLOURS, key=colours.count)), place(max(PLACES, key=places.count))))
 
 
-RECIPE, TARGET = "wardrobe-bugs", "lab:resnet10t"
+RECIPE = "wardrobe-bugs"
+TARGET = "lab:resnet10t"
 
-T_SHIRT, SANDAL = "00", "05"
+T_SHIRT = "00"
+SANDAL = "05"
 # Two steps draw no sandals. A search with fdr 0.9 goes through every stage with eight pairs.
 DRAWN = ("generator.steps=3", "generator.batch_size=8", "screen.object_threshold=0.2", "samples.seed=0")
 SEARCHED = (

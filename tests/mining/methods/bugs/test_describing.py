@@ -104,10 +104,12 @@ def test_three_rows_that_all_differ_are_no_error() -> None:
 
 LAB = "a photo of a {class}"
 
-RED, STRIPED = Piece("red", "before"), Piece("striped", "before")
+RED = Piece("red", "before")
+STRIPED = Piece("striped", "before")
 PERSON = Piece("person and a", "before")
 
-SNOW, NIGHT = Piece("in the snow", "after"), Piece("at night", "after")
+SNOW = Piece("in the snow", "after")
+NIGHT = Piece("at night", "after")
 WORDS = ["a", "photo", "of", "person", "and", "red", "striped", "sandal", "in", "the", "snow", "at", "night"]
 
 
@@ -115,7 +117,8 @@ class Teller:
     """A captioner with one caption per image. The log-likelihood per token falls after the first other token."""
 
     def __init__(self, *captions: str) -> None:
-        self.captions, self.asked = captions, []
+        self.captions = captions
+        self.asked = []
 
     def __call__(self, descriptions: Sequence[Description]) -> np.ndarray:
         self.asked.append(len(descriptions))
@@ -124,7 +127,8 @@ class Teller:
 
     @staticmethod
     def _one(text: str, caption: str) -> float:
-        words, truth = [*text.split(), "."], [*caption.split(), "."]
+        words = [*text.split(), "."]
+        truth = [*caption.split(), "."]
         shared = next(
             (at for at, (a, b) in enumerate(zip(words, truth, strict=False)) if a != b), min(len(words), len(truth))
         )
@@ -185,7 +189,8 @@ def test_no_more_pieces_than_asked_for() -> None:
 
 
 def test_the_mean_over_the_images_decides() -> None:
-    snow, night = "a photo of a sandal in the snow", "a photo of a sandal at night"
+    snow = "a photo of a sandal in the snow"
+    night = "a photo of a sandal at night"
     assert combine([NIGHT, SNOW], Teller(snow, snow, night), 1)[-1][0].pieces == (SNOW,)
     assert combine([NIGHT, SNOW], Teller(snow, night, night), 1)[-1][0].pieces == (NIGHT,)
 
@@ -197,7 +202,8 @@ def test_every_order_of_phrases_is_tried_and_sentences_come_last_as_they_are_fou
         seen.extend(descriptions)
         return [[description.length / 100 - at / 1e6] for at, description in enumerate(descriptions)]
 
-    dark, wet = Piece("it is dark and late.", "after"), Piece("it is wet.", "after")
+    dark = Piece("it is dark and late.", "after")
+    wet = Piece("it is wet.", "after")
     combine([SNOW, NIGHT], score, 2)
     assert {description.pieces for description in seen} == {(SNOW,), (NIGHT,), (SNOW, NIGHT), (NIGHT, SNOW)}
     seen.clear()
@@ -206,7 +212,8 @@ def test_every_order_of_phrases_is_tried_and_sentences_come_last_as_they_are_fou
 
 
 def test_pieces_of_one_place_are_not_both_said_and_contradictions_may_be() -> None:
-    woman, day = Piece("woman wearing a", "before"), Piece("at day", "after")
+    woman = Piece("woman wearing a", "before")
+    day = Piece("at day", "after")
     combined = combine([PERSON, woman, day, NIGHT, NIGHT], lambda many: [[float(text.length)] for text in many], 9)
     assert set(combined[-1][0].pieces) in ({woman, day, NIGHT}, {PERSON, day, NIGHT})
 

@@ -153,7 +153,8 @@ def test_a_piece_refuses_what_no_template_takes(words: str) -> None:
 
 
 def test_pieces_for_one_place_make_no_description() -> None:
-    opening, lead = Piece("person and a", "before"), Piece("sketch of", "lead")
+    opening = Piece("person and a", "before")
+    lead = Piece("sketch of", "lead")
     for pieces in (
         (opening, opening),
         (opening, Piece("woman wearing a", "before")),

@@ -127,11 +127,13 @@ def test_counts_are_those_of_the_rounds_own_images(small_search: Path, findings:
     assert findings.standing and len(estimates) == len(findings.standing)
     for finding in findings.findings:
         # Pairs, both, failing, rescued: of the test, and of the fresh pairs.
-        of_test, fresh = [0, 0, 0, 0], [0, 0, 0, 0]
+        of_test = [0, 0, 0, 0]
+        fresh = [0, 0, 0, 0]
         for name, recipe in round_recipes(small_search).items():
             if finding.name not in recipe.prompts.shifts:
                 continue
-            failed, counts = failed_of(small_search, name), fresh if name in estimates else of_test
+            failed = failed_of(small_search, name)
+            counts = fresh if name in estimates else of_test
             for sample, fails in failed.get(finding.name, {}).items():
                 if sample in failed["base"]:
                     base_fails = failed["base"][sample]
@@ -169,7 +171,8 @@ def table_of(path: Path) -> list[dict[str, str]]:
 
 def test_answers_of_every_image_are_in_the_files(small_search: Path, findings: Findings) -> None:
     names = {cls.id: cls.name for cls in load_recipe(RECIPE).classes}
-    answers, outputs = answered_independently(small_search), list(names.values())
+    answers = answered_independently(small_search)
+    outputs = list(names.values())
     for drawn in findings.rounds:
         rows = table_of(small_search / drawn.name / "answers.csv")
         assert len(rows) == drawn.accepted
@@ -248,7 +251,8 @@ def test_findings_read_back_and_fit_the_schema(small_search: Path, findings: Fin
 
 
 def test_what_was_asked_is_kept_as_a_recipe(small_search: Path) -> None:
-    stored, wanted = load_recipe(small_search / "mine.yaml"), load_recipe(RECIPE, [*DRAWN, *SEARCHED])
+    stored = load_recipe(small_search / "mine.yaml")
+    wanted = load_recipe(RECIPE, [*DRAWN, *SEARCHED])
     assert stored.mine is not None and wanted.mine is not None
     assert stored.recipe_hash == wanted.recipe_hash
     assert (stored.mine.method, stored.mine.target, stored.mine.fdr) == ("bugs", TARGET, 0.9)
@@ -296,7 +300,8 @@ def test_a_refused_search_leaves_the_folder_as_it_was(small_search: Path, tmp_pa
 
 
 def test_mined_recipes_hold_what_stands(tried: Path) -> None:
-    findings, recipe = findings_of(tried), load_recipe(tried / "recipe.yaml")
+    findings = findings_of(tried)
+    recipe = load_recipe(tried / "recipe.yaml")
     hard = {name: shift for name, shift in recipe.prompts.shifts.items() if shift.group == "hard"}
     assert hard.keys() == {finding.name for finding in findings.standing} >= {"sandal_at_night"}
     assert {shift.kind for shift in recipe.prompts.shifts.values()} == {"mined"}
@@ -312,7 +317,8 @@ def test_mined_recipes_hold_what_stands(tried: Path) -> None:
 
 def test_what_is_told_in_fewer_words_is_no_shift(tried: Path, tmp_path: Path) -> None:
     shutil.copyfile(tried / "mine.yaml", tmp_path / "mine.yaml")
-    findings, recipe = findings_of(tried), load_recipe(tmp_path / "mine.yaml")
+    findings = findings_of(tried)
+    recipe = load_recipe(tmp_path / "mine.yaml")
     night = next(finding for finding in findings.findings if finding.name == "sandal_at_night")
     short = replace(night, name="sandal_night")
     whole = replace(night, about=dict(night.about) | {SHORTENED_TO: short.name})
@@ -329,7 +335,8 @@ def test_images_that_exist_are_described_where_they_are_named(small_search: Path
     seeds = small_search / "rounds" / "02" / "dataset"
     with described_images(fail=True):
         mined = searched(tmp_path / "seeded", f"mine.settings.seeds=[{seeds}]", "mine.settings.shorten=false").findings
-    recipe, images = load_recipe(RECIPE), open_dataset(seeds).labelled()
+    recipe = load_recipe(RECIPE)
+    images = open_dataset(seeds).labelled()
     assert [(audited.content, audited.rows) for audited in mined.on] == [(images.content, len(images))]
     assert mined.findings
     label_of = dict(zip(images.keys, images.labels.tolist(), strict=True))
@@ -355,7 +362,8 @@ def write_mined(folder: Path, *, hard: bool = True, failure: str = "top1") -> Pa
     """Write mining's layer: a failure of two classes, one of a class with its own samples, and an easy shift."""
     recipe = load_recipe("wardrobe-mini", TINY)
     by_id = {cls.id: cls for cls in recipe.classes}
-    shirts, bag = [by_id["00"], by_id["05"]], [by_id["08"]]
+    shirts = [by_id["00"], by_id["05"]]
+    bag = [by_id["08"]]
     shifts: dict[str, dict[str, Any]] = {
         "red_hard": mined_shift("a photo of a red {class}", None, "hard", shirts, origin("hard", failure=failure)),
         "snow_hard": mined_shift("a photo of a {class} in the snow", None, "hard", bag, origin("hard", None))

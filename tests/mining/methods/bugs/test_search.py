@@ -105,7 +105,8 @@ def test_every_round_has_noise_of_its_own_and_words_come_before_their_images() -
 
 
 def test_the_same_world_gives_the_same_search() -> None:
-    first, second = search_in(World(snow)), search_in(World(snow))
+    first = search_in(World(snow))
+    second = search_in(World(snow))
     assert [trial.looks for trial in first.tested] == [trial.looks for trial in second.tested]
     assert first.confirmed == second.confirmed and first.shortened_to == second.shortened_to
 
@@ -205,9 +206,11 @@ class Drawn:
         shifts = np.repeat(np.arange(1 + len(cells)), request.candidates)
         kept = self.rng.random(len(failed)) < self.accepted
         indices = np.tile(np.arange(request.candidates), 1 + len(cells))[kept]
-        shifts, failed = shifts[kept], failed[kept]
+        shifts = shifts[kept]
+        failed = failed[kept]
         keys = tuple(f"{request.name}/{shift}_{index:06d}" for shift, index in zip(shifts, indices, strict=True))
-        labels, names = np.full(len(failed), SANDAL), ("base", *request.cells)
+        labels = np.full(len(failed), SANDAL)
+        names = ("base", *request.cells)
         images = LabelledImages(request.name, "", keys, labels, shifts, names, lambda wanted: iter(()))
         answers = np.where(failed, SANDAL + 1, labels)
         return DrawnRound(request, request.number, names, shifts, labels, indices, failed, answers, keys, images)
@@ -259,7 +262,10 @@ def one_run() -> tuple[Drawn, Findings, Findings]:
 @pytest.mark.whole
 def test_what_is_told_of_findings_is_true_on_average_and_covered() -> None:
     """Run all of mining's own steps; `tests/scripts/test_bugs_estimates.py` simulates many more runs by arrays."""
-    off, by_test, covered, together = [], [], [], []
+    off = []
+    by_test = []
+    covered = []
+    together = []
     for seed in range(150):
         world = Drawn(dict.fromkeys(names_of(8), 0.1), np.random.default_rng([1, seed]))
         standing = estimated(world, searched(world)).standing

@@ -58,7 +58,8 @@ def again(tried: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_a_person_wrote_joins_the_family_and_every_file_is_written_anew(small_search: Path, tried: Path) -> None:
-    before, after = findings_of(small_search), findings_of(tried)
+    before = findings_of(small_search)
+    after = findings_of(tried)
     finding = next(finding for finding in after.findings if finding.origin == "tried")
     assert (finding.name, finding.words, finding.caption) == (
         "sandal_at_night", "sandal at night", "a photo of a sandal at night",
@@ -71,7 +72,8 @@ def test_what_a_person_wrote_joins_the_family_and_every_file_is_written_anew(sma
     )
     assert {name: counts_after[name] for name in counts_before} == counts_before
     assert finding.pairs.fresh is not None and finding.set.rows == finding.pairs.fresh.pairs == finding.set.failures > 0
-    new, old = files_of(tried), files_of(small_search)
+    new = files_of(tried)
+    old = files_of(small_search)
     assert all(new[name] != old.get(name) for name in ("findings.json", "findings.csv", "report.html", "recipe.yaml"))
     assert new["mine.yaml"] == old["mine.yaml"]
     assert "sandal at night" in new["report.html"].decode() and "sandal at night" in new["findings.csv"].decode()
@@ -90,7 +92,8 @@ def test_q_values_are_over_all_hypotheses_of_the_folder(tried: Path) -> None:
 
 
 def test_rounds_are_appended_with_noise_that_no_other_has(small_search: Path, tried: Path) -> None:
-    before, after = findings_of(small_search).rounds, findings_of(tried).rounds
+    before = findings_of(small_search).rounds
+    after = findings_of(tried).rounds
     new = after[len(before) :]
     assert after[: len(before)] == before and {drawn.purpose for drawn in new} == {"try", "try_estimate"}
     assert [drawn.name for drawn in new] == [f"tries/{number:02d}" for number in range(1, len(new) + 1)]
@@ -162,7 +165,8 @@ def test_a_round_that_another_try_left_is_passed_and_no_image_counts_twice(tried
     folder = tmp_path / "mined"
     shutil.copytree(tried, folder)
     rounds = findings_of(folder).rounds
-    before, tries = len(rounds), sum(drawn.name.startswith("tries/") for drawn in rounds)
+    before = len(rounds)
+    tries = sum(drawn.name.startswith("tries/") for drawn in rounds)
     left = folder / f"tries/{tries + 1:02d}" / "recipe.yaml"
     left.parent.mkdir()
     left.write_text("extends: wardrobe-bugs\n")
@@ -174,7 +178,8 @@ def test_a_round_that_another_try_left_is_passed_and_no_image_counts_twice(tried
     finding = next(finding for finding in findings.findings if finding.name == "sandal_in_the_snow")
     assert finding.pairs is not None and [look.pairs for look in finding.pairs.looks][-1] == finding.pairs.pairs
     assert {piece.key for piece in finding.evidence} <= {key for drawn in new for key in keys_of(folder, drawn.name)}
-    page, shown = (folder / "report.html").read_text(), [piece.key for piece in finding.evidence]
+    page = (folder / "report.html").read_text()
+    shown = [piece.key for piece in finding.evidence]
     assert shown and not finding.confirmed
     assert page.count(f'title="{new[0].name}/') == page.count(f' alt="{new[0].name}/')
     assert left.read_text() == "extends: wardrobe-bugs\n"
@@ -200,7 +205,8 @@ def test_a_round_that_another_try_left_is_passed_and_no_image_counts_twice(tried
     ids=["class", "class alone", "base", "article", "empty", "prepositions", "brackets", "twice", "before"],
 )
 def test_words_that_cannot_be_tried_are_refused(tried: Path, texts: list[str], class_name: str, message: str) -> None:
-    files, rounds = files_of(tried), sorted((tried / "rounds").iterdir())
+    files = files_of(tried)
+    rounds = sorted((tried / "rounds").iterdir())
     with pytest.raises(UserError, match=message):
         tried_in(tried, *texts, class_name=class_name)
     assert files_of(tried) == files and sorted((tried / "rounds").iterdir()) == rounds
@@ -232,7 +238,8 @@ def test_a_folder_whose_settings_are_nonsense_is_refused_in_words(small_search: 
 
 
 def test_findings_are_tested_again_by_another_recipe_in_a_folder_of_their_own(tried: Path, again: Path) -> None:
-    first, second = findings_of(again), findings_of(again / "again" / "two_steps")
+    first = findings_of(again)
+    second = findings_of(again / "again" / "two_steps")
     assert files_of(again) == files_of(tried)
     prompts = {finding.name: finding.prompt for finding in first.standing}
     assert first.standing and {finding.name for finding in second.findings} == prompts.keys()
@@ -251,7 +258,8 @@ def test_findings_are_tested_again_by_another_recipe_in_a_folder_of_their_own(tr
 
 def test_what_another_recipe_confirms_is_a_recipe_as_well(again: Path) -> None:
     folder = again / "again" / "two_steps"
-    findings, recipe = findings_of(folder), load_recipe(folder / "recipe.yaml")
+    findings = findings_of(folder)
+    recipe = load_recipe(folder / "recipe.yaml")
     hard = {name for name, shift in recipe.prompts.shifts.items() if shift.group == "hard"}
     assert hard == {finding.name for finding in findings.standing} != set()
     assert recipe.drawing.steps == 2
@@ -262,7 +270,8 @@ def test_the_same_again_gives_the_same_bytes_and_another_recipe_of_its_name_is_r
 ) -> None:
     shutil.copytree(again, tmp_path / "mined")
     inside = tmp_path / "mined" / "again" / "two_steps"
-    files, rounds = files_of(inside), sorted((inside / "rounds").iterdir())
+    files = files_of(inside)
+    rounds = sorted((inside / "rounds").iterdir())
     with described_images(fail=True):
         again_in(tmp_path / "mined")
     assert files_of(inside) == files and sorted((inside / "rounds").iterdir()) == rounds
@@ -289,7 +298,8 @@ WORLD = "lab:planted/correlation-0"
 SNEAKERS = "source.classes=[{{id: '07', name: sneaker, source_label: {}}}]"
 ROWS = 240
 
-ELSEWHERE, AT_HOME = "in the grass", "on the road"
+ELSEWHERE = "in the grass"
+AT_HOME = "on the road"
 
 
 def hypothesis(words: str) -> BugHypothesis:
@@ -314,7 +324,8 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 
 @pytest.fixture(scope="module")
 def tested(recipe: Recipe) -> tuple[Findings, Audited]:
-    mine, settings = Mine(method="bugs", target=WORLD, on=("validation",)), BugsSettings(captioner="lab:captioner")
+    mine = Mine(method="bugs", target=WORLD, on=("validation",))
+    settings = BugsSettings(captioner="lab:captioner")
     hypotheses = [hypothesis(words) for words in (ELSEWHERE, AT_HOME)]
     run = MiningRun(recipe, mine, settings, "wardrobe-star", (), Path())
     findings, audited, relabel = find_on_photographs(hypotheses, run)
@@ -328,7 +339,8 @@ def finding_of(findings: Findings, words: str) -> Finding:
 
 def test_what_was_planted_is_confirmed_and_where_the_class_is_at_home_is_not(tested: tuple[Findings, Audited]) -> None:
     findings, _ = tested
-    elsewhere, home = finding_of(findings, ELSEWHERE), finding_of(findings, AT_HOME)
+    elsewhere = finding_of(findings, ELSEWHERE)
+    home = finding_of(findings, AT_HOME)
     assert elsewhere.confirmed and not home.confirmed and findings.tested == 2
     assert elsewhere.difference.value is not None and elsewhere.difference.value > 0.2
     assert home.difference.value is not None and home.difference.value < 0.05
@@ -357,7 +369,8 @@ def test_its_set_is_the_nearest_rows_of_the_half_that_cut_nothing_off(
 
 
 def test_the_folder_of_a_search_gets_it_beside_what_is_there(small_search: Path, tried: Path, tmp_path: Path) -> None:
-    folder, rounds = tmp_path / "mined", small_search / "rounds"
+    folder = tmp_path / "mined"
+    rounds = small_search / "rounds"
     shutil.copytree(tried, folder, ignore=shutil.ignore_patterns("rounds", "tries"))
     before = files_of(folder)
     first = str(rounds / "01" / "dataset")

@@ -50,7 +50,8 @@ def cluster_failures(
 
     features: (n, width) unit vectors. answers: (n,), the target's outputs.
     """
-    features, answers = np.asarray(features, dtype=np.float64), np.asarray(answers)
+    features = np.asarray(features, dtype=np.float64)
+    answers = np.asarray(answers)
     values, of_answer, counts = np.unique(answers, return_inverse=True, return_counts=True)
     groups = [np.flatnonzero(of_answer == index) for index in range(len(values)) if counts[index] >= least]
     rare = np.flatnonzero(counts[of_answer] < least)
@@ -82,14 +83,16 @@ def _split(features: _Floats, least: int, seed: int) -> list[Ints]:
     sampled = points[np.sort(rng.permutation(len(points))[:MOST_ROWS])]
     fewest = max(1, least * len(sampled) // len(points))
     distinct = len(np.unique(sampled.round(6), axis=0))
-    best, parts = LEAST_ABOVE, 1
+    best = LEAST_ABOVE
+    parts = 1
     # A silhouette is defined only for fewer clusters than rows.
     for number in range(2, min(MOST_PARTS, len(whole) // least, distinct, len(sampled) - 1) + 1):
         clouds = [rng.standard_normal(sampled.shape) * deviations for _ in range(REFERENCES)]
         reference = float(np.mean([_silhouette(cloud, number, fewest, seed) for cloud in clouds]))
         above = _silhouette(sampled, number, fewest, seed) - reference
         if above >= best:
-            best, parts = above, number
+            best = above
+            parts = number
     labels = _labels(points, parts, least, seed)
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
@@ -211,7 +214,8 @@ class ClusterDescriber:
         return descriptions
 
     def _described(self, cluster: FailureCluster, index: int) -> Described:
-        settings, cls = self.run.settings, self.run.recipe.classes[cluster.label]
+        settings = self.run.settings
+        cls = self.run.recipe.classes[cluster.label]
         base = filled_base(self.run, cls)
         keys = cluster.keys[: settings.described]
         # The captioner continues two texts: the whole base prompt, which names the class, and the part of the base

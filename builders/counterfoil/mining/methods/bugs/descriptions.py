@@ -186,16 +186,19 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
     `{class}`.
     """
     stem, _, tail, _, rest = _cut(base)
-    name, text = tidy(class_name), tidy(caption)
+    name = tidy(class_name)
+    text = tidy(caption)
     noun = rf"(?:{re.escape(name)}|{re.escape(CLASS)})"
-    stem_words, tail_words = tidy(stem), tidy(tail)
+    stem_words = tidy(stem)
+    tail_words = tidy(tail)
     led = re.match(_pattern(stem_words, noun), text) if stem_words else None
     # A base such as "{class}s" continues the word.
     glued = "" if not tail or tail[0].isspace() else rf"(?={_pattern(tail_words, noun)})|"
     match = re.compile(rf"(?<![\w-]){noun}(?:{glued}(?!['-]?\w))").search(text, led.end() if led else 0)
     if match is None:
         return None
-    before, behind = text[led.end() if led else 0 : match.start()], text[match.end() :]
+    before = text[led.end() if led else 0 : match.start()]
+    behind = text[match.end() :]
     lead, before = (None, before) if led else _lead(before, stem_words)
     if tail_words and (same := re.match(rf"\s*{_pattern(tail_words, noun)}", behind)):
         behind = behind[same.end() :]
@@ -276,7 +279,8 @@ def _behind(phrases: Sequence[str]) -> str:
 
 
 def _within(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    left, fitting = _MOST_CHARACTERS, []
+    left = _MOST_CHARACTERS
+    fitting = []
     for piece in pieces:
         left -= len(piece.words)
         if left >= 0:
@@ -357,7 +361,8 @@ def _adjectives(words: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 def _ends(words: Sequence[str], at: int) -> bool:
     """Check whether a phrase ends before this word."""
-    word, after = words[at], words[at + 1] if at + 1 < len(words) else None
+    word = words[at]
+    after = words[at + 1] if at + 1 < len(words) else None
     if word in JOINING:
         return after is None or after in DETERMINERS
     return word in _ENDS or word in DETERMINERS or (at > 0 and words[at - 1].endswith(","))
@@ -389,7 +394,8 @@ _NO_PLACES = word_set(
     "focus colour color colours colors black white style view frame picture photo photograph image foreground motion "
     "detail quality resolution size shape angle distance camera"
 )
-_IS, _NOTHING_OF_ITS_OWN = word_set("is are was were"), word_set("there this that these those here")
+_IS = word_set("is are was were")
+_NOTHING_OF_ITS_OWN = word_set("there this that these those here")
 _PLACE_ENDS = _IS | word_set("of to that which who has have it")
 
 
@@ -473,7 +479,8 @@ def counts_of_background(
     """Return the counts of a description, of its background and of its rest on the same new noise. Return None if the
     description has no such parts or was not drawn.
     """
-    parts, whole = parts_of(description), drawn.get((label, description))
+    parts = parts_of(description)
+    whole = drawn.get((label, description))
     if parts is None or whole is None:
         return None
     alone, rest = (drawn.get((label, part)) for part in parts)

@@ -68,7 +68,9 @@ def document_of(
     search: BugSearch, run: MiningRun, target: Target, answer_names: Sequence[str], seeds: Sequence[AuditedImages] = ()
 ) -> Findings:
     """Return the findings document of a search. answer_names: a name for each output of the target."""
-    recipe, mine, settings = run.recipe, run.mine, run.settings
+    recipe = run.recipe
+    mine = run.mine
+    settings = run.settings
     words = {}
     for hypothesis in (trial.hypothesis for trial in search.tested):
         words[hypothesis.name] = hypothesis.description.words(recipe.classes[hypothesis.label].name)
@@ -129,8 +131,11 @@ def finding_of(
     background: BackgroundCounts | None = None,
 ) -> Finding:
     """Return a hypothesis and its pairs as a finding. `adjusted_together` later adjusts it for all other findings."""
-    hypothesis, count, pairs = trial.hypothesis, trial.count, trial.pairs
-    cls, description = run.recipe.classes[hypothesis.label], hypothesis.description
+    hypothesis = trial.hypothesis
+    count = trial.count
+    pairs = trial.pairs
+    cls = run.recipe.classes[hypothesis.label]
+    description = hypothesis.description
     described, beside, difference = rates_of(count)
     facts = {
         STYLED: description.styled or None,
@@ -141,7 +146,8 @@ def finding_of(
     }
     about = dict(hypothesis.about) | {SHIFT_CAPTION: description.caption}
     about |= {name: value for name, value in facts.items() if value is not None}
-    reached, until = None, run.settings.until
+    reached = None
+    until = run.settings.until
     if estimate is not None and until is not None and estimate.n:
         reached = StoppedEstimate(until, estimate.n, estimate.reached, estimate.rate, estimate.interval)
     return Finding(
@@ -196,7 +202,8 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
     for drawn_pairs in pairs:
         drawn = drawn_pairs.drawn
         for described, base in zip(drawn_pairs.described.tolist(), drawn_pairs.base.tolist(), strict=True):
-            failed, base_failed = bool(drawn.failed[described]), bool(drawn.failed[base])
+            failed = bool(drawn.failed[described])
+            base_failed = bool(drawn.failed[base])
             score = 1.0 if failed and not base_failed else 0.5 if failed else 0.0
             answers = [names[int(drawn.answers[row])] for row in (described, base)]
             of_description = Evidence(drawn.keys[described], score, failed, "rendered", answered=answers[0])
@@ -259,7 +266,8 @@ def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) ->
     level = simultaneous_level(len(standing))
     judged = []
     for judged_finding, value in zip(findings, q, strict=True):
-        pairs, is_confirmed = pairs_of(judged_finding), judged_finding.name in confirmed
+        pairs = pairs_of(judged_finding)
+        is_confirmed = judged_finding.name in confirmed
         state = "confirmed" if is_confirmed else "futile" if pairs.state == "futile" else "out_of_budget"
         counted = pairs.fresh or (PairCount(0, 0, 0, 0) if is_confirmed else pairs)
         described, base, difference = rates_of(counted, level if judged_finding.name in standing else None)
@@ -342,7 +350,8 @@ def estimate_rates(
         drawn = draw(round_asked)
         pairs = drawn.pairs(wanted_finding.name)
         fresh = FreshPairs(**asdict(pairs.count), drawn=round_asked.candidates, round=drawn.asked.name)
-        test, answers = replace(pairs_of(wanted_finding), fresh=fresh), wrong_answers([pairs], answer_names)
+        test = replace(pairs_of(wanted_finding), fresh=fresh)
+        answers = wrong_answers([pairs], answer_names)
         estimated[wanted_finding.name] = replace(wanted_finding, pairs=test, answers=answers)
         rounds.append(round_drawn(drawn))
         report("estimating rates of findings", len(estimated), len(to_estimate))

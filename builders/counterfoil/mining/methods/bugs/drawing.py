@@ -30,7 +30,8 @@ class RoundDrawer:
     images: dict[str, LabelledImages] = field(default_factory=dict)
 
     def __call__(self, round_asked: RoundAsked) -> DrawnRound:
-        folder, seed = self.run.folder / round_asked.name, self.seed(round_asked)
+        folder = self.run.folder / round_asked.name
+        seed = self.seed(round_asked)
         layer = self.layer(round_asked, seed)
         if self.past_others and (folder / LAYER).exists() and (folder / LAYER).read_bytes() != layer.encode():
             return self(replace(round_asked, number=round_asked.number + 1))
@@ -38,7 +39,8 @@ class RoundDrawer:
         if answered is None:
             return nothing_drawn(round_asked, seed)
         self.images[f"{round_asked.name}/"] = answered.images
-        opened, rows = answered.opened, np.flatnonzero(answered.predictions.readable)
+        opened = answered.opened
+        rows = np.flatnonzero(answered.predictions.readable)
         return DrawnRound(
             asked=round_asked,
             seed=seed,
@@ -69,7 +71,8 @@ class RoundDrawer:
         if round_asked.of_base != round_asked.candidates:
             samples = {"samples": {"candidates": round_asked.candidates}}
         shifts = {name: self.shift(cell) | samples for name, cell in round_asked.cells.items()}
-        purpose, output = f"{round_asked.purpose}-{round_asked.number}", {"rows_per_shard": _ROWS_PER_SHARD}
+        purpose = f"{round_asked.purpose}-{round_asked.number}"
+        output = {"rows_per_shard": _ROWS_PER_SHARD}
         more = {"prompts": {"base": base}, "output": output}
         return paired_layer(round_asked.name, purpose, shifts, self.run, seed, round_asked.of_base, **more)
 

@@ -94,7 +94,9 @@ def adversarial_layer(
     return layer_text(changes, below, extends)
 
 
-ASKED, TRIES, DESCRIPTIONS = "mine.yaml", "tries.json", "descriptions.csv"
+ASKED = "mine.yaml"
+TRIES = "tries.json"
+DESCRIPTIONS = "descriptions.csv"
 _MOST_EXAMPLE_BYTES = 1 << 26
 
 
@@ -211,7 +213,10 @@ def clip_features(several: Mapping[str, LabelledImages], recipe: Recipe, device:
 
 def mine_bugs(run: MiningRun) -> MineResult:
     """Draw rounds in the run's folder, or resume there. Then write the findings, their table, page and recipes."""
-    recipe, mine, settings, device = run.recipe, run.mine, run.settings, run.device
+    recipe = run.recipe
+    mine = run.mine
+    settings = run.settings
+    device = run.device
     refuse_undrawn(run)
     classes = _searched_classes(recipe, settings)
     refuse_small_search(len(classes), run)
@@ -259,7 +264,8 @@ def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
             f"mine.settings.examples: {settings.captioner} takes no examples: it sees only the image",
             "Leave the examples out, or name a chat model that takes images.",
         )
-    opened, wrong = [], []
+    opened = []
+    wrong = []
     for example in settings.examples:
         path = named_path(example.image)
         image = None

@@ -127,7 +127,9 @@ def openings(words: _Words) -> list[int]:
     the first of them does.
     """
     starts: list[int] = []
-    before, opened, between = None, False, False
+    before = None
+    opened = False
+    between = False
     for at, word in enumerate(words):
         after = words[at + 1] if at + 1 < len(words) else None
         joins = word == "and" and (after in DETERMINERS or at == 0)
@@ -139,7 +141,8 @@ def openings(words: _Words) -> list[int]:
             starts.append(at)
             between = False
         between = between or word == "between"
-        before, opened = word, opens
+        before = word
+        opened = opens
     return starts
 
 
@@ -170,7 +173,8 @@ def _printed(letter: str) -> str:
 def _word(token: str) -> str | None:
     if not REFUSED.isdisjoint(token):
         return None
-    low, high = 0, len(token)
+    low = 0
+    high = len(token)
     # Combining marks belong to their letters, so "की" keeps its last sign.
     while low < high and unicodedata.category(token[low])[0] in "PSM":
         low += 1

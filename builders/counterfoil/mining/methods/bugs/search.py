@@ -90,7 +90,8 @@ def search_bugs(
     on the base's images, or those among the existing images `seeds`. Raise UserError if the budget cannot confirm any
     hypothesis.
     """
-    mine, settings = run.mine, run.settings
+    mine = run.mine
+    settings = run.settings
     budget = Budget(settings.images, 1)
     round_asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(cls.label for cls in classes))
     base = draw(round_asked)
@@ -138,7 +139,8 @@ def search_bugs(
         search = _shortened(search, class_names, draw, run, family=family)
     confirmed = confirmed_names(search.tested, mine)
     shortened_to = {name: short for name, short in search.shortened_to.items() if {name, short} <= confirmed}
-    rounds, estimates = list(search.rounds), dict[str, StoppedRate]()
+    rounds = list(search.rounds)
+    estimates = dict[str, StoppedRate]()
     if settings.until is not None:
         standing = [trial for trial in search.tested if trial.hypothesis.name in confirmed - shortened_to.keys()]
         for trial in standing:
@@ -154,7 +156,8 @@ def refuse_small_search(classes: int, run: MiningRun) -> None:
     """Raise UserError if the settings could not confirm a hypothesis whose described images all fail."""
     refuse_small_budget(1, run)
     settings = run.settings
-    base, needed = classes * settings.baseline, 2 * most_pairs_to_decide(1, run.mine.fdr)
+    base = classes * settings.baseline
+    needed = 2 * most_pairs_to_decide(1, run.mine.fdr)
     if base + needed > settings.images:
         raise UserError(
             f"mine.settings.images: {settings.images:,} images are too few: the base of {classes:,} classes takes"
@@ -172,7 +175,8 @@ def confirmed_names(tested: Sequence[Trial], mine: Mine) -> frozenset[str]:
 def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) -> ClassAudit:
     """Return the failure rate of a class on the base. If the class is left out, the result also says why."""
     rows = base.of(cls.label)
-    images, failures = len(rows), int(base.failed[rows].sum())
+    images = len(rows)
+    failures = int(base.failed[rows].sum())
     drawn = base.asked.candidates
     audit = ClassAudit(cls.id, cls.name, images, failures, failures / images if images else None, drawn=drawn)
     if images < FEWEST_IMAGES:
@@ -200,9 +204,11 @@ def name_of(class_name: str, description: Description, taken: Sequence[str]) -> 
 
 def unique_name(stem: str, taken: Container[str]) -> str:
     """Return the stem, with a number if the name is taken."""
-    name, number = stem, 2
+    name = stem
+    number = 2
     while name in taken:
-        name, number = f"{stem}_{number}", number + 1
+        name = f"{stem}_{number}"
+        number = number + 1
     return name
 
 
@@ -212,7 +218,8 @@ def _clusters(images: FailedImages, label: int, look: Features, run: MiningRun) 
     if len(rows) < settings.fewest_failures:
         return []
     features = look([images.keys[row] for row in rows.tolist()])
-    most, least = settings.clusters, settings.fewest_failures
+    most = settings.clusters
+    least = settings.fewest_failures
     clusters = cluster_failures(features, images.answers[rows], most=most, least=least, seed=run.mine.seed)
     right = np.flatnonzero((images.labels == label) & ~images.failed)[: settings.described]
     beside = tuple(images.keys[row] for row in right.tolist())
@@ -279,7 +286,8 @@ def _shortened(
         return search
     budget = _left(search.rounds, run.settings)
     drawn, rounds = carry_to_test(hypotheses, draw, budget, run, family=family, purpose="shorten")
-    again, new = dict(zip(repeated, drawn, strict=False)), drawn[len(repeated) :]
+    again = dict(zip(repeated, drawn, strict=False))
+    new = drawn[len(repeated) :]
     state = {trial.hypothesis.name: trial.state for trial in (*tested, *new)}
     count = {trial.hypothesis.name: trial.count for trial in new} | {name: trial.count for name, trial in again.items()}
     known = [*(trial.hypothesis for trial in tested), *fresh.values()]
@@ -304,7 +312,8 @@ def _shortened(
         counts = counts_of_background(hypothesis.label, hypothesis.description, count_of)
         if counts is not None:
             backgrounds[hypothesis.name] = counts
-    rounds, tested = (*search.rounds, *rounds), (*tested, *new)
+    rounds = (*search.rounds, *rounds)
+    tested = (*tested, *new)
     return replace(search, rounds=rounds, tested=tested, shortened_to=replaced_by, backgrounds=backgrounds)
 
 

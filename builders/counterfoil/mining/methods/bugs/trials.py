@@ -96,7 +96,8 @@ class DrawnRound:
     def pairs(self, name: str) -> Pairs:
         """Return the cell's pairs: its images for which the base image with the same noise was accepted too."""
         label = self.asked.cells[name].label
-        described, base = self.of(label, name), self.of(label)
+        described = self.of(label, name)
+        base = self.of(label)
         indices = (self.indices[described], self.indices[base])
         _, described_at, base_at = np.intersect1d(*indices, assume_unique=True, return_indices=True)
         return Pairs(self, described[described_at], base[base_at])
@@ -210,7 +211,8 @@ def carry_to_test(
     `settings.pairs`. The test of a hypothesis ends when it is futile. It also ends when the hypothesis is confirmed and
     no results of the others can undo this. family: the number of hypotheses in the family.
     """
-    mine, settings = run.mine, run.settings
+    mine = run.mine
+    settings = run.settings
     threshold = log(max(family, 1) / mine.fdr)
     tested = {hypothesis.name: Trial(hypothesis) for hypothesis in hypotheses}
     rounds: list[DrawnRound] = []
@@ -229,7 +231,8 @@ def carry_to_test(
         drawn = draw(round_asked)
         # The drawn round can have a later number than the round that was asked for. Continue after the drawn number,
         # because a round that is drawn twice would count twice.
-        budget, drawn_pairs = budget.after(drawn.asked), drawn_pairs + round_asked.candidates
+        budget = budget.after(drawn.asked)
+        drawn_pairs = drawn_pairs + round_asked.candidates
         rounds.append(drawn)
         for trial in open_trials:
             name = trial.hypothesis.name

@@ -70,7 +70,8 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     """Test the hypotheses on the images of `mine.on`. Return the findings, the audit, and the table of rows to relabel,
     if there is one.
     """
-    recipe, mine = run.recipe, run.mine
+    recipe = run.recipe
+    mine = run.mine
     # Features of train rows are needed only to whiten others for a direction, and no direction is fitted here.
     few_train_rows = mine.model_copy(update={"train_rows": 2})
     (audited, *_), clip = audit_target(recipe, few_train_rows, open_source(recipe.source), run.device)
@@ -142,7 +143,8 @@ def try_descriptions(options: TryOptions) -> MineResult:
         RunFailure: The run cannot continue.
     """
     with opened_search(options.folder, options.device, options.workers) as (run, before):
-        recipe, search_folder = run.recipe, run.folder
+        recipe = run.recipe
+        search_folder = run.folder
         cls = next((cls for cls in recipe.classes if options.class_name in (cls.id, cls.name)), None)
         if cls is None:
             names = [cls.name for cls in recipe.classes]
@@ -192,7 +194,8 @@ def mine_again(options: AgainOptions) -> MineResult:
     """
     with opened_search(options.folder, options.device, options.workers) as (searched, before):
         other = resolve_classes(load_recipe(options.recipe, options.overrides))
-        mine, run = searched.mine, replace(searched, recipe=other)
+        mine = searched.mine
+        run = replace(searched, recipe=other)
         on = options.on
         if on is None:
             refuse_undrawn(run)
@@ -255,14 +258,16 @@ def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = Non
 @contextmanager
 def opened_search(folder: str | Path, device: str, workers: int | None) -> Iterator[tuple[MiningRun, Findings]]:
     """Hold the folder of a search. Yield its run and its findings. Raise UserError if no search wrote the folder."""
-    path, devices = named_path(folder), (resolve_device(device),)
+    path = named_path(folder)
+    devices = (resolve_device(device),)
     if not (path / FINDINGS).is_file() or not (path / ASKED).is_file():
         raise UserError(
             f"{path} holds no search for bugs ({FINDINGS} and {ASKED})",
             f"Begin one: counterfoil mine RECIPE --method bugs --target MODEL --out {path}",
         )
     with directory_lock(path):
-        findings, recipe = read_document(path / FINDINGS, Findings), load_recipe(path / ASKED)
+        findings = read_document(path / FINDINGS, Findings)
+        recipe = load_recipe(path / ASKED)
         mine = recipe.mine
         recipe_says = None if mine is None else (mine.method, mine.target, mine.failure)
         document_says = (findings.method.name, findings.target.name, findings.failure)
@@ -298,7 +303,8 @@ def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> li
     """Return the confirmed findings of a search as hypotheses of another recipe."""
     by_id = {cls.id: cls for cls in other.classes}
     searched_classes = {cls.id: cls for cls in searched.recipe.classes}
-    hypotheses, wrong = [], []
+    hypotheses = []
+    wrong = []
     for finding in before.standing:
         cls = by_id.get(finding.classes[0])
         if cls is None or cls.name != finding.class_names[0]:

@@ -116,14 +116,16 @@ def test_the_numbers_are_those_of_the_features(measured: Evaluation, noisy_datas
 
     clip = load_clip("lab:clip")
     opened = open_dataset(noisy_dataset)
-    built, source = opened.labelled(), labelled_source(photos, opened.recipe.classes)
+    built = opened.labelled()
+    source = labelled_source(photos, opened.recipe.classes)
 
     def unit(images: LabelledImages, rows: np.ndarray) -> np.ndarray:
         encoded = [image for _, image in images.images()]
         decoded = [images.decoded(encoded[row]) for row in rows.tolist()]
         return clip.embed_images([image for image in decoded if image is not None], 64)
 
-    features, reference = unit(built, np.flatnonzero(built.groups == 1)), unit(source, np.arange(len(source)))
+    features = unit(built, np.flatnonzero(built.groups == 1))
+    reference = unit(source, np.arange(len(source)))
     expected = kernel_distance(features * np.sqrt(features.shape[1]), reference * np.sqrt(features.shape[1]))
     clips = measured.distances[0]
     dusk = kid_of(measured.results, clips, next(images for images in clips.sets if images.name == "dusk"))

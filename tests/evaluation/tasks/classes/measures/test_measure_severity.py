@@ -61,7 +61,8 @@ def fading(
 ) -> tuple[AllAnswers, NDArray[np.bool_], NDArray[np.bool_]]:
     """Return answers of models that fail on average at their level, present images (n, 6), and right (n, 6, models)."""
     rng = np.random.default_rng(seed)
-    labels, indices = np.arange(n) % classes, np.arange(n) // classes
+    labels = np.arange(n) % classes
+    indices = np.arange(n) // classes
     present = rng.random((n, 6)) >= [0.05, lost, lost, lost, 2 * lost, 0.05]
     fails = rng.normal(0, 0.25, (n, 1)) + rng.normal(0, 0.15, (n, len(models))) + models
     at = np.array([0.0, *LEVELS, 0.4])
@@ -111,7 +112,8 @@ def test_the_drop_at_the_whole_shift_is_that_of_the_drop_measure() -> None:
     fewer = replace(answered.answers, readable=answered.answers.readable & ~mild)
     without = replace(answered, answers=fewer, made={})
     _, rows = measured(without)
-    drop, drops = rows.estimate("severity_drop", model="m0", group="fog", at="1"), without.drops(4)
+    drop = rows.estimate("severity_drop", model="m0", group="fog", at="1")
+    drops = without.drops(4)
     assert drop is not None and drops is not None and len(drops.classes) == 3
     assert drop.value != pytest.approx(drops.drop[0])
 
@@ -139,7 +141,8 @@ def test_drops_of_classes_have_intervals_that_draw_the_trajectories_of_the_class
 def test_no_drop_of_a_class_has_an_interval_of_no_width(lost: float) -> None:
     """Models: always right, always wrong, as right at every level as at the base, right at the base only."""
     rng = np.random.default_rng(3)
-    labels, indices = np.arange(36) % 3, np.arange(36) // 3
+    labels = np.arange(36) % 3
+    indices = np.arange(36) // 3
     present = rng.random((36, 6)) >= lost
     right = np.zeros((36, 6, 4), bool)
     right[..., 0], right[..., 2], right[:, 0, 3] = True, (indices < 6)[:, None], True
@@ -153,12 +156,14 @@ def test_no_drop_of_a_class_has_an_interval_of_no_width(lost: float) -> None:
 
 
 def test_an_image_without_its_pair_makes_no_interval_narrower_where_pairs_agree() -> None:
-    labels, indices = np.zeros(40, np.int64), np.arange(40)
+    labels = np.zeros(40, np.int64)
+    indices = np.arange(40)
     right = np.broadcast_to((indices % 2 == 0)[:, None, None], (40, 6, 1))
     widths = []
     for bases in (39, 40):
         present = np.ones((40, 6), bool)
-        present[39:, 1:], present[bases:, 0] = False, False
+        present[39:, 1:] = False
+        present[bases:, 0] = False
         groups, scenes = np.nonzero(present.T)
         _, rows = measured(answered_of(subject_of(present, labels, indices), right[scenes, groups]))
         drop = rows.estimate("severity_drop", model="m0", group="fog", class_id="00", at="0.25")
@@ -239,7 +244,8 @@ def test_models_are_compared_at_every_level_and_those_near_chance_are_not() -> N
     tests = rows.where("severity_failure_difference")
     assert len(tests) == 3 and all(test.p is not None and test.q is not None and test.q >= test.p for test in tests)
     by_pair = {frozenset((test.model, test.against)): test for test in tests}
-    apart, alike = by_pair[frozenset(("m0", "m2"))], by_pair[frozenset(("m0", "m1"))]
+    apart = by_pair[frozenset(("m0", "m2"))]
+    alike = by_pair[frozenset(("m0", "m1"))]
     assert apart.q is not None and apart.q < 0.01 and alike.q is not None and alike.q > 0.05
     best = rows.one("severity_rank", model="m2", group="fog", at="1")
     assert best and (best.value, best.low, best.high) == (1, 1, 1)

@@ -45,7 +45,8 @@ def test_a_measure_of_ones_own_is_in_every_output(
 ) -> None:
     measure = Measure(answers_of, "Brightness of it all", "plain", "How bright a group is.", EVERYWHERE)
     monkeypatch.setitem(MEASURES.bundled, "brightness", measure)
-    dataset, out = build_colours(tmp_path / "d"), tmp_path / "out"
+    dataset = build_colours(tmp_path / "d")
+    out = tmp_path / "out"
     result = evaluate(dataset, [models["sharp"]], device="cpu", out=out, into_card=True, reference=False)
     document = results_from((out / "results.json").read_bytes(), "results.json")
     assert document.rows.value("brightness", model=models["sharp"], group="swap") == 0.36
@@ -85,7 +86,8 @@ def test_a_nested_measure_of_ones_own_is_in_every_output(
     monkeypatch.setitem(NESTED, "published", shown)  # type: ignore[arg-type]
     nested = NestedMeasure(measure, lambda results: ["<svg>drawn</svg>"])
     monkeypatch.setitem(NESTED_MEASURES, "published", nested)  # type: ignore[arg-type]
-    dataset, out = build_colours(tmp_path / "d"), tmp_path / "out"
+    dataset = build_colours(tmp_path / "d")
+    out = tmp_path / "out"
     words = ["evaluate", str(dataset), "--models", models["sharp"], "--device", "cpu", "--no-reference"]
     done = CliRunner().invoke(app, [*words, "--out", str(out)])
     assert done.exit_code == 0, done.output
@@ -117,7 +119,8 @@ def test_every_row_has_the_facts_of_its_measure(graded: Evaluation, evaluation: 
 
 
 def test_recall_precision_and_confusion_are_counts_of_answers(evaluation: Evaluation, models: dict[str, str]) -> None:
-    rows, key = evaluation.results.rows, {"model": models["sharp"], "group": "swap"}
+    rows = evaluation.results.rows
+    key = {"model": models["sharp"], "group": "swap"}
     # A third of each class is painted as the next class: recall is two thirds, and so is precision.
     for class_id, taken_for in (("00", "01"), ("01", "02"), ("02", "00")):
         for measure in ("recall", "precision"):
@@ -142,7 +145,8 @@ def test_images_of_few_a_class_have_an_accuracy_with_its_interval(photos: Path, 
 
 def test_calibration_error_is_the_mean_distance_of_confidence_from_accuracy() -> None:
     rng = np.random.default_rng(0)
-    confidence, right = rng.random(500).astype(np.float32), rng.random(500) < 0.7
+    confidence = rng.random(500).astype(np.float32)
+    right = rng.random(500) < 0.7
     bins = np.minimum((confidence * 15).astype(np.int64), 14)
     naive = 0.0
     for at in range(15):

@@ -27,7 +27,8 @@ def class_calibration_error(images: AnsweredGroup, weights: NDArray[np.float64])
 
 @pytest.fixture
 def in_measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    title, reading = "Calibration error by class", "The mean over classes."
+    title = "Calibration error by class"
+    reading = "The mean over classes."
     measure = Measure(None, title, "points", reading, EVERYWHERE, None, True, class_calibration_error)
     monkeypatch.setitem(MEASURES.bundled, NAME, measure)
 
