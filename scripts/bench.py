@@ -1,7 +1,9 @@
-"""Measure what something costs, beside what others would do, in one run: a bench by its name, a file of `benches/`.
+"""Measure what something costs, beside what others would do, in one run: a bench by its name, a
+file of `benches/`.
 
-python scripts/bench.py build --candidates 17 20 50 --write      # print its tables; put them into scripts/RESULTS.md
-python scripts/bench.py guidance --help                          # what it measures, and its own options
+python scripts/bench.py build --candidates 17 20 50 --write      # print its tables; put them into
+scripts/RESULTS.md python scripts/bench.py guidance --help                          # what it
+measures, and its own options
 """
 
 from __future__ import annotations
@@ -23,16 +25,25 @@ BENCHES = (
 
 def main(words: Sequence[str]) -> int:
     """Run a bench: `words` are its name and its options."""
-    chooser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    chooser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     chooser.add_argument("bench", choices=BENCHES)
     chosen = chooser.parse_args(words[:1]).bench
     bench = importlib.import_module(f"benches.{chosen}")
     parser = argparse.ArgumentParser(
-        prog=f"bench.py {chosen}", description=bench.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"bench.py {chosen}",
+        description=bench.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     bench.add_options(parser)
     parser.add_argument(
-        "--write", type=Path, nargs="?", const=RESULTS, metavar="FILE", help="put the tables there as they come"
+        "--write",
+        type=Path,
+        nargs="?",
+        const=RESULTS,
+        metavar="FILE",
+        help="put the tables there as they come",
     )
     options = parser.parse_args(words[1:])
     tables = {}
@@ -42,7 +53,15 @@ def main(words: Sequence[str]) -> int:
         failed = page.failed
         if options.write is not None:
             name = f"bench_{chosen} {page.variant}".rstrip()
-            results_page.write(options.write, name, bench.TITLE, page.opening, tables, bench.PARTS, page.measured_in)
+            results_page.write(
+                options.write,
+                name,
+                bench.TITLE,
+                page.opening,
+                tables,
+                bench.PARTS,
+                page.measured_in,
+            )
     print("\n".join(line for lines in tables.values() for line in (*lines, "")))
     return int(failed)
 

@@ -1,11 +1,13 @@
-"""Whether every number of some recorded outputs is in others: what a change to how results are told has lost or moved.
+"""Whether every number of some recorded outputs is in others: what a change to how results are told
+has lost or moved.
 
     python scripts/compare_outputs.py OLD NEW
 
-Both are folders that `scripts/record_outputs.sh` filled. Tables of the same name and columns are compared cell by cell.
-Of the other files (JSON, tables, the text of pages) every number of OLD is looked for in the file of the same path in
-NEW, and then in all of NEW's files of the same run (the first folder or file name below NEW). Floats agree to 1e-12 of
-themselves. Paths that hold data rather than results (`data/`, `candidates/`, `rounds/`, `.counterfoil/`) are left out.
+Both are folders that `scripts/record_outputs.sh` filled. Tables of the same name and columns are
+compared cell by cell. Of the other files (JSON, tables, the text of pages) every number of OLD is
+looked for in the file of the same path in NEW, and then in all of NEW's files of the same run (the
+first folder or file name below NEW). Floats agree to 1e-12 of themselves. Paths that hold data
+rather than results (`data/`, `candidates/`, `rounds/`, `.counterfoil/`) are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +21,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_LEFT_OUT = {"data", "candidates", "rejected", "rounds", ".counterfoil", "figures", "failures", "model"}
+_LEFT_OUT = {
+    "data",
+    "candidates",
+    "rejected",
+    "rounds",
+    ".counterfoil",
+    "figures",
+    "failures",
+    "model",
+}
 _KINDS = {".json", ".csv", ".html", ".md", ".out"}
 _NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*\.?\d*(?:e-?\d+)?")
 _MOST_TOLD = 12
@@ -76,7 +87,9 @@ def missing(old: set[float], new: set[float]) -> list[float]:
 
 def cells_that_differ(old: Path, new: Path) -> list[str] | None:
     """Return the differences between two tables; None if their columns or lines differ."""
-    tables = [list(csv.reader(path.read_text(encoding="utf-8").splitlines())) for path in (old, new)]
+    tables = [
+        list(csv.reader(path.read_text(encoding="utf-8").splitlines())) for path in (old, new)
+    ]
     first, second = tables
     if not first or not second or len(first) != len(second) or not set(first[0]) <= set(second[0]):
         return None
@@ -99,14 +112,22 @@ def main(old: Path, new: Path) -> int:
     lost = 0
     for name, path in old_files.items():
         other = new_files.get(name)
-        if other is not None and path.suffix == ".csv" and (differ := cells_that_differ(path, other)) is not None:
+        if (
+            other is not None
+            and path.suffix == ".csv"
+            and (differ := cells_that_differ(path, other)) is not None
+        ):
             lost_numbers = differ
         else:
             gone = missing(numbers(path), set() if other is None else numbers(other))
             elsewhere = missing(set(gone), runs.get(name.split("/")[0].split(".")[0], set()))
             lost_numbers = [f"{number:.12g}" for number in elsewhere]
         lost += bool(lost_numbers)
-        state = "same" if not lost_numbers else f"{len(lost_numbers)} lost: {'; '.join(lost_numbers[:_MOST_TOLD])}"
+        state = (
+            "same"
+            if not lost_numbers
+            else f"{len(lost_numbers)} lost: {'; '.join(lost_numbers[:_MOST_TOLD])}"
+        )
         print(f"{name}{'' if other else ' (gone)'}: {state}")
     return lost
 

@@ -1,10 +1,13 @@
-"""What the code writes of the documentation: commands, options, recipe keys, Python functions, tutorial, columns.
+"""What the code writes of the documentation: commands, options, recipe keys, Python functions,
+tutorial, columns.
 
-    python scripts/docs_reference.py FOLDER     # docs/ with these pages, for a program that does not call hooks
+    python scripts/docs_reference.py FOLDER     # docs/ with these pages, for a program that does
+    not call hooks
 
-mkdocs calls `on_files`, `on_page_markdown` and `on_post_build` when it builds the site (`mkdocs.yml`), so these parts
-are never older than the code and are not stored. The example of each recipe key stands in
-`docs/reference/examples.yaml`. Beside each page the site has its Markdown, and `llms.txt` lists these files.
+mkdocs calls `on_files`, `on_page_markdown` and `on_post_build` when it builds the site
+(`mkdocs.yml`), so these parts are never older than the code and are not stored. The example of each
+recipe key stands in `docs/reference/examples.yaml`. Beside each page the site has its Markdown, and
+`llms.txt` lists these files.
 """
 
 from __future__ import annotations
@@ -44,7 +47,14 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLES = DOCS / "reference" / "examples.yaml"
-_TYPES = {int: "integer", float: "number", str: "text", bool: "true or false", NoneType: "null", Any: "any value"}
+_TYPES = {
+    int: "integer",
+    float: "number",
+    str: "text",
+    bool: "true or false",
+    NoneType: "null",
+    Any: "any value",
+}
 
 _RECIPE_OPENING = """# Recipe keys
 
@@ -92,7 +102,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write each page's Markdown beside it, and `llms.txt`, which lists them as the navigation does."""
+    """Write each page's Markdown beside it, and `llms.txt`, which lists them as the navigation
+    does."""
     site = Path(config.site_dir)
     nav = config.nav
     markdown = markdown_pages()
@@ -102,10 +113,14 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def llms_text(nav: list[dict[str, Any]], markdown: dict[str, str]) -> str:
-    """Return the list of pages by section, in the form that language models look for (llmstxt.org)."""
+    """Return the list of pages by section, in the form that language models look for
+    (llmstxt.org)."""
     lines = ["# Counterfoil", "", "> Find out where a vision model fails before it ships.", ""]
     alone = [entry for entry in nav if all(isinstance(path, str) for path in entry.values())]
-    sections = [("Start", alone), *(pair for entry in nav if entry not in alone for pair in entry.items())]
+    sections = [
+        ("Start", alone),
+        *(pair for entry in nav if entry not in alone for pair in entry.items()),
+    ]
     for section, entries in sections:
         lines += [f"## {section}", ""]
         for title, path in (pair for entry in entries for pair in entry.items()):
@@ -121,8 +136,12 @@ def _without_links(prose: str) -> str:
 
 
 def markdown_pages() -> dict[str, str]:
-    """Return the Markdown of every page by its path, with text in place of the site's directives."""
-    stored = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
+    """Return the Markdown of every page by its path, with text in place of the site's
+    directives."""
+    stored = {
+        path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8")
+        for path in DOCS.rglob("*.md")
+    }
     markdown = {path: _with_tables(text) for path, text in {**stored, **pages()}.items()}
     markdown["reference/python.md"] = re.sub(
         r"^::: (\S+)$", _documented, markdown["reference/python.md"], flags=re.MULTILINE
@@ -137,28 +156,42 @@ def _documented(directive: re.Match[str]) -> str:
 
 
 def _with_tables(markdown: str) -> str:
-    return markdown.replace(COLUMNS_MARK, columns_table()).replace(CORRUPTIONS_MARK, corruptions_table())
+    return markdown.replace(COLUMNS_MARK, columns_table()).replace(
+        CORRUPTIONS_MARK, corruptions_table()
+    )
 
 
 def corruptions_table() -> str:
     """Return every corruption with what it does and its constants at severities 1 to 5."""
     lines = ["| Corruption | What it does | Constants of severities 1 to 5 |", "|:--|:--|:--|"]
     for name, corruption in CORRUPTIONS.items():
-        constants = [corruption.large, *([corruption.small] if corruption.small not in ((), corruption.large) else [])]
-        rows = ["; ".join(_constant(constant) for constant in severities) for severities in constants]
+        constants = [
+            corruption.large,
+            *([corruption.small] if corruption.small not in ((), corruption.large) else []),
+        ]
+        rows = [
+            "; ".join(_constant(constant) for constant in severities) for severities in constants
+        ]
         lines.append(f"| `{name}` | {corruption.says} | {'<br>small: '.join(rows)} |")
     return "\n".join(lines)
 
 
 def _constant(constant: Any) -> str:
-    return ", ".join(f"{part:g}" for part in constant) if isinstance(constant, tuple) else f"{constant:g}"
+    return (
+        ", ".join(f"{part:g}" for part in constant)
+        if isinstance(constant, tuple)
+        else f"{constant:g}"
+    )
 
 
 def columns_table() -> str:
     """Return every column that each dataset's rows have, with its type and meaning."""
     lines = ["| Column | Type | Meaning |", "|:--|:--|:--|"]
     for name, column in {**ROW_COLUMNS, **LAST_COLUMNS}.items():
-        lines.append(f"| `{name}` | {column.type.replace('<', ' of ').removesuffix('>')} | {column.description} |")
+        lines.append(
+            f"| `{name}` | {column.type.replace('<', ' of ').removesuffix('>')} |"
+            f" {column.description} |"
+        )
     return "\n".join(lines)
 
 
@@ -180,13 +213,16 @@ def commands_page() -> str:
     from typer.main import get_command
 
     command = get_command(app)
-    text = get_docs_for_click(obj=command, ctx=Context(command), name="counterfoil", title="Commands")
+    text = get_docs_for_click(
+        obj=command, ctx=Context(command), name="counterfoil", title="Commands"
+    )
     # Typer escapes for HTML; in code that Markdown escapes itself an entity would be shown.
     return text.replace("&#x27;", "'").replace("&quot;", '"')
 
 
 def keys() -> Iterator[tuple[str, str, FieldInfo]]:
-    """Yield (section, key, field) of all keys of a recipe. Equal sections are listed once, where they come first."""
+    """Yield (section, key, field) of all keys of a recipe. Equal sections are listed once, where
+    they come first."""
     seen: set[type[BaseModel]] = set()
 
     def walk(section: type[BaseModel], at: str) -> Iterator[tuple[str, str, FieldInfo]]:
@@ -197,9 +233,17 @@ def keys() -> Iterator[tuple[str, str, FieldInfo]]:
         for name, field in section.model_fields.items():
             for inner in _sections(field.annotation):
                 if inner is GeneratorKind:
-                    about = " ".join(f"`{kind}`: {inspect.getdoc(section)}" for kind, section in KINDS.items())
+                    about = " ".join(
+                        f"`{kind}`: {inspect.getdoc(section)}" for kind, section in KINDS.items()
+                    )
                     choice: Any = Literal
-                    yield name, "kind", FieldInfo(annotation=choice[(*KINDS,)], default="diffusers", description=about)
+                    yield (
+                        name,
+                        "kind",
+                        FieldInfo(
+                            annotation=choice[(*KINDS,)], default="diffusers", description=about
+                        ),
+                    )
                     for kind, section in KINDS.items():
                         yield from walk(section, f"{name}{_OF_KIND}{kind}")
                 elif inner not in seen:
@@ -212,7 +256,8 @@ def keys() -> Iterator[tuple[str, str, FieldInfo]]:
 
 
 def examples() -> dict[str, dict[str, Any]]:
-    """Return section → key → example. A key that leads to a section has no example: the section has them."""
+    """Return section → key → example. A key that leads to a section has no example: the section has
+    them."""
     return yaml.safe_load(EXAMPLES.read_text(encoding="utf-8"))
 
 
@@ -226,15 +271,24 @@ def recipe_page() -> str:
             shown = at
             lines += ["", f"## {at or 'At the top'}", ""]
         required = field.is_required()
-        default = "required" if required else f"default {_value(field.get_default(call_default_factory=True))}"
-        lines += [f"`{name}`", f":   *{_type(field.annotation)}, {default}.* {_prose(field.description or '')}", ""]
+        default = (
+            "required"
+            if required
+            else f"default {_value(field.get_default(call_default_factory=True))}"
+        )
+        lines += [
+            f"`{name}`",
+            f":   *{_type(field.annotation)}, {default}.* {_prose(field.description or '')}",
+            "",
+        ]
         if (example := example_of.get(at.partition(_OF_KIND)[0], {}).get(name)) is not None:
             lines += [*(f"    {line}" for line in _example(name, example)), ""]
     return "\n".join(lines) + "\n"
 
 
 def python_page() -> str:
-    """Return every public function, by its docstring; what an options class declares is on the page of options."""
+    """Return every public function, by its docstring; what an options class declares is on the page
+    of options."""
     lines = [_PYTHON_OPENING]
     for name in counterfoil.__all__:
         public = getattr(counterfoil, name)
@@ -258,7 +312,11 @@ def _declared_function(name: str, public: Any) -> Iterator[str]:
         yield f"    {parameter.name}: {parameter.annotation}{default},"
     yield f") -> {signature.return_annotation}\n```\n"
     text, _, rest = (inspect.getdoc(public) or "").partition("Args:\n")
-    commands = [command for command, classes in commands_of_classes().items() if _has(classes, public.declared)]
+    commands = [
+        command
+        for command, classes in commands_of_classes().items()
+        if _has(classes, public.declared)
+    ]
     yield f"{text}Its options are those of [{commands[0]}](options.md#{commands[0]}).\n"
     yield inspect.cleandoc("Returns:\n" + rest.partition("Returns:\n")[2]).replace("\n    ", "\n\n")
 
@@ -268,7 +326,8 @@ def _has(classes: tuple[type, ...], declared: type) -> bool:
 
 
 def commands_of_classes() -> dict[str, tuple[type, ...]]:
-    """Return the classes of options of each command that has some, in the order of `counterfoil --help`."""
+    """Return the classes of options of each command that has some, in the order of `counterfoil
+    --help`."""
     callbacks: dict[str, Any] = {}
     for info in app.registered_commands:
         if info.callback is not None:
@@ -277,15 +336,24 @@ def commands_of_classes() -> dict[str, tuple[type, ...]]:
 
 
 def options_page() -> str:
-    """Return every option of every command: flags, name in Python, default, recipe key and texts."""
+    """Return every option of every command: flags, name in Python, default, recipe key and
+    texts."""
     functions = {name: getattr(counterfoil, name) for name in counterfoil.__all__}
     lines = [_OPTIONS_OPENING]
     for command, classes in commands_of_classes().items():
         lines += [f"## {command}", ""]
         seen: set[tuple[str, str]] = set()
         for declared in classes:
-            public = [name for name, each in functions.items() if _has((declared,), getattr(each, "declared", type))]
-            described = [option for option in options_of(declared) if (option.spelling, option.name) not in seen]
+            public = [
+                name
+                for name, each in functions.items()
+                if _has((declared,), getattr(each, "declared", type))
+            ]
+            described = [
+                option
+                for option in options_of(declared)
+                if (option.spelling, option.name) not in seen
+            ]
             seen |= {(option.spelling, option.name) for option in described}
             tasks = TASKS if issubclass(declared, EvaluationOptions) else {}
             if public and described:
@@ -314,7 +382,8 @@ def _shown(default: Any) -> str:
 
 
 def _tasks_of(option: Option, tasks: Mapping[str, type[Task]]) -> list[str]:
-    """Return the names of the tasks that take an option of `evaluate`, unless all do. Other options have no tasks."""
+    """Return the names of the tasks that take an option of `evaluate`, unless all do. Other options
+    have no tasks."""
     takers = [name for name, task in tasks.items() if option.name in EVERY_TASK | task.takes]
     return takers if len(takers) < len(tasks) else []
 
@@ -347,7 +416,11 @@ def _type(annotation: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(_type(part) for part in parts))
     if origin is tuple:
-        return f"list of {_type(parts[0])}" if parts[-1] is ... else f"list of {len(parts)} {_type(parts[0])}s"
+        return (
+            f"list of {_type(parts[0])}"
+            if parts[-1] is ...
+            else f"list of {len(parts)} {_type(parts[0])}s"
+        )
     if origin is dict:
         return f"mapping to {_type(parts[1])}"
     if hasattr(annotation, "__metadata__"):
@@ -359,7 +432,10 @@ def _value(value: Any) -> str:
     if value is PydanticUndefined or isinstance(value, BaseModel):
         return "as below"
     if isinstance(value, tuple):
-        value = [item.model_dump(exclude_unset=True) if isinstance(item, BaseModel) else item for item in value]
+        value = [
+            item.model_dump(exclude_unset=True) if isinstance(item, BaseModel) else item
+            for item in value
+        ]
     text = json.dumps(value, ensure_ascii=False)
     return f"`{text}`" if len(text) <= 60 else "a list of its own"
 
@@ -370,13 +446,16 @@ def _prose(text: str) -> str:
 
 
 def _example(name: str, value: Any) -> list[str]:
-    shown = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=200)
+    shown = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=200
+    )
     return ["```yaml", f"{name}: {shown.removesuffix('...' + chr(10)).rstrip()}", "```"]
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    left_out = shutil.ignore_patterns("examples.yaml", "tutorial.ipynb")  # as `exclude_docs` of mkdocs.yml
+    # as `exclude_docs` of mkdocs.yml
+    left_out = shutil.ignore_patterns("examples.yaml", "tutorial.ipynb")
     shutil.copytree(DOCS, folder, ignore=left_out, dirs_exist_ok=True)
     for path, text in pages().items():
         (folder / path).write_text(text, encoding="utf-8")

@@ -1,14 +1,18 @@
-"""Feed the commands what strangers could bring, and count what comes of it: nothing may crash, hang, or read outside.
+"""Feed the commands what strangers could bring, and count what comes of it: nothing may crash,
+hang, or read outside.
 
-    python scripts/fuzz.py --cases 10000 --write        # print the counts; put them into scripts/fuzzing/RESULTS.md
-    python scripts/fuzz.py --cases 500 --kinds recipe table
-    python scripts/fuzz.py --only table:17              # one case again, with everything it said; its files are kept
+    python scripts/fuzz.py --cases 10000 --write        # print the counts; put them into
+    scripts/fuzzing/RESULTS.md python scripts/fuzz.py --cases 500 --kinds recipe table
+    python scripts/fuzz.py --only table:17              # one case again, with everything it said;
+    its files are kept
 
-Cases are changed recipes, damaged bytes, and changed files of datasets that are built once a run (`fuzzing/plan.py`
-lists the kinds). Each is a process of its own, forked from one that has imported everything, with a limit of time and
-of memory, and watched for what it opens. A case is its kind, its number and the seed, which give the same files again.
+Cases are changed recipes, damaged bytes, and changed files of datasets that are built once a run
+(`fuzzing/plan.py` lists the kinds). Each is a process of its own, forked from one that has imported
+everything, with a limit of time and of memory, and watched for what it opens. A case is its kind,
+its number and the seed, which give the same files again.
 
-Exits 1 where any case crashed, hung, took more memory than allowed, read outside, or raised what is no message.
+Exits 1 where any case crashed, hung, took more memory than allowed, read outside, or raised what is
+no message.
 """
 
 from __future__ import annotations
@@ -56,7 +60,9 @@ def main() -> int:
     print("\n".join(["", *table(verdicts), ""]))
     causes = by_cause(verdicts)
     for outcome, cause, verdicts_of_cause in causes:
-        print(f"{len(verdicts_of_cause):,} × {outcome}: {cause}\n    {bad_line(verdicts_of_cause[0])}")
+        print(
+            f"{len(verdicts_of_cause):,} × {outcome}: {cause}\n    {bad_line(verdicts_of_cause[0])}"
+        )
     print(f"{len(cases):,} cases in {seconds:.0f} s with seed {arguments.seed}.")
     if arguments.write:
         kinds = f" --kinds {' '.join(arguments.kinds)}" if arguments.kinds else ""
@@ -66,19 +72,35 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=[], metavar="KIND", help=", ".join(KINDS))
-    parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
-    parser.add_argument("--only", type=_case, metavar="KIND:NUMBER", help="run one case and tell all about it")
-    parser.add_argument("--write", action="store_true", help=f"put the counts into scripts/fuzzing/{RESULTS.name}")
-    parser.add_argument("--seconds", type=float, default=Limits.seconds, help="a step that takes longer hangs")
     parser.add_argument(
-        "--memory", type=int, default=Limits.mebibytes, metavar="MIB", help="more than a case begins with"
+        "--kinds", nargs="+", choices=list(KINDS), default=[], metavar="KIND", help=", ".join(KINDS)
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
+    parser.add_argument(
+        "--only", type=_case, metavar="KIND:NUMBER", help="run one case and tell all about it"
     )
     parser.add_argument(
-        "--work", type=Path, help="a folder for built datasets, which are used again (default: a temporary one)"
+        "--write", action="store_true", help=f"put the counts into scripts/fuzzing/{RESULTS.name}"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=Limits.seconds, help="a step that takes longer hangs"
+    )
+    parser.add_argument(
+        "--memory",
+        type=int,
+        default=Limits.mebibytes,
+        metavar="MIB",
+        help="more than a case begins with",
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        help="a folder for built datasets, which are used again (default: a temporary one)",
     )
     return parser.parse_args()
 
@@ -92,13 +114,16 @@ def _case(text: str) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def _work(named: Path | None, keep: bool) -> Iterator[Path]:
-    """Give a folder for the run, in memory if possible: cases write and flush thousands of small files."""
+    """Give a folder for the run, in memory if possible: cases write and flush thousands of small
+    files."""
     if named is not None:
         named.mkdir(parents=True, exist_ok=True)
         yield named.resolve()
         return
     memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=memory if os.access(memory, os.W_OK) else None))
+    folder = Path(
+        tempfile.mkdtemp(prefix="fuzz-", dir=memory if os.access(memory, os.W_OK) else None)
+    )
     try:
         yield folder
     finally:
@@ -119,12 +144,16 @@ def _judged(cases: Sequence[Case], work: Path, jobs: int, limits: Limits) -> lis
     return verdicts
 
 
-def _run(cases: Sequence[Case], work: Path, built: Mapping[str, Path], jobs: int, limits: Limits) -> list[Verdict]:
+def _run(
+    cases: Sequence[Case], work: Path, built: Mapping[str, Path], jobs: int, limits: Limits
+) -> list[Verdict]:
     verdicts: list[Verdict] = []
     printed = time.monotonic()
     jobs = max(1, min(jobs, len(cases)))
     fork = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin, initargs=(work, dict(built), limits)) as pool:
+    with ProcessPoolExecutor(
+        jobs, mp_context=fork, initializer=_begin, initargs=(work, dict(built), limits)
+    ) as pool:
         for verdict in pool.map(_judge, cases):
             verdicts.append(verdict)
             if verdict.bad:
@@ -166,7 +195,8 @@ def _caches(work: Path) -> Path:
 def _import_light(work: Path) -> None:
     """Import what `show` and `check` import, so that no case has to."""
     _caches(work)  # before libraries read where theirs are
-    # `check` asks it what the call of a pipeline takes; what its libraries read while they load is no case's doing.
+    # `check` asks it what the call of a pipeline takes; what its libraries read while they load is
+    # no case's doing.
     import diffusers.pipelines.auto_pipeline  # noqa: F401
     import rich.box
     import rich.console
@@ -184,7 +214,8 @@ def _import_light(work: Path) -> None:
 
 
 def _ready_for_datasets(work: Path) -> dict[str, Path]:
-    """Import the heavy libraries, build the datasets in a process of its own, and import what that had to."""
+    """Import the heavy libraries, build the datasets in a process of its own, and import what that
+    had to."""
     _import_light(work)
     templates.preload()
     folder = work / f"datasets-{templates.digest_of_the_package()[:12]}"
@@ -223,7 +254,10 @@ def _again(name: tuple[str, int], seed: int, work: Path, limits: Limits) -> int:
             print(f"--- {printed}\n{content[-6_000:].rstrip()}")
     print("---")
     print(f"{verdict.step}: {verdict.line or verdict.outcome}")
-    print(f"{verdict.seconds:.1f} s, {verdict.processor:.1f} s of a processor, {verdict.grown} MiB; {verdict.cause}")
+    print(
+        f"{verdict.seconds:.1f} s, {verdict.processor:.1f} s of a processor, {verdict.grown} MiB;"
+        f" {verdict.cause}"
+    )
     print(f"Its files are in {court.folder / 'case'}")
     return int(verdict.bad)
 

@@ -1,9 +1,12 @@
-"""The lowest version of every dependency in pyproject.toml: as pip's constraints, or compared with what is installed.
+"""The lowest version of every dependency in pyproject.toml: as pip's constraints, or compared with
+what is installed.
 
-    python scripts/lowest_versions.py                 # name==version, a line each, for pip install --constraint
-    python scripts/lowest_versions.py --installed     # a table; exits 1 where another version is installed
+    python scripts/lowest_versions.py                 # name==version, a line each, for pip install
+    --constraint python scripts/lowest_versions.py --installed     # a table; exits 1 where another
+    version is installed
 
-Needs nothing but Python, as it runs before anything is installed. Exits 1 where a dependency has no lower bound.
+Needs nothing but Python, as it runs before anything is installed. Exits 1 where a dependency has no
+lower bound.
 """
 
 from __future__ import annotations
@@ -24,19 +27,29 @@ BOUND = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?>=(?P<version>[0-9][
 def declared(project: dict[str, Any]) -> list[str]:
     """Return the requirements of pyproject.toml: to build, to run, and of every extra."""
     extras = project["project"]["optional-dependencies"].values()
-    return [*project["build-system"]["requires"], *project["project"]["dependencies"], *chain.from_iterable(extras)]
+    return [
+        *project["build-system"]["requires"],
+        *project["project"]["dependencies"],
+        *chain.from_iterable(extras),
+    ]
 
 
 def lowest(requirements: list[str]) -> dict[str, str]:
-    """Return name → lowest version. Exit with a list of names that have no lowest version, or two."""
+    """Return name → lowest version. Exit with a list of names that have no lowest version, or
+    two."""
     versions: dict[str, str] = {}
     wrong: list[str] = []
     for requirement in requirements:
         bound = BOUND.fullmatch(requirement)
         if bound is None:
-            wrong.append(f"{requirement}: write name>=version, with a version that scripts/test_lowest.sh has tested")
+            wrong.append(
+                f"{requirement}: write name>=version, with a version that scripts/test_lowest.sh"
+                " has tested"
+            )
         elif versions.setdefault(bound["name"], bound["version"]) != bound["version"]:
-            wrong.append(f"{requirement}: elsewhere it is {bound['name']}>={versions[bound['name']]}")
+            wrong.append(
+                f"{requirement}: elsewhere it is {bound['name']}>={versions[bound['name']]}"
+            )
     if wrong:
         sys.exit("\n".join([f"error: {PROJECT.name}", *wrong]))
     return versions
@@ -47,18 +60,22 @@ def lowest_python(project: dict[str, Any]) -> str:
 
 
 def plain(version: str) -> str:
-    """Return a version without zeros at the end and a build's local name: 6.0.0 is 6, 2.10.0+cpu is 2.10."""
+    """Return a version without zeros at the end and a build's local name: 6.0.0 is 6, 2.10.0+cpu is
+    2.10."""
     return re.sub(r"(\.0)+$", "", version.partition("+")[0])
 
 
 def left_out(project: dict[str, Any]) -> set[str]:
     """Return the packages of extras that scripts/test_lowest.sh does not install."""
     extras = project["project"]["optional-dependencies"].items()
-    return set(lowest([requirement for extra, those in extras if extra != "test" for requirement in those]))
+    return set(
+        lowest([requirement for extra, those in extras if extra != "test" for requirement in those])
+    )
 
 
 def compared(versions: dict[str, str], python: str, optional: set[str]) -> int:
-    """Print a line for each version; return 1 if one is not the lowest. Optional ones may be absent."""
+    """Print a line for each version; return 1 if one is not the lowest. Optional ones may be
+    absent."""
     installed = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     wanted = {"python": python, **versions}
     for name in versions:

@@ -1,7 +1,8 @@
-"""Declare what each command prints with `--json`, for `recipes/output.schema.json` (`write_schema.py`).
+"""Declare what each command prints with `--json`, for `recipes/output.schema.json`
+(`write_schema.py`).
 
-`evaluate`, `mine` and `mend` print the documents that they write, with a few more keys; `show` prints a recipe. Those
-documents have schemas of their own.
+`evaluate`, `mine` and `mend` print the documents that they write, with a few more keys; `show`
+prints a recipe. Those documents have schemas of their own.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ from counterfoil.reviewing.review_dataset import ReviewPage
 # No other key is printed.
 closed = with_config(ConfigDict(extra="forbid"))
 Counts = Annotated[
-    dict[str, dict[str, int]], Field(description="Candidates of each shift by reason of rejection; '' is accepted.")
+    dict[str, dict[str, int]],
+    Field(description="Candidates of each shift by reason of rejection; '' is accepted."),
 ]
-Files = Annotated[dict[str, Path], Field(description="Names of the written files, and their paths.")]
+Files = Annotated[
+    dict[str, Path], Field(description="Names of the written files, and their paths.")
+]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -64,7 +68,9 @@ class FinishedDataset(TypedDict):
     shards: int
     manifest_sha256: str
     counts: Counts
-    open_shifts: Annotated[list[str], Field(description="Shifts without a threshold: none of their images is kept.")]
+    open_shifts: Annotated[
+        list[str], Field(description="Shifts without a threshold: none of their images is kept.")
+    ]
     next: Annotated[str, Field(description="The command to run next.")]
     few_validation_images: list[FewImages]
     screen_doubts: Doubts | None
@@ -162,7 +168,10 @@ class Calibrate(TypedDict):
 class InitClass(TypedDict):
     id: str
     name: str
-    images: Annotated[dict[str, int] | None, Field(description="Images of each split; null if they are not known.")]
+    images: Annotated[
+        dict[str, int] | None,
+        Field(description="Images of each split; null if they are not known."),
+    ]
 
 
 @closed
@@ -235,7 +244,9 @@ class Check(TypedDict):
     hashes: Hashes
     cells: int
     samples: int
-    exact: Annotated[bool, Field(description="Whether a build has so many samples. False: it may have fewer.")]
+    exact: Annotated[
+        bool, Field(description="Whether a build has so many samples. False: it may have fewer.")
+    ]
     shards: int
     groups: list[str]
     files: int
@@ -249,7 +260,9 @@ class Check(TypedDict):
     mine: NotRequired[RenderedBudget]
     judged: NotRequired[list[JudgedQuota]]
     buildable: bool
-    lacks: Annotated[list[Lack], Field(description="What is not on this machine, and what is fetched first.")]
+    lacks: Annotated[
+        list[Lack], Field(description="What is not on this machine, and what is fetched first.")
+    ]
 
 
 @closed
@@ -340,7 +353,9 @@ class ReviewAnswers(TypedDict):
     raters: list[Rater]
     controls: AllControls
     shifts: list[ShiftAnswers]
-    images: Annotated[dict[str, dict[str, Selected]], Field(description="Task, then key of the image.")]
+    images: Annotated[
+        dict[str, dict[str, Selected]], Field(description="Task, then key of the image.")
+    ]
 
 
 @closed
@@ -443,6 +458,7 @@ def output_json_schema() -> dict[str, Any]:
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Counterfoil's output with --json",
-        "description": "A property describes what the command of its name prints; `show` prints a recipe.",
+        "description": "A property describes what the command of its name prints; `show` prints a"
+        " recipe.",
     }
     return head | without_titles(schema)

@@ -1,4 +1,5 @@
-"""Pack the embedded garment subset from Fashion-MNIST's original files (Debian package `dataset-fashion-mnist`).
+"""Pack the embedded garment subset from Fashion-MNIST's original files (Debian package
+`dataset-fashion-mnist`).
 
     python scripts/pack_garments.py [--source FOLDER] [SPLIT …]
 
@@ -33,22 +34,33 @@ def read_idx(path: Path, header: int) -> np.ndarray:
     return np.frombuffer(gzip.decompress(path.read_bytes()), dtype=np.uint8, offset=header)
 
 
-def write_garments(split: str, images: np.ndarray, labels: np.ndarray, file: str, positions: np.ndarray) -> int:
+def write_garments(
+    split: str, images: np.ndarray, labels: np.ndarray, file: str, positions: np.ndarray
+) -> int:
     """Write a split's mosaic and index; return the bytes of the mosaic."""
     rows = -(-len(images) // COLUMNS)
     side = GARMENT_SIDE
     tiles = np.zeros((rows * COLUMNS, side, side), dtype=np.uint8)
     tiles[: len(images)] = images
-    mosaic = tiles.reshape(rows, COLUMNS, side, side).swapaxes(1, 2).reshape(rows * side, COLUMNS * side)
+    mosaic = (
+        tiles.reshape(rows, COLUMNS, side, side).swapaxes(1, 2).reshape(rows * side, COLUMNS * side)
+    )
     path = FOLDER / f"{split}.webp"
     Image.fromarray(mosaic).save(path, lossless=True, quality=100, method=6)
-    index = {"columns": COLUMNS, "file": file, "labels": labels.tolist(), "positions": positions.tolist()}
+    index = {
+        "columns": COLUMNS,
+        "file": file,
+        "labels": labels.tolist(),
+        "positions": positions.tolist(),
+    }
     (FOLDER / f"{split}.json").write_text(json.dumps(index, separators=(",", ":")) + "\n")
     return path.stat().st_size
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--source", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("splits", nargs="*", help="the splits to pack; all of them unless named")
     arguments = parser.parse_args()
@@ -60,7 +72,9 @@ def main() -> None:
         file, first, count = SPLITS[split]
         images = read_idx(source / f"{file}-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28)
         labels = read_idx(source / f"{file}-labels-idx1-ubyte.gz", 8)
-        chosen = np.concatenate([np.flatnonzero(labels == c)[first : first + count] for c in range(10)])
+        chosen = np.concatenate(
+            [np.flatnonzero(labels == c)[first : first + count] for c in range(10)]
+        )
         size = write_garments(split, images[chosen], labels[chosen], file, chosen)
         print(f"{split}: {len(chosen)} garments, {size / 2**20:.2f} MiB")
 

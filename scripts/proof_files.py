@@ -1,4 +1,5 @@
-"""Files of the proofs: written whole or not at all, and found again by what decides them: a proof can be resumed."""
+"""Files of the proofs: written whole or not at all, and found again by what decides them: a proof
+can be resumed."""
 
 from __future__ import annotations
 
@@ -59,9 +60,14 @@ def imported_by(proof: str, name: str, no_number: Collection[str]) -> list[Path]
     waiting = {name}
     while waiting:
         names |= waiting
-        texts = [(_SCRIPTS / proof / f"{module}.py").read_text(encoding="utf-8") for module in waiting]
+        texts = [
+            (_SCRIPTS / proof / f"{module}.py").read_text(encoding="utf-8") for module in waiting
+        ]
         named = {
-            module for text in texts for pair in imports.findall(text) for module in (pair[0], *pair[1].split(", "))
+            module
+            for text in texts
+            for pair in imports.findall(text)
+            for module in (pair[0], *pair[1].split(", "))
         }
         waiting = named - names - {"", *no_number}
     return [_SCRIPTS / proof / f"{module}.py" for module in sorted(names)]

@@ -1,13 +1,16 @@
-"""Prove mining over conditions (several labels a row) where it is known of each row how likely each answer fails.
+"""Prove mining over conditions (several labels a row) where it is known of each row how likely each
+answer fails.
 
     python scripts/prove_conditions.py --write          # the table, into RESULTS.md
-    python scripts/prove_conditions.py --settings       # the sets of pictures that the program was tried on
+    python scripts/prove_conditions.py --settings       # the sets of pictures that the program was
+    tried on
 
-A set of pictures has 300 shirts of the lab, four pictures each (a unit), in four places. Rows have three conditions,
-independent of each other and of the place: striped, with a flower, red. Answers are drawn: each is wrong in 10 % of
-rows, and more often where a failure is planted: in one place, in rows that have one condition (it is missed) or lack it
-(a false alarm). So nothing is planted in any other class. Rows go through what `counterfoil mine` does with them:
-thresholds, halves, directions, tests. A few minutes of one core.
+A set of pictures has 300 shirts of the lab, four pictures each (a unit), in four places. Rows have
+three conditions, independent of each other and of the place: striped, with a flower, red. Answers
+are drawn: each is wrong in 10 % of rows, and more often where a failure is planted: in one place,
+in rows that have one condition (it is missed) or lack it (a false alarm). So nothing is planted in
+any other class. Rows go through what `counterfoil mine` does with them: thresholds, halves,
+directions, tests. A few minutes of one core.
 """
 
 from __future__ import annotations
@@ -51,7 +54,12 @@ PICTURES = 4
 SPLIT = "validation"
 CONDITIONS = ("Striped", "Flower", "Red")
 CLASSES = ("striped", "no stripes", "flower", "no flower", "red", "not red")
-PLACES = {"beach": "in the beach", "snow": "in the snow", "road": "on the road", "forest": "in the forest"}
+PLACES = {
+    "beach": "in the beach",
+    "snow": "in the snow",
+    "road": "on the road",
+    "forest": "in the forest",
+}
 HAS = 0.4  # how often a row has each condition
 WRONG = 0.1
 # By name: planted class, place, and how much more often it fails there.
@@ -65,10 +73,14 @@ PLANTED: Mapping[str, Sequence[tuple[str, str, float]]] = {
 CAPTIONS = ["a photo of a shirt", *(f"a photo of a shirt {phrase}" for phrase in PLACES.values())]
 CAPTIONS += ["a photo of a blue shirt", "a photo of a shirt at night"]
 OPENING = [
-    f"{len(SEEDS)} sets of {300 * PICTURES:,} pictures, each answered in five ways. *Named*: a confirmed finding of the"
-    " planted class says the planted place. *False*: a confirmed finding whose set does not truly fail by more than 5"
-    " points above the rest. *Elsewhere*: confirmed findings of classes in which nothing is planted; all of these are"
-    " false. *Covered*: the 95 % interval of a tested hypothesis holds the true difference. In brackets: 95 % over sets"
+    f"{len(SEEDS)} sets of {300 * PICTURES:,} pictures, each answered in five ways. *Named*: a"
+    " confirmed finding of the"
+    " planted class says the planted place. *False*: a confirmed finding whose set does not truly"
+    " fail by more than 5"
+    " points above the rest. *Elsewhere*: confirmed findings of classes in which nothing is"
+    " planted; all of these are"
+    " false. *Covered*: the 95 % interval of a tested hypothesis holds the true difference. In"
+    " brackets: 95 % over sets"
     " of pictures.",
 ]
 
@@ -117,7 +129,8 @@ class Pictures:
 
 
 def mined_answers(pictures: Pictures, name: str, seed: int) -> dict[str, Any]:
-    """Draw answers, mine them, and return what became of what was planted and of each hypothesis."""
+    """Draw answers, mine them, and return what became of what was planted and of each
+    hypothesis."""
     likely = pictures.failing(PLANTED[name])
     labels = 2 * np.arange(len(CONDITIONS)) + ~pictures.present
     chance = np.take_along_axis(likely, labels, axis=1)
@@ -125,7 +138,8 @@ def mined_answers(pictures: Pictures, name: str, seed: int) -> dict[str, Any]:
     answers = pictures.present ^ (rng.random(chance.shape) < chance)
     file = pictures.folder.parent / "answers.csv"
     lines = [
-        f"{SPLIT}_{row:08d},{','.join(f'{0.2 + 0.6 * yes:g}' for yes in answer)}" for row, answer in enumerate(answers)
+        f"{SPLIT}_{row:08d},{','.join(f'{0.2 + 0.6 * yes:g}' for yes in answer)}"
+        for row, answer in enumerate(answers)
     ]
     file.write_text("\n".join([f"key,{','.join(CONDITIONS)}", *lines]) + "\n")
     tests = _mined(pictures.folder, file)
@@ -158,9 +172,17 @@ def _mined(folder: Path, answers: Path) -> HypothesisTests:
     """Return the tests that `mine` makes of a folder's split, by the method `directions`."""
     captions = folder.parent / "captions.yaml"
     captions.write_text(
-        "\n".join(["reference: a photo of a shirt", "captions:", *(f"  - {caption}" for caption in CAPTIONS)])
+        "\n".join(
+            [
+                "reference: a photo of a shirt",
+                "captions:",
+                *(f"  - {caption}" for caption in CAPTIONS),
+            ]
+        )
     )
-    classes = ", ".join(f"{{id: c{k}, name: {name}, source_label: {k}}}" for k, name in enumerate(CLASSES))
+    classes = ", ".join(
+        f"{{id: c{k}, name: {name}, source_label: {k}}}" for k, name in enumerate(CLASSES)
+    )
     sets = [
         f"source.dataset={folder}", f"source.classes=[{classes}]", "source.unit_column=shirt", "tokens=null",
         f"source.conditions={{columns: [{', '.join(CONDITIONS)}]}}", f"mine.on=[{SPLIT}]", "mine.others=[]",
@@ -176,7 +198,9 @@ def _mined(folder: Path, answers: Path) -> HypothesisTests:
     return HypothesisTests.of(run, audits, seen.captions, find_hypotheses(seen))
 
 
-def _outcome(tests: HypothesisTests, carried: Carried, chance: NDArray[np.float64]) -> dict[str, Any]:
+def _outcome(
+    tests: HypothesisTests, carried: Carried, chance: NDArray[np.float64]
+) -> dict[str, Any]:
     """Return a hypothesis with its test beside the true difference of its set on the same rows."""
     hypothesis = carried.hypothesis
     audited = tests.audits[carried.audit]
@@ -192,14 +216,20 @@ def _outcome(tests: HypothesisTests, carried: Carried, chance: NDArray[np.float6
         "caption": hypothesis.caption if hypothesis.role == "hard" else "",
         "confirmed": carried.result.confirmed,
         # Without a row of the set, or of the rest, there is no difference, and no interval.
-        "true": float(truth[inside].mean() - truth[rest].mean()) if inside.any() and rest.any() else 0.0,
+        "true": float(truth[inside].mean() - truth[rest].mean())
+        if inside.any() and rest.any()
+        else 0.0,
         "interval": carried.result.compared().difference.interval,
     }
 
 
 def main() -> None:
-    parser = proving.parser(__doc__, ["conditions"], "other sets of pictures, on which the program was tried")
-    parser.add_argument("--kept", type=Path, default=Path(".train/conditions-proof"), help="what was measured")
+    parser = proving.parser(
+        __doc__, ["conditions"], "other sets of pictures, on which the program was tried"
+    )
+    parser.add_argument(
+        "--kept", type=Path, default=Path(".train/conditions-proof"), help="what was measured"
+    )
     options = parser.parse_args()
     measured = tables(options.kept, SETTINGS_SEEDS if options.settings else SEEDS)
     proving.tell("prove_conditions", "Conditions", OPENING, measured, ["conditions"], options.write)
@@ -213,19 +243,36 @@ def tables(kept: Path, seeds: range) -> Iterator[proving.Table]:
         began = time.monotonic()
         results.append(measured(kept / f"{seed}-{code}.json", lambda seed=seed: _of_pictures(seed)))
         print(f"pictures {seed}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    titles = ["planted", "failures", "named", "tested", "confirmed", "false", "elsewhere", "intervals", "covered"]
+    titles = [
+        "planted",
+        "failures",
+        "named",
+        "tested",
+        "confirmed",
+        "false",
+        "elsewhere",
+        "intervals",
+        "covered",
+    ]
     rows = []
     for name in [*PLANTED, "all"]:
         sets = [[result[part] for part in PLANTED if name in (part, "all")] for result in results]
         counts = {
-            key: [sum(outcome[key] for outcome in outcomes) for outcomes in sets] for key in results[0]["nothing"]
+            key: [sum(outcome[key] for outcome in outcomes) for outcomes in sets]
+            for key in results[0]["nothing"]
         }
         cells = {key: f"{sum(of_set)}" for key, of_set in counts.items()}
         for key, of in (("named", "planted"), ("false", "confirmed"), ("covered", "intervals")):
             if sum(counts[of]):
-                cells[key] += f": {share_of(list(zip(counts[key], counts[of], strict=True))).text(percent=True)}"
+                cells[key] += (
+                    f": {share_of(list(zip(counts[key], counts[of], strict=True))).text(percent=True)}"
+                )
         rows.append([name, *cells.values()])
-    yield proving.Table("conditions", table(titles, rows), f"{len(seeds)} sets of pictures ({seeds[0]} to {seeds[-1]})")
+    yield proving.Table(
+        "conditions",
+        table(titles, rows),
+        f"{len(seeds)} sets of pictures ({seeds[0]} to {seeds[-1]})",
+    )
 
 
 def _of_pictures(seed: int) -> dict[str, Any]:

@@ -1,9 +1,12 @@
-"""Prove the measures of detectors: intervals where truth is known, scores beside pycocotools, and what they cost.
+"""Prove the measures of detectors: intervals where truth is known, scores beside pycocotools, and
+what they cost.
 
-    python scripts/prove_detection.py --write                            # the tables, into detection_proof/RESULTS.md
-    python scripts/prove_detection.py --settings --parts coverage        # the seed that settings were chosen on
+    python scripts/prove_detection.py --write                            # the tables, into
+    detection_proof/RESULTS.md python scripts/prove_detection.py --settings --parts coverage
+    # the seed that settings were chosen on
 
-No image is drawn and no model is loaded: boxes are. About half an hour of one core, most of it for coverage.
+No image is drawn and no model is loaded: boxes are. About half an hour of one core, most of it for
+coverage.
 """
 
 from __future__ import annotations
@@ -42,14 +45,17 @@ SETTINGS_SEED = 1
 PRINTED_SEED = 100
 TITLE = "Detectors: intervals, scores and cost"
 OPENING = [
-    "`python scripts/prove_detection.py --write`. Boxes are made, so that the truth is known; no image is drawn.",
-    "Settings (what is added to the bias, how rare categories count) were chosen on another seed (`--settings`).",
+    "`python scripts/prove_detection.py --write`. Boxes are made, so that the truth is known; no"
+    " image is drawn.",
+    "Settings (what is added to the bias, how rare categories count) were chosen on another seed"
+    " (`--settings`).",
 ]
 
 WORLDS = (World("20 categories, rare ones", 20, 1.0), World("5 categories", 5, 0.0))
 # World, images of a set, sets.
 CELLS = ((0, 50, 200), (1, 50, 200), (0, 200, 200), (1, 500, 200), (0, 2000, 100))
-# A middling detector, a good one and a poor one, each on base and shift; one that is perfect, on base and two shifts.
+# A middling detector, a good one and a poor one, each on base and shift; one that is perfect, on
+# base and two shifts.
 SKILLS = {
     "middling": (Skill(1.0), Skill(0.0), Skill(-0.5)),
     "good": (Skill(3.0), Skill(2.5)),
@@ -65,16 +71,21 @@ RESAMPLES = 1000
 
 
 def coverage(seed: int) -> Iterator[proving.Table]:
-    """Yield the table as it grows: how often intervals of sets of few images hold the truth of all images."""
+    """Yield the table as it grows: how often intervals of sets of few images hold the truth of all
+    images."""
     opening = (
-        f"How often a 95 % interval holds the truth, in % of sets, and its median width in points. The aim is 93 to 97;"
-        f" a number below 93 is bold. The truth is that of {POPULATION:,} images with {OBJECTS} objects each; sets"
-        f" are drawn from them, with {REPLICATES} resamples each. 200 sets show 95 % to within 3.0 points, and 100 to"
+        "How often a 95 % interval holds the truth, in % of sets, and its median width in points."
+        " The aim is 93 to 97;"
+        f" a number below 93 is bold. The truth is that of {POPULATION:,} images with {OBJECTS}"
+        " objects each; sets"
+        f" are drawn from them, with {REPLICATES} resamples each. 200 sets show 95 % to within 3.0"
+        " points, and 100 to"
         " within 4.3. *Perfect*"
         " finds all objects on the base and 98 % under the shift."
     )
     below = (
-        "How much the plain AP of a set lies above the truth, in points on average. AP of few objects is too high, by"
+        "How much the plain AP of a set lies above the truth, in points on average. AP of few"
+        " objects is too high, by"
         " pycocotools as well; the intervals allow for it."
     )
     titles: list[str] = []
@@ -86,12 +97,19 @@ def coverage(seed: int) -> Iterator[proving.Table]:
         if world not in populations:
             skills = [skill for group in SKILLS.values() for skill in group]
             populations[world] = (
-                made_matches(WORLDS[world], skills, POPULATION, np.random.default_rng([seed, world])),
+                made_matches(
+                    WORLDS[world], skills, POPULATION, np.random.default_rng([seed, world])
+                ),
                 {},
             )
         whole = populations[world][0]
-        scores = {name: best_f1_score(matches_of[0]) for name, matches_of in _by_detector(whole).items()}
-        truth = {name: number.value for name, number in _numbers(_exact(_by_detector(whole), scores)).items()}
+        scores = {
+            name: best_f1_score(matches_of[0]) for name, matches_of in _by_detector(whole).items()
+        }
+        truth = {
+            name: number.value
+            for name, number in _numbers(_exact(_by_detector(whole), scores)).items()
+        }
         choosers = [Images(matches) for matches in whole]
         held: dict[str, list[tuple[float, float, float]]] = {
             name: [] for name in (*truth, "both drops of the middling one", TEN_POINTS)
@@ -103,7 +121,8 @@ def coverage(seed: int) -> Iterator[proving.Table]:
             parts = _by_detector([chooser.chosen(chosen) for chooser in choosers])
             drawn = {
                 name: [
-                    bootstrap_scores(detector_matches, scores[name], number, REPLICATES) for detector_matches in matches
+                    bootstrap_scores(detector_matches, scores[name], number, REPLICATES)
+                    for detector_matches in matches
                 ]
                 for name, matches in parts.items()
             }
@@ -117,7 +136,9 @@ def coverage(seed: int) -> Iterator[proving.Table]:
             held[TEN_POINTS].append((level.low <= true_level <= level.high, np.nan, np.nan))
             both = simultaneous_intervals([numbers[name] for name in two])
             inside = all(
-                interval.low is not None and interval.high is not None and interval.low <= truth[name] <= interval.high
+                interval.low is not None
+                and interval.high is not None
+                and interval.low <= truth[name] <= interval.high
                 for interval, name in zip(both, two, strict=True)
             )
             held["both drops of the middling one"].append((inside, np.nan, np.nan))
@@ -127,11 +148,24 @@ def coverage(seed: int) -> Iterator[proving.Table]:
             share = 100 * float(inside.mean())
             across = 100 * float(np.median(width))
             cell = f"**{share:.1f}**" if share < 93 else f"{share:.1f}"
-            covered.setdefault(name, []).append(cell if np.isnan(across) else f"{cell} ({across:.1f})")
+            covered.setdefault(name, []).append(
+                cell if np.isnan(across) else f"{cell} ({across:.1f})"
+            )
             if name.startswith("AP"):
-                too_high.setdefault(name, []).append(f"{100 * (float(value.mean()) - truth[name]):+.1f}")
-        lines = [opening, "", *table(["number", *titles], ([name, *cells] for name, cells in covered.items()))]
-        lines += ["", below, "", *table(["number", *titles], ([name, *cells] for name, cells in too_high.items()))]
+                too_high.setdefault(name, []).append(
+                    f"{100 * (float(value.mean()) - truth[name]):+.1f}"
+                )
+        lines = [
+            opening,
+            "",
+            *table(["number", *titles], ([name, *cells] for name, cells in covered.items())),
+        ]
+        lines += [
+            "",
+            below,
+            "",
+            *table(["number", *titles], ([name, *cells] for name, cells in too_high.items())),
+        ]
         yield proving.Table("coverage", lines)
 
 
@@ -145,7 +179,9 @@ def _by_detector(matches: list[Matches]) -> dict[str, list[Matches]]:
     return {name: [next(left) for _ in skills] for name, skills in SKILLS.items()}
 
 
-def _exact(matches: Mapping[str, list[Matches]], scores: Mapping[str, float]) -> dict[str, list[DetectorScores]]:
+def _exact(
+    matches: Mapping[str, list[Matches]], scores: Mapping[str, float]
+) -> dict[str, list[DetectorScores]]:
     """Return the scores of all images, without resampling."""
 
     def exact(value: float) -> Drawn:
@@ -174,7 +210,9 @@ def _numbers(detectors: Mapping[str, list[DetectorScores]]) -> dict[str, Drawn]:
         "deeper drop of AP, middling": drop("middling", "AP", 2),
         "drop of AP50, middling": drop("middling", "AP50"),
         "drop of F1, middling": drop("middling", "F1"),
-        "drop of AP, middling less good": combined([(1, drop("middling", "AP")), (-1, drop("good", "AP"))]),
+        "drop of AP, middling less good": combined(
+            [(1, drop("middling", "AP")), (-1, drop("good", "AP"))]
+        ),
         "rPC, middling": ratio(combined([(0.5, middling[1]), (0.5, middling[2])]), middling[0]),
         "relative drop of AP, middling": replace(relative, signed=True),
     }
@@ -198,17 +236,28 @@ def beside_pycocotools(seed: int) -> Iterator[proving.Table]:
         for index, (ours, other) in enumerate(pairs):
             if (np.isnan(ours) != np.isnan(other)).any():
                 furthest[index] = np.inf
-            furthest[index] = max(furthest[index], np.nan_to_num(np.abs(ours - other), nan=0.0).max(initial=0.0))
+            furthest[index] = max(
+                furthest[index], np.nan_to_num(np.abs(ours - other), nan=0.0).max(initial=0.0)
+            )
         ties = len(np.unique(detections.score)) < len(detections.score)
         bare = len(np.unique(objects.image)) < images
-        full = len(detections.image) > 0 and np.unique(detections.image, return_counts=True)[1].max() > 100
+        full = (
+            len(detections.image) > 0
+            and np.unique(detections.image, return_counts=True)[1].max() > 100
+        )
         kinds += [bool(objects.crowd.any()), ties, bare, full]
     lines = [
-        f"The largest difference from pycocotools on {SETS_BESIDE} made sets: {kinds[0]} have crowds, {kinds[1]} equal"
-        f" scores, {kinds[2]} images without an object, {kinds[3]} more than 100 detections in an image.",
+        f"The largest difference from pycocotools on {SETS_BESIDE} made sets: {kinds[0]} have"
+        f" crowds, {kinds[1]} equal"
+        f" scores, {kinds[2]} images without an object, {kinds[3]} more than 100 detections in an"
+        " image.",
         "",
         *table(
-            ["precision of a category, area and threshold", "recall", "AP, AP50, AP75, by size, recall"],
+            [
+                "precision of a category, area and threshold",
+                "recall",
+                "AP, AP50, AP75, by size, recall",
+            ],
             [[f"{value:.0e}" for value in furthest]],
             words=0,
         ),
@@ -217,7 +266,8 @@ def beside_pycocotools(seed: int) -> Iterator[proving.Table]:
 
 
 def cost(seed: int) -> Iterator[proving.Table]:
-    """Yield what scoring and resampling cost, and beside pycocotools on fewer images, in one process on one core."""
+    """Yield what scoring and resampling cost, and beside pycocotools on fewer images, in one
+    process on one core."""
     rows = []
     held = 0.0
     for images in (COCO_IMAGES, COCO_IMAGES // 8):
@@ -243,11 +293,20 @@ def cost(seed: int) -> Iterator[proving.Table]:
             seconds = (time.process_time() - started) * RESAMPLES
             plain_drawn = [f"{seconds:,.0f} s", f"{seconds / drawn:.0f}"]
         boxes = f"{len(objects.image):,} objects, {len(detections.image):,} detections"
-        rows.append([f"{images:,} images, {boxes}", "match and score once", f"{seconds_taken:.1f} s", *plain])
+        rows.append(
+            [
+                f"{images:,} images, {boxes}",
+                "match and score once",
+                f"{seconds_taken:.1f} s",
+                *plain,
+            ]
+        )
         rows.append(["", f"{RESAMPLES:,} resamples, all measures", f"{drawn:.0f} s", *plain_drawn])
     lines = [
-        "80 categories, seconds of one core, on a machine that others used too. *plain*: pycocotools; of resamples its"
-        f" `accumulate` on the matches of drawn images, timed once and multiplied. A drop takes two such sides."
+        "80 categories, seconds of one core, on a machine that others used too. *plain*:"
+        " pycocotools; of resamples its"
+        " `accumulate` on the matches of drawn images, timed once and multiplied. A drop takes two"
+        " such sides."
         f" The larger set needs {held:.1f} GB.",
         "",
         *table(["set", "what", "own", "plain", "plain over own"], rows, words=2),
@@ -259,7 +318,9 @@ PARTS = {"coverage": coverage, "pycocotools": beside_pycocotools, "cost": cost}
 
 
 def main() -> None:
-    parser = proving.parser(__doc__, PARTS, "another seed, on which settings are chosen; nothing is written")
+    parser = proving.parser(
+        __doc__, PARTS, "another seed, on which settings are chosen; nothing is written"
+    )
     options = parser.parse_args()
     seed = SETTINGS_SEED if options.settings else PRINTED_SEED
     tables = (table for part in options.parts for table in PARTS[part](seed))

@@ -1,7 +1,8 @@
-"""Measure what small differences from the papers cost, in the lab: `docs/explanation/papers.md` quotes the tables.
+"""Measure what small differences from the papers cost, in the lab: `docs/explanation/papers.md`
+quotes the tables.
 
-    python scripts/prove_differences.py --write                     # the tables, into RESULTS.md; minutes of one core
-    python scripts/prove_differences.py --parts retrieval failures
+    python scripts/prove_differences.py --write                     # the tables, into RESULTS.md;
+    minutes of one core python scripts/prove_differences.py --parts retrieval failures
 
 Nothing is chosen by these numbers.
 """
@@ -52,14 +53,18 @@ SEEDS = (100, 101)
 CLASSES_IN_HALF = 2
 STEPS_IN_HALF = 8
 PHOTOGRAPH = 40  # pixels of a side before it is resized to 64, as ImageNet's 500 are to 768
-# Squared errors are averaged over the latents: 1,024 values in the lab, 36,864 in Stable Diffusion 2 at 768 pixels.
+# Squared errors are averaged over the latents: 1,024 values in the lab, 36,864 in Stable Diffusion
+# 2 at 768 pixels.
 LATENTS_OF_768 = 36
 TITLE = "What small differences from the papers cost"
 
 
 def main() -> None:
     options = proving.parser(__doc__, PARTS).parse_args()
-    tables = (proving.Table(name, ["### " + PARTS[name][0], "", *PARTS[name][1]()], "") for name in options.parts)
+    tables = (
+        proving.Table(name, ["### " + PARTS[name][0], "", *PARTS[name][1]()], "")
+        for name in options.parts
+    )
     with one_thread():
         proving.tell("prove_differences", TITLE, [], tables, list(PARTS), options.write)
 
@@ -67,24 +72,37 @@ def main() -> None:
 def failures() -> Iterator[str]:
     """Compare the overlap of failures on all audited images with that on one half of them."""
     scenes = [wardrobe_scene("audit", number) for number in range(AUDIT_SCENES)]
-    failed = np.stack(list(_failed([render(scene) for scene in scenes], [scene.label for scene in scenes]).values()))
+    failed = np.stack(
+        list(
+            _failed([render(scene) for scene in scenes], [scene.label for scene in scenes]).values()
+        )
+    )
     pairs = np.triu_indices(len(failed), 1)
     rows = []
     for images in (200, 500, AUDIT_SCENES):
         audited = failed[:, :images]
         every = 100 * failure_overlap(audited)[pairs]
-        halves = [np.random.default_rng(seed).permutation(images)[: images // 2] for seed in range(100, 120)]
+        halves = [
+            np.random.default_rng(seed).permutation(images)[: images // 2]
+            for seed in range(100, 120)
+        ]
         apart = np.abs([100 * failure_overlap(audited[:, half])[pairs] - every for half in halves])
-        rows.append([f"{images:,}", f"{every.mean():.0f} %", f"{apart.mean():.1f}", f"{apart.max():.1f}"])
+        rows.append(
+            [f"{images:,}", f"{every.mean():.0f} %", f"{apart.mean():.1f}", f"{apart.max():.1f}"]
+        )
     yield (
-        f"Intersection over union of failures, of {len(every)} pairs of the lab's {len(failed)} classifiers on scenes"
-        " of the split `audit`; 20 random halves. In points: how far a half's value is from that of all images."
+        f"Intersection over union of failures, of {len(every)} pairs of the lab's {len(failed)}"
+        " classifiers on scenes"
+        " of the split `audit`; 20 random halves. In points: how far a half's value is from that of"
+        " all images."
     )
     yield ""
     yield from table(["images", "overlap, all images", "mean distance of a half", "largest"], rows)
 
 
-def _failed(pictures: Sequence[NDArray[np.uint8]], labels: Sequence[int]) -> dict[str, NDArray[np.bool_]]:
+def _failed(
+    pictures: Sequence[NDArray[np.uint8]], labels: Sequence[int]
+) -> dict[str, NDArray[np.bool_]]:
     """Return name → (n,) which pictures each of the lab's classifiers gets wrong."""
     of = np.asarray(labels)
     pixels = np.stack(pictures)
@@ -107,35 +125,71 @@ def retrieval() -> Iterator[str]:
     features = clip.embed_images([Image.fromarray(picture) for picture in pixels], 64)
     cells = [(index, label) for index in range(len(SHIFT_NAMES)) for label in range(len(CLASSES))]
     shifts = recipe.all_shifts()
-    texts = clip.embed_texts([prompt_for(shifts[index], recipe.classes[label]) or "" for index, label in cells])
-    dealt = [near.rows for near in nearest_rows(features, texts, [TAKEN] * len(cells), np.ones(len(scenes), np.bool_))]
+    texts = clip.embed_texts(
+        [prompt_for(shifts[index], recipe.classes[label]) or "" for index, label in cells]
+    )
+    dealt = [
+        near.rows
+        for near in nearest_rows(
+            features, texts, [TAKEN] * len(cells), np.ones(len(scenes), np.bool_)
+        )
+    ]
     plain = list(np.argsort(-(texts @ features.T), axis=1, kind="stable")[:, :TAKEN])
     failed = np.stack(list(_failed(pixels, labels.tolist()).values()))
     rows = []
     for name, taken in (("never twice", dealt), ("plain nearest", plain)):
         times = Counter(np.concatenate(taken).tolist())
-        wrong = np.array([failed[:, of].mean() for of in taken]).reshape(len(SHIFT_NAMES), len(CLASSES)).mean(axis=1)
+        wrong = (
+            np.array([failed[:, of].mean() for of in taken])
+            .reshape(len(SHIFT_NAMES), len(CLASSES))
+            .mean(axis=1)
+        )
         rows.append(
             [
                 name,
                 _percent(
-                    float(np.mean([len(set(of) & set(near)) for of, near in zip(taken, plain, strict=True)])) / TAKEN
+                    float(
+                        np.mean(
+                            [
+                                len(set(of) & set(near))
+                                for of, near in zip(taken, plain, strict=True)
+                            ]
+                        )
+                    )
+                    / TAKEN
                 ),
                 _percent(sum(count for count in times.values() if count > 1) / sum(times.values())),
                 f"{np.mean([texts[cell] @ features[of].T for cell, of in enumerate(taken)]):.4f}",
-                _percent(np.mean([labels[of] == label for (_, label), of in zip(cells, taken, strict=True)])),
-                _percent(np.mean([shown[of, at] for (at, _), of in zip(cells, taken, strict=True) if at])),
+                _percent(
+                    np.mean(
+                        [labels[of] == label for (_, label), of in zip(cells, taken, strict=True)]
+                    )
+                ),
+                _percent(
+                    np.mean([shown[of, at] for (at, _), of in zip(cells, taken, strict=True) if at])
+                ),
                 _percent(wrong[0]),
                 f"{100 * (wrong[1:].mean() - wrong[0]):+.1f}",
             ]
         )
     yield (
-        f"{len(cells)} prompts take {TAKEN} rows each of {len(scenes):,} true renders, {POOL} of each class in each"
-        " context, by the lab's CLIP. *shared*: rows that several prompts have. *impact*: mean drop of the lab's"
+        f"{len(cells)} prompts take {TAKEN} rows each of {len(scenes):,} true renders, {POOL} of"
+        " each class in each"
+        " context, by the lab's CLIP. *shared*: rows that several prompts have. *impact*: mean drop"
+        " of the lab's"
         f" {len(failed)} classifiers from the base under the shifts, in points."
     )
     yield ""
-    titles = ["rows", "same as plain nearest", "shared", "cosine", "class right", "shift right", "base fails", "impact"]
+    titles = [
+        "rows",
+        "same as plain nearest",
+        "shared",
+        "cosine",
+        "class right",
+        "shift right",
+        "base fails",
+        "impact",
+    ]
     yield from table(titles, rows)
 
 
@@ -146,9 +200,13 @@ def _shown(attributes: Mapping[str, str]) -> list[bool]:
 
 
 def resizing() -> Iterator[str]:
-    """Compare tokens that are learned from images resized by each filter with those of another seed."""
+    """Compare tokens that are learned from images resized by each filter with those of another
+    seed."""
     tokens = {}
-    for name, filter_ in (("bicubic", Image.Resampling.BICUBIC), ("bilinear", Image.Resampling.BILINEAR)):
+    for name, filter_ in (
+        ("bicubic", Image.Resampling.BICUBIC),
+        ("bilinear", Image.Resampling.BILINEAR),
+    ):
         for seed in SEEDS if name == "bicubic" else SEEDS[:1]:
             tokens[name, seed] = _learned(Inversion(_pipeline("float32"), _settings(seed)), filter_)
     bicubic = tokens["bicubic", SEEDS[0]]
@@ -157,8 +215,10 @@ def resizing() -> Iterator[str]:
         ["another seed", *_alike(tokens["bicubic", SEEDS[1]], bicubic)],
     ]
     yield (
-        f"Tokens of {len(LEARNED)} classes after {STEPS} steps on renders of the split `train` that are {PHOTOGRAPH}"
-        " pixels wide and resized to 64. *apart*: how far two tokens are from each other, as a share of how far they"
+        f"Tokens of {len(LEARNED)} classes after {STEPS} steps on renders of the split `train` that"
+        f" are {PHOTOGRAPH}"
+        " pixels wide and resized to 64. *apart*: how far two tokens are from each other, as a"
+        " share of how far they"
         " moved from their start."
     )
     yield ""
@@ -176,15 +236,18 @@ def float16() -> Iterator[str]:
         scaled = f"{dtype}, loss not scaled" if (dtype, scale) == ("float16", 1.0) else dtype
         rows.append([scaled, *_alike(learned, reference)])
     yield (
-        f"Tokens of {CLASSES_IN_HALF} classes after {STEPS_IN_HALF} steps, on the processor. The loss is divided by"
-        f" {LATENTS_OF_768}, as a mean over the latents of 768 pixels divides gradients. Otherwise as above."
+        f"Tokens of {CLASSES_IN_HALF} classes after {STEPS_IN_HALF} steps, on the processor. The"
+        " loss is divided by"
+        f" {LATENTS_OF_768}, as a mean over the latents of 768 pixels divides gradients. Otherwise"
+        " as above."
     )
     yield ""
     yield from table(["learned in", "cosine with float32", "apart"], rows)
 
 
 class Faint(Inversion):
-    """Learns with gradients as small as those of large latents. Steps of AdamW do not depend on their scale."""
+    """Learns with gradients as small as those of large latents. Steps of AdamW do not depend on
+    their scale."""
 
     def _losses(self, *arguments: Any) -> torch.Tensor:  # pyrefly: ignore[bad-override]
         return super()._losses(*arguments) / LATENTS_OF_768
@@ -206,19 +269,26 @@ def _learned(learner: Inversion, filter_: Image.Resampling | None = None) -> Tok
             image = Image.fromarray(render(wardrobe_scene("train", number * len(CLASSES) + label)))
             if filter_ is None:
                 return image
-            return image.resize((PHOTOGRAPH, PHOTOGRAPH), Image.Resampling.BOX).resize((64, 64), filter_)
+            return image.resize((PHOTOGRAPH, PHOTOGRAPH), Image.Resampling.BOX).resize(
+                (64, 64), filter_
+            )
 
         return TrainingImages(100, picture)
 
     learned = LEARNED[: learner.settings.classes_in_flight]
-    group = [ClassToLearn(class_id, CLASSES[int(class_id)], images(int(class_id))) for class_id in learned]
+    group = [
+        ClassToLearn(class_id, CLASSES[int(class_id)], images(int(class_id)))
+        for class_id in learned
+    ]
     start = torch.stack([learner.start(cls.initial_words)[0].reshape(-1).cpu() for cls in group])
     learning = learner.learn(group)
     while True:
         try:
             next(learning)
         except StopIteration as ended:
-            return Tokens(start, torch.stack([token.vectors[0].reshape(-1) for token in ended.value]))
+            return Tokens(
+                start, torch.stack([token.vectors[0].reshape(-1) for token in ended.value])
+            )
 
 
 def _alike(tokens: Tokens, reference: Tokens) -> tuple[str, str]:
@@ -232,7 +302,12 @@ def _pipeline(dtype: str) -> Any:
 
 
 def _settings(seed: int, steps: int = STEPS, classes: int = len(LEARNED)) -> LearnSettings:
-    settings = {"steps": steps, "learning_rate": 1e-2, "templates": ("a photo of a {class}",), "seed": seed}
+    settings = {
+        "steps": steps,
+        "learning_rate": 1e-2,
+        "templates": ("a photo of a {class}",),
+        "seed": seed,
+    }
     return LearnSettings(**settings, classes_in_flight=classes)
 
 

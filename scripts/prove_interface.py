@@ -1,17 +1,21 @@
-"""Prove the dataset interface against the truth, which the lab knows: true drops of eight classifiers under 23 shifts.
+"""Prove the dataset interface against the truth, which the lab knows: true drops of eight
+classifiers under 23 shifts.
 
-    python scripts/prove_interface.py [--candidates 40] [--guidance 3 2] [--work .train/proof] [--workers 2]
-    python scripts/prove_interface.py --write                    # the tables, into interface_proof/RESULTS.md
-    python scripts/prove_interface.py --parts labels --candidates 20   # some of the parts
+    python scripts/prove_interface.py [--candidates 40] [--guidance 3 2] [--work .train/proof]
+    [--workers 2] python scripts/prove_interface.py --write                    # the tables, into
+    interface_proof/RESULTS.md python scripts/prove_interface.py --parts labels --candidates 20   #
+    some of the parts
 
-Makes `wardrobe-star` by class name, by the class tokens that it ships with, and by retrieval from a pool of true
-renders of the unbiased world (rejected images kept), renders the input dataset's own validation scenes under every
-shift (the truth) and once more with the marked classes in plain cloth (the control: no generator gap, but the mark is
-missing), and compares: drops at each guidance, the other parts at the first. Pairs by noise are compared with pairs by
-attention (and again at the recipe's own guidance: part pairs-own), and edits of validation images with the same scenes
-under each shift. The world, the captions and all models are hashed first; another hash is another folder, so a change
-reruns everything. What was looked at there is not made again. Can be killed and started again. Writes interface.json,
-pairs.json, pairs-own.json and edits.json beside the builds, and prints the tables.
+Makes `wardrobe-star` by class name, by the class tokens that it ships with, and by retrieval from a
+pool of true renders of the unbiased world (rejected images kept), renders the input dataset's own
+validation scenes under every shift (the truth) and once more with the marked classes in plain cloth
+(the control: no generator gap, but the mark is missing), and compares: drops at each guidance, the
+other parts at the first. Pairs by noise are compared with pairs by attention (and again at the
+recipe's own guidance: part pairs-own), and edits of validation images with the same scenes under
+each shift. The world, the captions and all models are hashed first; another hash is another folder,
+so a change reruns everything. What was looked at there is not made again. Can be killed and started
+again. Writes interface.json, pairs.json, pairs-own.json and edits.json beside the builds, and
+prints the tables.
 """
 
 from __future__ import annotations
@@ -40,7 +44,15 @@ from interface_proof.builds import (
 )
 from interface_proof.comparison import aims, compare, compare_ways, markdown, way_tables
 from interface_proof.labels import compare_labels, label_tables, validation_answers
-from interface_proof.looks import SHIFT_NAMES, Answers, Images, Looks, Viewer, dataset_images, true_images
+from interface_proof.looks import (
+    SHIFT_NAMES,
+    Answers,
+    Images,
+    Looks,
+    Viewer,
+    dataset_images,
+    true_images,
+)
 from interface_proof.pairs import (
     MORE_HELD,
     build_edits,
@@ -79,7 +91,10 @@ class Proof:
         return Viewer(self.judges)
 
     def answers(
-        self, name: str, images: Callable[[], tuple[int, Images]], shifts: Sequence[str] = SHIFT_NAMES[1:]
+        self,
+        name: str,
+        images: Callable[[], tuple[int, Images]],
+        shifts: Sequence[str] = SHIFT_NAMES[1:],
     ) -> Answers:
         """Return the answers to images, which are made if they are not answered yet."""
         path = self.folder / f"{name}-said.npz"
@@ -95,7 +110,9 @@ class Proof:
         settings = (options.work, way, options.candidates)
         return self.answers(
             build_folder(*settings, guidance, options.seed).name,
-            lambda: dataset_images(build_prompted(*settings, options.workers, guidance, options.seed)),
+            lambda: dataset_images(
+                build_prompted(*settings, options.workers, guidance, options.seed)
+            ),
         ).looks
 
     def retrieved(self) -> Looks:
@@ -103,15 +120,23 @@ class Proof:
         options = self.asked
         return self.answers(
             retrieved_folder(options.work, options.candidates, options.pool).name,
-            lambda: dataset_images(build_retrieved(options.work, options.candidates, options.workers, options.pool)),
+            lambda: dataset_images(
+                build_retrieved(options.work, options.candidates, options.workers, options.pool)
+            ),
         ).looks
 
     def ways(self) -> dict[str, Looks]:
         """Return what is seen by each way of building, at the first guidance."""
         guidance = self.asked.guidance[0]
-        return {"name": self.by("names", guidance), "token": self.by("tokens", guidance), "retrieval": self.retrieved()}
+        return {
+            "name": self.by("names", guidance),
+            "token": self.by("tokens", guidance),
+            "retrieval": self.retrieved(),
+        }
 
-    def drawn_pairs(self, ways: Sequence[str] = PAIRS, guidance: float = PROOF_GUIDANCE) -> dict[str, Answers]:
+    def drawn_pairs(
+        self, ways: Sequence[str] = PAIRS, guidance: float = PROOF_GUIDANCE
+    ) -> dict[str, Answers]:
         """Return what is said of pairs, by how they are held together."""
         options = self.asked
         return {
@@ -127,7 +152,9 @@ class Proof:
 
     def true_pairs(self) -> Answers:
         """Return what is said of true renders of one scene."""
-        return self.answers("true-pairs", lambda: true_images(TRUE_PAIRS, marked=True), pair_shifts())
+        return self.answers(
+            "true-pairs", lambda: true_images(TRUE_PAIRS, marked=True), pair_shifts()
+        )
 
     def drops(self) -> list[str]:
         options = self.asked
@@ -138,15 +165,29 @@ class Proof:
             for name in ("names", "tokens"):
                 looks = self.by(name, guidance)
                 ways |= {name: looks, f"{name} screened": looks.screened()}
-            ways |= {"retrieved": self.retrieved(), "retrieved screened": self.retrieved().screened()}
-            ways["control"] = self.answers("control", lambda: true_images(TRUE_UNITS, marked=False)).looks
-            settings = {"candidates": options.candidates, "guidance": guidance, "seed": options.seed}
+            ways |= {
+                "retrieved": self.retrieved(),
+                "retrieved screened": self.retrieved().screened(),
+            }
+            ways["control"] = self.answers(
+                "control", lambda: true_images(TRUE_UNITS, marked=False)
+            ).looks
+            settings = {
+                "candidates": options.candidates,
+                "guidance": guidance,
+                "seed": options.seed,
+            }
             remark = ", the recipe's own" if guidance == own_guidance() else ""
             reports[f"guidance {guidance:g}{remark}"] = {
                 "world_sha256": world_hash(), **settings, **compare(ways, truth),
             }  # fmt: skip
         self._keep("interface.json", list(reports.values()))
-        lines = ["### Drops against the truth", "", f"Seed {options.seed}; {options.candidates} candidates a cell.", ""]
+        lines = [
+            "### Drops against the truth",
+            "",
+            f"Seed {options.seed}; {options.candidates} candidates a cell.",
+            "",
+        ]
         lines += aims(reports)
         for name, report in reports.items():
             lines += ["", f"#### {name[0].upper()}{name[1:]}", "", *markdown(report).splitlines()]
@@ -161,24 +202,33 @@ class Proof:
         if not path.exists():
             print("looking at validation scenes", flush=True)
             seen = validation_answers(self.viewer, TRUE_UNITS)
-            saved(path, lambda to: np.savez_compressed(to, judges=seen["judges"], oracle=seen["oracle"]))
+            saved(
+                path,
+                lambda to: np.savez_compressed(to, judges=seen["judges"], oracle=seen["oracle"]),
+            )
         with np.load(path) as arrays:
             answers = {name: arrays[name] for name in arrays.files}
         return [*label_tables(compare_labels(self.ways(), answers, self.judges)), "", self._told()]
 
     def pairs(self) -> list[str]:
-        return pair_tables(self._keep("pairs.json", compare_pairs(self.drawn_pairs(), self.true_pairs())))
+        return pair_tables(
+            self._keep("pairs.json", compare_pairs(self.drawn_pairs(), self.true_pairs()))
+        )
 
     def pairs_at_the_own_guidance(self) -> list[str]:
         drawn = self.drawn_pairs((*PAIRS, MORE_HELD), own_guidance())
-        return pair_tables(self._keep("pairs-own.json", compare_pairs(drawn, self.true_pairs())), own_guidance())
+        return pair_tables(
+            self._keep("pairs-own.json", compare_pairs(drawn, self.true_pairs())), own_guidance()
+        )
 
     def edits(self) -> list[str]:
         count = self.asked.candidates
         directory = build_edits(self.asked.work, count, EDIT_GUIDANCE, self.asked.workers)
         edits = self.answers(directory.name, lambda: dataset_images(directory), pair_shifts())
         rows = rows_of(directory)
-        scenes = self.answers(f"{directory.name}-true", lambda: (count, true_edits(rows)), pair_shifts())
+        scenes = self.answers(
+            f"{directory.name}-true", lambda: (count, true_edits(rows)), pair_shifts()
+        )
         report = compare_edits({"edits": edits, **self.drawn_pairs()}, scenes, self.true_pairs())
         return edit_tables(self._keep("edits.json", report))
 
@@ -191,7 +241,10 @@ class Proof:
 
     def _told(self) -> str:
         options = self.asked
-        return f"Guidance {options.guidance[0]:g}, seed {options.seed}; {options.candidates} candidates a cell."
+        return (
+            f"Guidance {options.guidance[0]:g}, seed {options.seed}; {options.candidates}"
+            " candidates a cell."
+        )
 
     def _keep(self, name: str, report: Any) -> Any:
         saved(self.folder / name, lambda to: to.write(f"{json.dumps(report, indent=1)}\n".encode()))
@@ -210,16 +263,28 @@ PARTS: dict[str, Callable[[Proof], list[str]]] = {
 
 def main() -> None:
     parser = proving.parser(__doc__, PARTS)
-    parser.add_argument("--candidates", type=int, default=CANDIDATES, help="images of each class under each shift")
     parser.add_argument(
-        "--guidance", type=float, nargs="+", default=[own_guidance(), PROOF_GUIDANCE], help="of the builds, one or more"
+        "--candidates", type=int, default=CANDIDATES, help="images of each class under each shift"
     )
-    parser.add_argument("--seed", type=int, default=SEED, help="of the builds by name, by token and by retrieval")
-    parser.add_argument("--pool", type=int, default=POOL_RENDERS, help="renders of each class in each context")
+    parser.add_argument(
+        "--guidance",
+        type=float,
+        nargs="+",
+        default=[own_guidance(), PROOF_GUIDANCE],
+        help="of the builds, one or more",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=SEED, help="of the builds by name, by token and by retrieval"
+    )
+    parser.add_argument(
+        "--pool", type=int, default=POOL_RENDERS, help="renders of each class in each context"
+    )
     parser.add_argument("--work", type=Path, default=Path(".train/proof"))
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument(
-        "--sheets", type=Path, help="a folder for pairs.webp and edits.webp, of pairs as they were built"
+        "--sheets",
+        type=Path,
+        help="a folder for pairs.webp and edits.webp, of pairs as they were built",
     )
     options = parser.parse_args()
     proof = Proof(options)

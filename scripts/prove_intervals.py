@@ -1,10 +1,12 @@
-"""Prove intervals and tests where truth is known: rates of few large units, KID near zero and away from it, few worlds.
+"""Prove intervals and tests where truth is known: rates of few large units, KID near zero and away
+from it, few worlds.
 
     python scripts/prove_intervals.py --write           # the tables, into RESULTS.md
-    python scripts/prove_intervals.py --settings --runs 300 --parts rates    # the seed that settings were chosen on
+    python scripts/prove_intervals.py --settings --runs 300 --parts rates    # the seed that
+    settings were chosen on
 
-Everything is drawn from distributions of which the truth is computed; nothing is built and no model is loaded. About
-twenty minutes of one core.
+Everything is drawn from distributions of which the truth is computed; nothing is built and no model
+is loaded. About twenty minutes of one core.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ from prove_multilabel import coverage_cell, draw_videos, means_of_labels, recall
 
 SETTINGS_SEED = 0
 PRINTED_SEED = 100
-# A table of gates at seed 100 showed that few images of a class need Student's t: what came of it is judged by another.
+# A table of gates at seed 100 showed that few images of a class need Student's t: what came of it
+# is judged by another.
 GATES_SEED = 200
 UNITS = (5, 8, 15, 40)
 RATES = (0.02, 0.1, 0.3, 0.5)
@@ -63,8 +66,8 @@ Counts = NDArray[np.int64]
 
 
 def sizes_of(kind: str, units: int) -> Counts:
-    """Return rows of each unit: all 20, from 2 to 80 in equal steps of the logarithm, or one with a quarter of all
-    rows."""
+    """Return rows of each unit: all 20, from 2 to 80 in equal steps of the logarithm, or one with a
+    quarter of all rows."""
     if kind == "equal":
         return np.full(units, 20)
     if kind == "skewed":
@@ -72,10 +75,14 @@ def sizes_of(kind: str, units: int) -> Counts:
     return np.append(np.full(units - 1, 12), 4 * (units - 1))
 
 
-def failures(rng: np.random.Generator, rows: Counts, rate: float, correlation: float, of: str = "Beta") -> Counts:
-    """Draw failures by unit, whose rates are spread by a Beta distribution, a probit-normal one, or as `mixed`.
+def failures(
+    rng: np.random.Generator, rows: Counts, rate: float, correlation: float, of: str = "Beta"
+) -> Counts:
+    """Draw failures by unit, whose rates are spread by a Beta distribution, a probit-normal one, or
+    as `mixed`.
 
-    mixed: in the share of the correlation units are wholly right or wholly wrong, the others have the one rate.
+    mixed: in the share of the correlation units are wholly right or wholly wrong, the others have
+    the one rate.
     """
     if of == "Beta":
         spread = (1 - correlation) / correlation
@@ -106,18 +113,22 @@ def _shared(rate: float, correlation: float) -> float:
 
 
 def oracle_interval(share: float, worth: float, units: int) -> tuple[float, float]:
-    """Return Clopper and Pearson's on the rows that they are truly worth; with no failure or no success, on units."""
+    """Return Clopper and Pearson's on the rows that they are truly worth; with no failure or no
+    success, on units."""
     if share in (0, 1):
         return few_units_interval(share, worth, units)
     return tuple(
         stats.beta.ppf(
-            [0.025, 0.975], [share * worth, share * worth + 1], [(1 - share) * worth + 1, (1 - share) * worth]
+            [0.025, 0.975],
+            [share * worth, share * worth + 1],
+            [(1 - share) * worth + 1, (1 - share) * worth],
         )
     )
 
 
 def by_moments(failed: Counts, rows: Counts) -> tuple[float, float]:
-    """Return the interval used before: Wilson's on rows divided by the design effect of the ANOVA estimator."""
+    """Return the interval used before: Wilson's on rows divided by the design effect of the ANOVA
+    estimator."""
     units = len(rows)
     total = float(rows.sum())
     share = failed.sum() / total
@@ -126,28 +137,41 @@ def by_moments(failed: Counts, rows: Counts) -> tuple[float, float]:
     within = float((failed * (1 - means)).sum()) / (total - units)
     typical = (total - float((rows**2).sum()) / total) / (units - 1)
     both = between + (typical - 1) * within
-    worth = effective_size(rows, float(np.clip((between - within) / both, 0, 1)) if both > 0 else 0.0)
+    worth = effective_size(
+        rows, float(np.clip((between - within) / both, 0, 1)) if both > 0 else 0.0
+    )
     return wilson_interval(share * worth, worth)
 
 
 def rates(seed: int, runs: int) -> list[str]:
     lines = [
-        f"The 95 % interval of a failure rate: {runs:,} data sets for each of {len(RATES)} rates ({_range(RATES)}) and"
-        f" {len(CORRELATIONS)} correlations within units ({_range(CORRELATIONS)}). *coverage*: the lowest, the mean and"
+        f"The 95 % interval of a failure rate: {runs:,} data sets for each of {len(RATES)} rates"
+        f" ({_range(RATES)}) and"
+        f" {len(CORRELATIONS)} correlations within units ({_range(CORRELATIONS)}). *coverage*: the"
+        " lowest, the mean and"
         " the highest of these cells. *width*: the median width over that of the oracle, of data"
-        " sets with failures and right answers both: the median of the cells, and the largest. *Oracle*: Clopper and"
-        " Pearson's interval on the rows divided by the true design effect. Without one failure nobody can tell how"
+        " sets with failures and right answers both: the median of the cells, and the largest."
+        " *Oracle*: Clopper and"
+        " Pearson's interval on the rows divided by the true design effect. Without one failure"
+        " nobody can tell how"
         " alike units are, and the bound is that of as many units: such data sets, up to the share"
-        " in the last column, are always covered, so that cells go over 99 %. *by moments* is what stood"
-        " before. Units' rates are Beta-distributed; *probit*: a normal liability; *mixed*: in the share of the"
-        " correlation units are wholly right or wrong, else of one rate. A kind of unit that is rare and wholly wrong"
+        " in the last column, are always covered, so that cells go over 99 %. *by moments* is what"
+        " stood"
+        " before. Units' rates are Beta-distributed; *probit*: a normal liability; *mixed*: in the"
+        " share of the"
+        " correlation units are wholly right or wrong, else of one rate. A kind of unit that is"
+        " rare and wholly wrong"
         " is mostly in no sample, and then no interval but the oracle's can allow for it.",
         "",
-        "| units | rows of a unit | coverage, % | in 93 to 99 | over 99 | width | cells over 1.3 | oracle's coverage"
+        "| units | rows of a unit | coverage, % | in 93 to 99 | over 99 | width | cells over 1.3 |"
+        " oracle's coverage"
         " | by moments | all right or wrong, at most |",
         "| --: | -- | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
-    of = [(kind, "Beta") for kind in ("equal", "skewed", "one large")] + [("equal", "probit"), ("equal", "mixed")]
+    of = [(kind, "Beta") for kind in ("equal", "skewed", "one large")] + [
+        ("equal", "probit"),
+        ("equal", "mixed"),
+    ]
     for units, (kind, spread) in product(UNITS, of):
         rows = sizes_of(kind, units)
         cells = []
@@ -178,21 +202,27 @@ def rates(seed: int, runs: int) -> list[str]:
             f"| {units} | {kind}{'' if spread == 'Beta' else ', ' + spread} | {_three(coverage)}"
             f" | {within} of {len(coverage)} | {int((coverage > 99).sum())}"
             f" | {np.nanmedian(width):.2f}, {np.nanmax(width):.2f}"
-            f" | {int((width > 1.3).sum())} | {_three(oracle)} | {_three(before)} | {constant.max():.0f} % |"
+            f" | {int((width > 1.3).sum())} | {_three(oracle)} | {_three(before)} |"
+            f" {constant.max():.0f} % |"
         )
     return lines
 
 
 def nulls(seed: int, runs: int) -> list[str]:
     lines = [
-        f"One-sided tests of a set against the rest, {runs:,} each where the set's rate is the rest's plus the margin"
-        f" exactly, for rates of 5, 20 and 50 % and correlations of {_range(CORRELATIONS)}: the share rejected, in %,"
+        f"One-sided tests of a set against the rest, {runs:,} each where the set's rate is the"
+        " rest's plus the margin"
+        f" exactly, for rates of 5, 20 and 50 % and correlations of {_range(CORRELATIONS)}: the"
+        " share rejected, in %,"
         " on average over the cells, and in the worst.",
         "",
-        f"| units of set and rest | rows of a unit | margin | {' | '.join(f'p ≤ {level:g}' for level in LEVELS)} |",
+        "| units of set and rest | rows of a unit | margin |"
+        f" {' | '.join(f'p ≤ {level:g}' for level in LEVELS)} |",
         "| --: | -- | --: | --: | --: | --: |",
     ]
-    for (units, others), kind, margin in product(((5, 10), (8, 30), (15, 40)), ("equal", "skewed"), (0.0, 0.05)):
+    for (units, others), kind, margin in product(
+        ((5, 10), (8, 30), (15, 40)), ("equal", "skewed"), (0.0, 0.05)
+    ):
         rows = np.concatenate([sizes_of(kind, units), sizes_of(kind, others)])
         of = np.arange(units + others)
         cells = []
@@ -207,9 +237,14 @@ def nulls(seed: int, runs: int) -> list[str]:
                 # Rows of units one after another, each unit's failures first.
                 row = np.repeat(of, rows)
                 wrong = np.arange(len(row)) - np.repeat(np.cumsum(rows) - rows, rows) < failed[row]
-                rejected += score_test(*count_failures(wrong, row, row < units), margin) <= np.array(LEVELS)
+                rejected += score_test(
+                    *count_failures(wrong, row, row < units), margin
+                ) <= np.array(LEVELS)
             cells.append(100 * rejected / runs)
-        shares = [f"{mean:.1f}, {most:.1f}" for mean, most in zip(np.mean(cells, 0), np.max(cells, 0), strict=True)]
+        shares = [
+            f"{mean:.1f}, {most:.1f}"
+            for mean, most in zip(np.mean(cells, 0), np.max(cells, 0), strict=True)
+        ]
         lines.append(f"| {units}, {others} | {kind} | {margin:g} | {' | '.join(shares)} |")
     return lines
 
@@ -217,11 +252,14 @@ def nulls(seed: int, runs: int) -> list[str]:
 def kid(seed: int, runs: int) -> list[str]:
     runs = max(20, runs // 5)
     lines = [
-        f"{runs} pairs of sets of normal features, one shifted in every feature. *sd*: that of the distance over"
-        f" these. *interval*: its mean width over that of ± 1.96 sd. *spread of subsets*: the same of the {SUBSETS}"
+        f"{runs} pairs of sets of normal features, one shifted in every feature. *sd*: that of the"
+        " distance over"
+        " these. *interval*: its mean width over that of ± 1.96 sd. *spread of subsets*: the same"
+        f" of the {SUBSETS}"
         " halves, which was the interval before.",
         "",
-        "| images | features | shift | distance (truth) | sd | coverage | interval | spread of subsets |",
+        "| images | features | shift | distance (truth) | sd | coverage | interval | spread of"
+        " subsets |",
         "| --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for (n, m), width, shift in [
@@ -238,7 +276,10 @@ def kid(seed: int, runs: int) -> list[str]:
             estimates.append(kernel_distance(first, other))
             halves = [
                 subset_estimate(first[a], other[b], a, b).value
-                for a, b in ((rng.permutation(n)[: n // 2], rng.permutation(m)[: m // 2]) for _ in range(SUBSETS))
+                for a, b in (
+                    (rng.permutation(n)[: n // 2], rng.permutation(m)[: m // 2])
+                    for _ in range(SUBSETS)
+                )
             ]
             spread.append(np.diff(np.percentile(halves, [2.5, 97.5]))[0])
         sd = float(np.std([estimate.value for estimate in estimates]))
@@ -254,10 +295,12 @@ def kid(seed: int, runs: int) -> list[str]:
 
 
 def _distance_of_normals(width: int, shift: float) -> float:
-    """Return MMD² of N(0, 1) and N(shift, 1) in each of `width` features, from three moments of x·y / width."""
+    """Return MMD² of N(0, 1) and N(shift, 1) in each of `width` features, from three moments of x·y
+    / width."""
 
     def mean_kernel(both: float, squares: float) -> float:
-        """Return E (1 + s)³ of s = x·y / width; `both`: product of the means, `squares`: sum of the means' squares."""
+        """Return E (1 + s)³ of s = x·y / width; `both`: product of the means, `squares`: sum of the
+        means' squares."""
         first = both
         second = (1 + squares) / width + both**2
         third = both**3 + 3 * both * (1 + squares) / width + (6 * both) / width**2
@@ -269,8 +312,10 @@ def _distance_of_normals(width: int, shift: float) -> float:
 
 def worlds(seed: int, runs: int) -> list[str]:
     lines = [
-        f"The mean of k worlds and its 95 % interval, {10 * runs:,} times, of worlds that differ normally and of worlds"
-        " that differ exponentially. *bootstrap*: percentiles over draws of worlds, which stood before.",
+        f"The mean of k worlds and its 95 % interval, {10 * runs:,} times, of worlds that differ"
+        " normally and of worlds"
+        " that differ exponentially. *bootstrap*: percentiles over draws of worlds, which stood"
+        " before.",
         "",
         "| worlds | normal | bootstrap | exponential | bootstrap |",
         "| --: | --: | --: | --: | --: |",
@@ -314,45 +359,68 @@ SURE = 0.999
 
 
 def answered_of(right: NDArray[np.bool_], present: NDArray[np.bool_], seed: int = 0) -> AllAnswers:
-    """Return answers (groups, classes, images, models) to the present images (groups, classes, images), the base first.
+    """Return answers (groups, classes, images, models) to the present images (groups, classes,
+    images), the base first.
 
     One class and index is one scene in all groups.
     """
     groups, labels, indices = np.nonzero(present)
     names = ("base", *(f"shift_{index}" for index in range(1, len(right))))
-    classes = tuple(RecipeClass(f"{label:02d}", f"class {label}", label, label, ()) for label in range(right.shape[1]))
-    keys = tuple(f"{names[group]}-{label}-{index}" for group, label, index in zip(groups, labels, indices, strict=True))
+    classes = tuple(
+        RecipeClass(f"{label:02d}", f"class {label}", label, label, ())
+        for label in range(right.shape[1])
+    )
+    keys = tuple(
+        f"{names[group]}-{label}-{index}"
+        for group, label, index in zip(groups, labels, indices, strict=True)
+    )
     images = LabelledImages("drawn", "0" * 64, keys, labels, groups, names, lambda wanted: iter(()))
     planned = tuple(range(len(classes)))
     subject = replace(
         labelled_subject("drawn", images, classes, "base"),
-        groups=tuple(Group(name, None, "", name, planned, right.shape[2], paired=True) for name in names),
+        groups=tuple(
+            Group(name, None, "", name, planned, right.shape[2], paired=True) for name in names
+        ),
         indices=indices,
     )
     correct = right[groups, labels, indices]
-    answers = ModelAnswers(np.ones(len(correct), bool), np.zeros(correct.shape, np.int32), correct, correct)
-    # Every answer has the same confidence, so that the calibration error is its distance from the accuracy.
+    answers = ModelAnswers(
+        np.ones(len(correct), bool), np.zeros(correct.shape, np.int32), correct, correct
+    )
+    # Every answer has the same confidence, so that the calibration error is its distance from the
+    # accuracy.
     predictions = SimpleNamespace(confidence=np.full(len(correct), SURE, np.float32))
     classifiers = [SimpleNamespace(name=name, sha256=None, score_scale="logits") for name in MODELS]
-    scored: Any = tuple(SimpleNamespace(classifier=each, predictions=predictions) for each in classifiers)
+    scored: Any = tuple(
+        SimpleNamespace(classifier=each, predictions=predictions) for each in classifiers
+    )
     near = NearChance(np.zeros(len(MODELS), dtype=bool))
-    return AllAnswers(subject, scored, answers, near, 1, seed, Asking(ChosenModels(subject.classes), "cpu", 1))
+    return AllAnswers(
+        subject, scored, answers, near, 1, seed, Asking(ChosenModels(subject.classes), "cpu", 1)
+    )
 
 
 def _scenes(
-    rng: np.random.Generator, shares: NDArray[np.float64], images: Counts, kept: float, shared: float = 0.0
+    rng: np.random.Generator,
+    shares: NDArray[np.float64],
+    images: Counts,
+    kept: float,
+    shared: float = 0.0,
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Draw right answers (groups, classes, images, models) and images that the screen keeps (groups, classes, images).
+    """Draw right answers (groups, classes, images, models) and images that the screen keeps
+    (groups, classes, images).
 
-    shares: the share of right answers (groups, classes, models). shared: how much of an image's own liability all
-    models share.
+    shares: the share of right answers (groups, classes, models). shared: how much of an image's own
+    liability all models share.
     """
     groups, classes, models = shares.shape
     most = int(images.max())
     scene = rng.normal(size=(1, classes, most, 1))
     noise = rng.normal(size=(groups, classes, most, models))
     if shared:
-        noise = np.sqrt(1 - shared) * noise + np.sqrt(shared) * rng.normal(size=(groups, classes, most, 1))
+        noise = np.sqrt(1 - shared) * noise + np.sqrt(shared) * rng.normal(
+            size=(groups, classes, most, 1)
+        )
     liability = np.sqrt(SHARED) * scene + np.sqrt(1 - SHARED) * noise
     right = liability < stats.norm.ppf(shares)[:, :, None]
     present = (rng.random((groups, classes, most)) < kept) & (np.arange(most) < images[:, None])
@@ -361,17 +429,25 @@ def _scenes(
 
 
 def gated(
-    rng: np.random.Generator, shares: NDArray[np.float64], images: Counts, lines: list[GateLine], kept: float = 0.9
+    rng: np.random.Generator,
+    shares: NDArray[np.float64],
+    images: Counts,
+    lines: list[GateLine],
+    kept: float = 0.9,
 ) -> GateResult:
-    """Judge drawn answers, of which `shares` (groups, classes, models) are right, by a gate; images: of a class."""
+    """Judge drawn answers, of which `shares` (groups, classes, models) are right, by a gate;
+    images: of a class."""
     right, present = _scenes(rng, shares, images, kept)
-    return judge_gate(ClassLines(answered_of(right, present, int(rng.integers(1 << 30)))), lines, MODELS[:1])
+    return judge_gate(
+        ClassLines(answered_of(right, present, int(rng.integers(1 << 30)))), lines, MODELS[:1]
+    )
 
 
 def gate_world(
     of: str, count: int, spread: float, base: float, images: Counts | None = None
 ) -> tuple[NDArray[np.float64], list[GateLine]]:
-    """Return shares right (1 + count, 10, 2) and lines of which every limit is the truth; images: of each class."""
+    """Return shares right (1 + count, 10, 2) and lines of which every limit is the truth; images:
+    of each class."""
     odds = np.log(base / (1 - base)) + spread * np.linspace(-1, 1, 10)
     drops = np.linspace(0.02, 0.2, count)
     new = 1 / (1 + np.exp(-odds)) - np.append(0, drops)[:, None]
@@ -385,11 +461,15 @@ def gate_world(
         if of == "accuracies":
             lines.append(GateLine("", "accuracy", name, float(mean[index, 0])))
         elif of == "relative drops":
-            lines.append(GateLine("", "relative_drop", name, float(1 - mean[index, 0] / mean[0, 0])))
+            lines.append(
+                GateLine("", "relative_drop", name, float(1 - mean[index, 0] / mean[0, 0]))
+            )
         elif of == "top1":
             lines.append(GateLine("", "top1", name, float(whole[index, 0]), share="top1"))
         elif of == "drops of top1":
-            lines.append(GateLine("", "drop", name, float(whole[0, 0] - whole[index, 0]), share="top1"))
+            lines.append(
+                GateLine("", "drop", name, float(whole[0, 0] - whole[index, 0]), share="top1")
+            )
         elif of == "calibration errors":
             error = SURE - float(whole[index, 0])
             measure = "calibration_error"
@@ -401,29 +481,48 @@ def gate_world(
         elif of == "drops" or index % 2:
             lines.append(GateLine("", "drop", name, float(mean[0, 0] - mean[index, 0])))
         else:
-            lines.append(GateLine("", "worse_than", name, float(mean[index, 1] - mean[index, 0]), "old"))
+            lines.append(
+                GateLine("", "worse_than", name, float(mean[index, 1] - mean[index, 0]), "old")
+            )
     return shares, lines
 
 
-def gates(seed: int, runs: int, kinds: tuple[str, ...] = ("accuracies", "drops", "drops, worse_than")) -> list[str]:
+def gates(
+    seed: int, runs: int, kinds: tuple[str, ...] = ("accuracies", "drops", "drops, worse_than")
+) -> list[str]:
     runs = max(20, runs // 4)
     lines = [
-        f"A gate of 24 lines on a model that is exactly at each of its limits, {runs} times a cell: the share of gates"
-        " with a line that fails, with a line that passes, and of gates whose intervals all hold. Ten classes; scenes"
-        " are shared by base, shifts and models, and the screen keeps 90 % of the images. *5 to 200*: the hardest class"
+        f"A gate of 24 lines on a model that is exactly at each of its limits, {runs} times a cell:"
+        " the share of gates"
+        " with a line that fails, with a line that passes, and of gates whose intervals all hold."
+        " Ten classes; scenes"
+        " are shared by base, shifts and models, and the screen keeps 90 % of the images. *5 to"
+        " 200*: the hardest class"
         " has 5 images and the easiest 200. *alone*: the share of single intervals that hold.",
         "",
-        "| lines | accuracy on the base | images per class | a line fails | a line passes | all hold | alone |",
+        "| lines | accuracy on the base | images per class | a line fails | a line passes | all"
+        " hold | alone |",
         "| -- | --: | --: | --: | --: | --: | --: |",
     ]
-    sizes = {str(n): np.full(10, n) for n in (10, 30, 100)} | {"5 to 200": np.geomspace(5, 200, 10).astype(np.int64)}
+    sizes = {str(n): np.full(10, n) for n in (10, 30, 100)} | {
+        "5 to 200": np.geomspace(5, 200, 10).astype(np.int64)
+    }
     for of, base, images in product(kinds, (0.8, 0.95), sizes):
         shares, gate_lines = gate_world(of, 24, 0.8, base, sizes[images])
-        rng = np.random.default_rng([seed, len(images), int(sizes[images][0]), round(100 * base), len(of)])
+        rng = np.random.default_rng(
+            [seed, len(images), int(sizes[images][0]), round(100 * base), len(of)]
+        )
         results = [gated(rng, shares, sizes[images], gate_lines) for _ in range(runs)]
         verdicts = np.array([[line.verdict for line in each.judged] for each in results])
-        holds = np.array([[_holds(line.estimate, line.line) for line in each.judged] for each in results])
-        flags = [(verdicts == "fail").any(axis=1), (verdicts == "pass").any(axis=1), holds.all(axis=1), holds]
+        holds = np.array(
+            [[_holds(line.estimate, line.line) for line in each.judged] for each in results]
+        )
+        flags = [
+            (verdicts == "fail").any(axis=1),
+            (verdicts == "pass").any(axis=1),
+            holds.all(axis=1),
+            holds,
+        ]
         cells = " | ".join(f"{100 * np.mean(flag):.1f} %" for flag in flags)
         lines.append(f"| {of} | {100 * base:.0f} % | {images} | {cells} |")
     return lines
@@ -432,11 +531,16 @@ def gates(seed: int, runs: int, kinds: tuple[str, ...] = ("accuracies", "drops",
 def gains(seed: int, runs: int) -> list[str]:
     runs = max(20, runs // 4)
     lines = [
-        f"The gain of a model over its original under one shift, and how much smaller its drop is: {runs} data sets for"
-        " each of two true gains, 0 and 5 points. Ten classes of equal size; base, shift and both models share scenes,"
-        " and the screen keeps 90 % of the images. *shared*: how much of what is not the scene's is the same for both"
-        " models. *alike*: the share of classes in which both models agree on all images of the shift. *coverage* and"
-        " *width*: of 95 % intervals, the width in points; the lower of the two gains' coverages, and the mean width.",
+        "The gain of a model over its original under one shift, and how much smaller its drop is:"
+        f" {runs} data sets for"
+        " each of two true gains, 0 and 5 points. Ten classes of equal size; base, shift and both"
+        " models share scenes,"
+        " and the screen keeps 90 % of the images. *shared*: how much of what is not the scene's is"
+        " the same for both"
+        " models. *alike*: the share of classes in which both models agree on all images of the"
+        " shift. *coverage* and"
+        " *width*: of 95 % intervals, the width in points; the lower of the two gains' coverages,"
+        " and the mean width.",
         "",
         "| images per class | accuracy on the base | shared | alike | coverage of the gain | width"
         " | coverage of the smaller drop | width |",
@@ -447,9 +551,13 @@ def gains(seed: int, runs: int) -> list[str]:
         widths = []
         alike = []
         for gain in (0.0, 0.05):
-            rng = np.random.default_rng([seed, images, round(100 * base), round(100 * shared), round(100 * gain)])
+            rng = np.random.default_rng(
+                [seed, images, round(100 * base), round(100 * shared), round(100 * gain)]
+            )
             on_base = 1 / (1 + np.exp(-np.log(base / (1 - base)) - 0.8 * np.linspace(-1, 1, 10)))
-            shares = np.stack([np.stack([on_base, on_base], 1), np.stack([on_base + gain, on_base], 1) - [[0.1]]])
+            shares = np.stack(
+                [np.stack([on_base, on_base], 1), np.stack([on_base + gain, on_base], 1) - [[0.1]]]
+            )
             shares = shares.clip(0.02, 0.995)
             true_gain = float((shares[1, :, 0] - shares[1, :, 1]).mean())
             held = []
@@ -459,7 +567,11 @@ def gains(seed: int, runs: int) -> list[str]:
                 alike.append(1 - differing.any(axis=1).mean())
                 answered = answered_of(right, present, int(rng.integers(1 << 30)))
                 _, rows = compare_models(replace(answered, requests=(ComparedModels(*MODELS),)))
-                under_shift = [row for row in rows if row.group == "shift_1" and row.measure in ("gain", "drop_gain")]
+                under_shift = [
+                    row
+                    for row in rows
+                    if row.group == "shift_1" and row.measure in ("gain", "drop_gain")
+                ]
                 ends = np.array([(row.low, row.high) for row in under_shift], dtype=np.float64)
                 held.append((ends[:, 0] <= true_gain) & (true_gain <= ends[:, 1]))
                 widths.append(100 * (ends[:, 1] - ends[:, 0]))
@@ -479,10 +591,12 @@ def _holds(estimate: Any, line: GateLine) -> bool:
 def gate_sizes(seed: int, runs: int) -> list[str]:
     runs = max(20, runs // 10)
     lines = [
-        f"How often a gate decides, {runs} times a cell: a model with 90 % on the base, ten classes, every drop and"
+        f"How often a gate decides, {runs} times a cell: a model with 90 % on the base, ten"
+        " classes, every drop and"
         " every difference so many points within its limit. A gate passes only if all its lines do.",
         "",
-        "| lines | points within the limit | images per class | a line is decided | the gate passes |",
+        "| lines | points within the limit | images per class | a line is decided | the gate passes"
+        " |",
         "| -- | --: | --: | --: | --: |",
     ]
     for (of, count), margin, images in product(
@@ -492,10 +606,15 @@ def gate_sizes(seed: int, runs: int) -> list[str]:
         gate_lines = [replace(line, limit=line.limit + margin) for line in gate_lines]
         rng = np.random.default_rng([seed, images, count, round(100 * margin)])
         results = [gated(rng, shares, np.full(10, images), gate_lines) for _ in range(runs)]
-        decided = np.mean([[line.verdict != "undecided" for line in each.judged] for each in results])
+        decided = np.mean(
+            [[line.verdict != "undecided" for line in each.judged] for each in results]
+        )
         passed = np.mean([each.verdict == "pass" for each in results])
         what = f"{count} {'drop' if count == 1 else of}"
-        lines.append(f"| {what} | {100 * margin:.0f} | {images} | {100 * decided:.0f} % | {100 * passed:.0f} % |")
+        lines.append(
+            f"| {what} | {100 * margin:.0f} | {images} | {100 * decided:.0f} % | {100 * passed:.0f}"
+            " % |"
+        )
     return lines
 
 
@@ -515,7 +634,8 @@ KEPT = 0.7  # how alike a video is to itself under the shift
 def _frames(
     rng: np.random.Generator, normal: NDArray[np.float64], rates: NDArray[np.float64], alike: float
 ) -> NDArray[np.bool_]:
-    """Draw what is right in each frame, (videos, frames): each video's own rate is of a Beta distribution."""
+    """Draw what is right in each frame, (videos, frames): each video's own rate is of a Beta
+    distribution."""
     spread = (1 - alike) / alike
     of_videos = stats.beta.ppf(stats.norm.cdf(normal), rates * spread, (1 - rates) * spread)
     return rng.random((len(normal), FRAMES)) < of_videos[:, None]
@@ -524,7 +644,8 @@ def _frames(
 def _of_classifier(
     rng: np.random.Generator, videos: int, alike: float, of_videos: bool
 ) -> dict[str, tuple[Estimate, float]]:
-    """Return a classifier's numbers, with the truth. of_videos: whether the subject knows the videos."""
+    """Return a classifier's numbers, with the truth. of_videos: whether the subject knows the
+    videos."""
     normal = rng.normal(size=(2, videos))
     normal[1] = KEPT * normal[0] + np.sqrt(1 - KEPT**2) * normal[1]
     each = videos // len(ON_BASE)
@@ -557,11 +678,16 @@ def _of_classifier(
 def units(seed: int, runs: int) -> list[str]:
     runs = max(20, runs // 5)
     lines = [
-        f"Frames of videos, {runs} data sets a cell, under a base and a shift: how often 95 % intervals hold the truth,"
-        " in %, and their median width in points, where videos are drawn; in brackets where frames are drawn one by"
-        f" one. *alike*: the correlation of right answers of a video's {FRAMES} frames, and of several labels the share"
-        " of the noise of scores that the 2 to 8 frames of a video have in common, which also have the same labels. A"
-        " video shows one of five classes, so that ten videos are two of each. A number below 93 is bold.",
+        f"Frames of videos, {runs} data sets a cell, under a base and a shift: how often 95 %"
+        " intervals hold the truth,"
+        " in %, and their median width in points, where videos are drawn; in brackets where frames"
+        " are drawn one by"
+        f" one. *alike*: the correlation of right answers of a video's {FRAMES} frames, and of"
+        " several labels the share"
+        " of the noise of scores that the 2 to 8 frames of a video have in common, which also have"
+        " the same labels. A"
+        " video shows one of five classes, so that ten videos are two of each. A number below 93 is"
+        " bold.",
         "",
         f"| interval | alike | {' | '.join(f'{videos} videos' for videos in VIDEOS)} |",
         f"| -- | --: | {' | '.join('--:' for _ in VIDEOS)} |",
@@ -581,24 +707,38 @@ def units(seed: int, runs: int) -> list[str]:
             normal = rng.normal(size=(2, videos))
             normal[1] = KEPT * normal[0] + np.sqrt(1 - KEPT**2) * normal[1]
             rates = np.full(videos, FOUND), np.full(videos, STILL_FOUND)
-            detected = [_frames(rng, *side, alike).ravel() for side in zip(normal, rates, strict=True)]
+            detected = [
+                _frames(rng, *side, alike).ravel() for side in zip(normal, rates, strict=True)
+            ]
             video = np.arange(videos).repeat(FRAMES) if by_video else np.arange(videos * FRAMES)
-            recalls = recalls_of(detected[0], detected[1], Units.of(video), number, FOUND, STILL_FOUND)
-            numbers |= {f"objects: {name}": (drawn.interval(), true) for name, (drawn, true) in recalls.items()}
+            recalls = recalls_of(
+                detected[0], detected[1], Units.of(video), number, FOUND, STILL_FOUND
+            )
+            numbers |= {
+                f"objects: {name}": (drawn.interval(), true)
+                for name, (drawn, true) in recalls.items()
+            }
             of_frame, present, scores = draw_videos(videos, rng, alike)
             truth = LabelTruth(present, np.ones_like(present))
             if truth.least.min() >= 2:
                 video = of_frame if by_video else np.arange(len(of_frame))
                 means = means_of_labels(scores, truth, Units.of(video), number, of_labels)
-                numbers |= {f"labels: {name}": (drawn.interval(), true) for name, (drawn, true) in means.items()}
+                numbers |= {
+                    f"labels: {name}": (drawn.interval(), true)
+                    for name, (drawn, true) in means.items()
+                }
             for name, (estimate, true) in numbers.items():
                 if estimate.low is not None and estimate.high is not None:
                     inside = estimate.low <= true <= estimate.high
-                    held.setdefault((name, alike, videos, by_video), []).append((inside, estimate.high - estimate.low))
+                    held.setdefault((name, alike, videos, by_video), []).append(
+                        (inside, estimate.high - estimate.low)
+                    )
     for name, alike in sorted({(name, alike) for name, alike, _, _ in held}):
         cells = []
         for videos in VIDEOS:
-            by_video, by_frame = (coverage_cell(held[name, alike, videos, drawn]) for drawn in (True, False))
+            by_video, by_frame = (
+                coverage_cell(held[name, alike, videos, drawn]) for drawn in (True, False)
+            )
             cells.append(f"{by_video} [{by_frame}]")
         lines.append(f"| {name} | {alike:g} | {' | '.join(cells)} |")
     return lines
@@ -638,16 +778,24 @@ def main() -> None:
     options = parser.parse_args()
     printed = {part: GATES_SEED if part.startswith("gate") else PRINTED_SEED for part in PARTS}
     opening = [
-        f"The tables are of seed {PRINTED_SEED}, those of gates of seed {GATES_SEED}. Settings were chosen on others."
+        f"The tables are of seed {PRINTED_SEED}, those of gates of seed {GATES_SEED}. Settings were"
+        " chosen on others."
     ]
     tables = (
         proving.Table(
-            part, [f"### {title}", "", *measure(SETTINGS_SEED if options.settings else printed[part], options.runs)]
+            part,
+            [
+                f"### {title}",
+                "",
+                *measure(SETTINGS_SEED if options.settings else printed[part], options.runs),
+            ],
         )
         for part in options.parts
         for title, measure in [PARTS[part]]
     )
-    proving.tell("prove_intervals", "Intervals and tests", opening, tables, list(PARTS), options.write)
+    proving.tell(
+        "prove_intervals", "Intervals and tests", opening, tables, list(PARTS), options.write
+    )
 
 
 if __name__ == "__main__":

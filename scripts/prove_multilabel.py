@@ -1,4 +1,5 @@
-"""Prove the intervals of classifiers of several labels, where truth is known: scores are drawn, no image is.
+"""Prove the intervals of classifiers of several labels, where truth is known: scores are drawn, no
+image is.
 
     python scripts/prove_multilabel.py --write       # the tables, into RESULTS.md
     python scripts/prove_multilabel.py --settings    # the seed that settings were chosen on
@@ -43,8 +44,8 @@ PRINTED_SEED = 100
 SHARES = (0.5, 0.4, 0.3, 0.2, 0.15, 0.1)  # of images that have each label
 RARE = len(SHARES) - 1
 LABELS = range(len(SHARES))
-# How far the scores of images with a label are above the others, in their standard deviation: on the base, under a mild
-# shift and under a strong one.
+# How far the scores of images with a label are above the others, in their standard deviation: on
+# the base, under a mild shift and under a strong one.
 SKILLS = {"good": (3.0, 2.5, 1.5), "middling": (1.5, 1.2, 0.6), "perfect": (12.0, 12.0, 3.0)}
 TWIN = 0.8  # of a classifier's skill
 SETS = {100: 200, 400: 100, 2000: 30}  # images of a set → sets
@@ -52,10 +53,14 @@ POPULATION = 100_000
 REPLICATES = 300  # fewer than the package draws, for there are many sets
 TITLE = "Several labels: intervals"
 OPENING = [
-    f"Sets of images with {len(SHARES)} labels, which {', '.join(f'{100 * share:g}' for share in SHARES)} % of images"
-    f" have, are drawn from {POPULATION:,} images, whose numbers are the truth. Each classifier is scored on a base and"
-    " two shifts; scores of one image under base and shifts, and of its labels, go together. The truth of an accuracy"
-    f" is that of the thresholds that the set chose. A twin has {TWIN:g} of the skill, and shares half of the noise.",
+    f"Sets of images with {len(SHARES)} labels, which"
+    f" {', '.join(f'{100 * share:g}' for share in SHARES)} % of images"
+    f" have, are drawn from {POPULATION:,} images, whose numbers are the truth. Each classifier is"
+    " scored on a base and"
+    " two shifts; scores of one image under base and shifts, and of its labels, go together. The"
+    " truth of an accuracy"
+    f" is that of the thresholds that the set chose. A twin has {TWIN:g} of the skill, and shares"
+    " half of the noise.",
 ]
 
 
@@ -71,26 +76,42 @@ class Population:
     def drawn(cls, skills: tuple[float, ...], rng: np.random.Generator) -> Population:
         shape = (POPULATION, len(SHARES))
         ease = rng.normal(size=(POPULATION, 1))  # of the image
-        present = 0.4 * ease + rng.normal(size=shape) < np.sqrt(1.16) * np.array([_normal(share) for share in SHARES])
+        present = 0.4 * ease + rng.normal(size=shape) < np.sqrt(1.16) * np.array(
+            [_normal(share) for share in SHARES]
+        )
         noise_of_group = rng.normal(size=shape)
         groups = []
         for group, skill in enumerate(skills):
-            noise = noise_of_group if group == 0 else 0.8 * noise_of_group + 0.6 * rng.normal(size=shape)
+            noise = (
+                noise_of_group
+                if group == 0
+                else 0.8 * noise_of_group + 0.6 * rng.normal(size=shape)
+            )
             groups.append(skill * present + 0.9 * noise + 0.436 * ease)
         return cls(present, tuple(groups), skills)
 
     def twin(self, rng: np.random.Generator) -> Population:
-        """Return a classifier of less skill for the same images; half of its noise is this one's."""
+        """Return a classifier of less skill for the same images; half of its noise is this
+        one's."""
         noise_of_twin = rng.normal(size=self.present.shape)
         skills = tuple(TWIN * skill for skill in self.skills)
         groups = []
         for group, (skill, scores) in enumerate(zip(self.skills, self.scores, strict=True)):
-            noise = noise_of_twin if group == 0 else 0.8 * noise_of_twin + 0.6 * rng.normal(size=noise_of_twin.shape)
-            groups.append(skills[group] * self.present + np.sqrt(0.5) * (scores - skill * self.present + noise))
+            noise = (
+                noise_of_twin
+                if group == 0
+                else 0.8 * noise_of_twin + 0.6 * rng.normal(size=noise_of_twin.shape)
+            )
+            groups.append(
+                skills[group] * self.present
+                + np.sqrt(0.5) * (scores - skill * self.present + noise)
+            )
         return Population(self.present, tuple(groups), skills)
 
     def precision(self, group: int) -> NDArray[np.float64]:
-        return label_precision(self.scores[group], self.truth, np.ones((POPULATION, 1), np.int32))[:, 0]
+        return label_precision(self.scores[group], self.truth, np.ones((POPULATION, 1), np.int32))[
+            :, 0
+        ]
 
     def area(self, group: int) -> NDArray[np.float64]:
         return label_auroc(self.scores[group], self.truth, np.ones((POPULATION, 1), np.int32))[:, 0]
@@ -100,7 +121,8 @@ class Population:
         return LabelTruth(self.present, np.ones_like(self.present))
 
     def accuracy(self, group: int, thresholds: LabelThresholds) -> NDArray[np.float64]:
-        """Return each label's balanced accuracy over all images, of half of the images by either threshold."""
+        """Return each label's balanced accuracy over all images, of half of the images by either
+        threshold."""
         accuracies = []
         for label, values in enumerate(thresholds.values.T):
             having, lacking = self._sorted[group, label]
@@ -111,7 +133,8 @@ class Population:
 
     @cached_property
     def _sorted(self) -> dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Each label's scores in each group, of the images that have it and of those that lack it."""
+        """Each label's scores in each group, of the images that have it and of those that lack
+        it."""
         return {
             (group, label): (np.sort(scores[has]), np.sort(scores[~has]))
             for group, matrix in enumerate(self.scores)
@@ -128,11 +151,17 @@ def _normal(share: float) -> float:
 DIFFERENCES = "drops of mAP less a twin's, both shifts"
 
 
-def intervals(scores: tuple[LabelScores, ...], twin: tuple[LabelScores, ...]) -> dict[str, list[Estimate]]:
+def intervals(
+    scores: tuple[LabelScores, ...], twin: tuple[LabelScores, ...]
+) -> dict[str, list[Estimate]]:
     """Return the intervals of a set by what they are of; several hold at once."""
 
-    def drop(measure: str, group: int, labels: range | list[int], of: tuple[LabelScores, ...] = scores) -> Drawn:
-        return combined([(1.0, of[0].mean(measure, labels)), (-1.0, of[group].mean(measure, labels))])
+    def drop(
+        measure: str, group: int, labels: range | list[int], of: tuple[LabelScores, ...] = scores
+    ) -> Drawn:
+        return combined(
+            [(1.0, of[0].mean(measure, labels)), (-1.0, of[group].mean(measure, labels))]
+        )
 
     numbers = {}
     for measure, name in ((PRECISION, "mAP"), (ACCURACY, "accuracy")):
@@ -145,7 +174,9 @@ def intervals(scores: tuple[LabelScores, ...], twin: tuple[LabelScores, ...]) ->
         cells = [drop(measure, group, [label]) for group in (1, 2) for label in LABELS]
         numbers[f"drops of {rare}, all labels and shifts"] = simultaneous_intervals(cells)
     differences = [
-        combined([(1.0, drop(PRECISION, group, LABELS)), (-1.0, drop(PRECISION, group, LABELS, twin))])
+        combined(
+            [(1.0, drop(PRECISION, group, LABELS)), (-1.0, drop(PRECISION, group, LABELS, twin))]
+        )
         for group in (1, 2)
     ]
     numbers[DIFFERENCES] = simultaneous_intervals(differences)
@@ -153,33 +184,51 @@ def intervals(scores: tuple[LabelScores, ...], twin: tuple[LabelScores, ...]) ->
 
 
 def truths(
-    precision: list[NDArray[np.float64]], accuracy: list[NDArray[np.float64]], twin: list[NDArray[np.float64]]
+    precision: list[NDArray[np.float64]],
+    accuracy: list[NDArray[np.float64]],
+    twin: list[NDArray[np.float64]],
 ) -> dict[str, list[float]]:
     """Return the true numbers in the form of `intervals`. twin: the twin's precision."""
-    drops = [[float((values[0] - values[group]).mean()) for group in (1, 2)] for values in (precision, twin)]
+    drops = [
+        [float((values[0] - values[group]).mean()) for group in (1, 2)]
+        for values in (precision, twin)
+    ]
     numbers = {DIFFERENCES: [drop - of_twin for drop, of_twin in zip(*drops, strict=True)]}
     for values, name in ((precision, "mAP"), (accuracy, "accuracy")):
         numbers[name] = [float(values[0].mean())]
         numbers[f"{name}, strong shift"] = [float(values[2].mean())]
-        numbers[f"drops of {name}, both shifts"] = [float((values[0] - values[group]).mean()) for group in (1, 2)]
+        numbers[f"drops of {name}, both shifts"] = [
+            float((values[0] - values[group]).mean()) for group in (1, 2)
+        ]
         rare = "AP" if name == "mAP" else name
         numbers[f"{rare} of the rarest label"] = [float(values[0][RARE])]
-        cells = [float(values[0][label] - values[group][label]) for group in (1, 2) for label in LABELS]
+        cells = [
+            float(values[0][label] - values[group][label]) for group in (1, 2) for label in LABELS
+        ]
         numbers[f"drops of {rare}, all labels and shifts"] = cells
     return numbers
 
 
 def coverage(seed: int) -> Iterator[proving.Table]:
-    """Yield the table as it grows: how often intervals of sets hold the truth, all those of a line at once."""
+    """Yield the table as it grows: how often intervals of sets hold the truth, all those of a line
+    at once."""
     lines = [
-        "How often 95 % intervals hold the truth, in % of sets (where a line has several, all at once), and their"
-        " median width in points. A number below 93 is bold. *Above*: how far the value lies above the truth on"
-        f" average, in points. {', '.join(f'{sets} sets of {images:,} images' for images, sets in SETS.items())};"
+        "How often 95 % intervals hold the truth, in % of sets (where a line has several, all at"
+        " once), and their"
+        " median width in points. A number below 93 is bold. *Above*: how far the value lies above"
+        " the truth on"
+        " average, in points."
+        f" {', '.join(f'{sets} sets of {images:,} images' for images, sets in SETS.items())};"
         " 200 sets show 95 % to within 3 points, 30 to within 8.",
         "",
     ]
     rows: dict[tuple[str, str], list[str]] = {}
-    titles = ["classifier", "interval", *(f"{images:,} images" for images in SETS), "above, fewest images"]
+    titles = [
+        "classifier",
+        "interval",
+        *(f"{images:,} images" for images in SETS),
+        "above, fewest images",
+    ]
     for skill, skills in SKILLS.items():
         population = Population.drawn(skills, np.random.default_rng([seed, len(skill)]))
         precision = [population.precision(group) for group in range(len(skills))]
@@ -214,7 +263,8 @@ def coverage(seed: int) -> Iterator[proving.Table]:
 
 
 def _outcome(estimates: list[Estimate], true: list[float]) -> tuple[bool, float, float]:
-    """Return whether all intervals hold the truth, their mean width, and how far the values are above the truth."""
+    """Return whether all intervals hold the truth, their mean width, and how far the values are
+    above the truth."""
     inside = True
     widths = []
     above = []
@@ -230,21 +280,30 @@ UNKNOWN = 0.3  # of the labels of each image, in the table of AUROC
 AUROC_SETS = {100: 200, 400: 100}  # images of a set → sets
 
 
-def delong_interval(scores: NDArray[np.float64], has: NDArray[np.bool_], area: float) -> tuple[float, float]:
-    """Return the normal interval of an AUROC with the standard error of DeLong 1988, cut to 0 … 1."""
+def delong_interval(
+    scores: NDArray[np.float64], has: NDArray[np.bool_], area: float
+) -> tuple[float, float]:
+    """Return the normal interval of an AUROC with the standard error of DeLong 1988, cut to 0 …
+    1."""
     having = scores[has]
     lacking = scores[~has]
     won = (having[:, None] > lacking) + 0.5 * (having[:, None] == lacking)
-    error = np.sqrt(won.mean(axis=1).var(ddof=1) / len(having) + won.mean(axis=0).var(ddof=1) / len(lacking))
+    error = np.sqrt(
+        won.mean(axis=1).var(ddof=1) / len(having) + won.mean(axis=0).var(ddof=1) / len(lacking)
+    )
     return max(0.0, area - 1.96 * float(error)), min(1.0, area + 1.96 * float(error))
 
 
 def auroc(seed: int) -> Iterator[proving.Table]:
-    """Yield how often intervals of AUROC hold the truth, beside DeLong's, where some labels are unknown."""
+    """Yield how often intervals of AUROC hold the truth, beside DeLong's, where some labels are
+    unknown."""
     lines = [
-        f"AUROC where {100 * UNKNOWN:g} % of all labels are unknown: how often 95 % intervals hold the truth, in % of"
-        " sets, and their median width in points; in the next column DeLong's interval on the known images."
-        f" {', '.join(f'{sets} sets of {images} images' for images, sets in AUROC_SETS.items())}. A number below 93 is"
+        f"AUROC where {100 * UNKNOWN:g} % of all labels are unknown: how often 95 % intervals hold"
+        " the truth, in % of"
+        " sets, and their median width in points; in the next column DeLong's interval on the known"
+        " images."
+        f" {', '.join(f'{sets} sets of {images} images' for images, sets in AUROC_SETS.items())}. A"
+        " number below 93 is"
         " bold.",
         "",
     ]
@@ -260,17 +319,27 @@ def auroc(seed: int) -> Iterator[proving.Table]:
             rng = np.random.default_rng([seed, images, len(skill), 2])
             for number in range(sets):
                 chosen = rng.choice(POPULATION, images, replace=False)
-                known = LabelTruth(population.present[chosen], rng.random((images, len(SHARES))) >= UNKNOWN)
+                known = LabelTruth(
+                    population.present[chosen], rng.random((images, len(SHARES))) >= UNKNOWN
+                )
                 if (known.least < 2).any():
                     continue
                 scores = [group[chosen] for group in population.scores]
-                drawn = score_labels(scores, known, choose_thresholds(scores[0], known, number), number, REPLICATES)
+                drawn = score_labels(
+                    scores, known, choose_thresholds(scores[0], known, number), number, REPLICATES
+                )
                 means = [scored.mean(AUROC, LABELS) for scored in drawn]
                 drops = [combined([(1.0, means[0]), (-1.0, means[group])]) for group in (1, 2)]
                 expected = [float((areas[0] - areas[group]).mean()) for group in (1, 2)]
                 numbers = {
-                    "AUROC of the most frequent label": ([drawn[0].mean(AUROC, [0]).interval()], [areas[0][0]]),
-                    "AUROC of the rarest label": ([drawn[0].mean(AUROC, [RARE]).interval()], [areas[0][RARE]]),
+                    "AUROC of the most frequent label": (
+                        [drawn[0].mean(AUROC, [0]).interval()],
+                        [areas[0][0]],
+                    ),
+                    "AUROC of the rarest label": (
+                        [drawn[0].mean(AUROC, [RARE]).interval()],
+                        [areas[0][RARE]],
+                    ),
                     "mean AUROC": ([means[0].interval()], [areas[0].mean()]),
                     "mean AUROC, strong shift": ([means[2].interval()], [areas[2].mean()]),
                     "drops of mean AUROC, both shifts": (simultaneous_intervals(drops), expected),
@@ -279,22 +348,35 @@ def auroc(seed: int) -> Iterator[proving.Table]:
                     if all(estimate.low is not None for estimate in estimates):
                         inside, width, _ = _outcome(estimates, [float(value) for value in true])
                         held.setdefault(name, []).append((inside, width))
-                for label, name in ((0, "AUROC of the most frequent label"), (RARE, "AUROC of the rarest label")):
+                for label, name in (
+                    (0, "AUROC of the most frequent label"),
+                    (RARE, "AUROC of the rarest label"),
+                ):
                     rows_of_label = known.known[:, label]
                     values = scores[0][rows_of_label, label]
                     has = known.present[rows_of_label, label]
                     low, high = delong_interval(values, has, float(drawn[0].values[AUROC][label]))
-                    delongs.setdefault(name, []).append((low <= areas[0][label] <= high, high - low))
+                    delongs.setdefault(name, []).append(
+                        (low <= areas[0][label] <= high, high - low)
+                    )
             for name, outcomes in held.items():
                 cells = rows.setdefault((skill, name), [])
-                cells += [coverage_cell(outcomes), coverage_cell(delongs[name]) if name in delongs else ""]
-    yield proving.Table("auroc", [*lines, *table(titles, [[*key, *cells] for key, cells in rows.items()], words=2)])
+                cells += [
+                    coverage_cell(outcomes),
+                    coverage_cell(delongs[name]) if name in delongs else "",
+                ]
+    yield proving.Table(
+        "auroc", [*lines, *table(titles, [[*key, *cells] for key, cells in rows.items()], words=2)]
+    )
 
 
 def coverage_cell(outcomes: list[tuple[bool, float]]) -> str:
     inside, widths = np.array(outcomes, np.float64).T
     share = 100 * float(inside.mean())
-    return f"{f'**{share:.1f}**' if share < 93 else f'{share:.1f}'} ({100 * float(np.median(widths)):.1f})"
+    return (
+        f"{f'**{share:.1f}**' if share < 93 else f'{share:.1f}'}"
+        f" ({100 * float(np.median(widths)):.1f})"
+    )
 
 
 VIDEOS = {10: 200, 20: 200, 40: 100}  # videos of a set → sets
@@ -324,21 +406,33 @@ def draw_videos(
 
 
 def units(seed: int) -> Iterator[proving.Table]:
-    """Yield how often intervals hold the truth for frames of videos, drawn by video and one by one."""
+    """Yield how often intervals hold the truth for frames of videos, drawn by video and one by
+    one."""
     lines = [
-        f"Frames of videos, 2 to {MOST_FRAMES} a video, which all have its labels, and {100 * ALIKE:g} % of the noise"
-        f" of their scores in common. A detector finds the object of {100 * FOUND:g} % of videos in all of their"
-        f" frames, and loses {100 * LOST:g} % of these under a shift. How often 95 % intervals hold the truth, in % of"
-        " sets, and their median width in points, where videos are drawn and, in the next column, where frames are"
-        f" drawn one by one. {', '.join(f'{sets} sets of {videos} videos' for videos, sets in VIDEOS.items())}. A"
+        f"Frames of videos, 2 to {MOST_FRAMES} a video, which all have its labels, and"
+        f" {100 * ALIKE:g} % of the noise"
+        f" of their scores in common. A detector finds the object of {100 * FOUND:g} % of videos in"
+        " all of their"
+        f" frames, and loses {100 * LOST:g} % of these under a shift. How often 95 % intervals hold"
+        " the truth, in % of"
+        " sets, and their median width in points, where videos are drawn and, in the next column,"
+        " where frames are"
+        " drawn one by one."
+        f" {', '.join(f'{sets} sets of {videos} videos' for videos, sets in VIDEOS.items())}. A"
         " number below 93 is bold.",
         "",
     ]
-    titles = ["interval", *(title for videos in VIDEOS for title in (f"{videos} videos", "by frame"))]
+    titles = [
+        "interval",
+        *(title for videos in VIDEOS for title in (f"{videos} videos", "by frame")),
+    ]
     _, many, population = draw_videos(20_000, np.random.default_rng([seed, 3]))
     once = np.ones((len(many), 1), np.int32)
     true = {
-        name: [float(measure(scores, LabelTruth(many, np.ones_like(many)), once).mean()) for scores in population]
+        name: [
+            float(measure(scores, LabelTruth(many, np.ones_like(many)), once).mean())
+            for scores in population
+        ]
         for name, measure in ((PRECISION, label_precision), (AUROC, label_auroc))
     }
     rows: dict[str, list[str]] = {}
@@ -360,14 +454,24 @@ def units(seed: int) -> Iterator[proving.Table]:
                     estimate = number_drawn.interval()
                     if estimate.low is not None and estimate.high is not None:
                         inside = estimate.low <= value <= estimate.high
-                        held.setdefault((name, by_video), []).append((inside, estimate.high - estimate.low))
-        for (name, _), outcomes in sorted(held.items(), key=lambda entry: (entry[0][0], not entry[0][1])):
+                        held.setdefault((name, by_video), []).append(
+                            (inside, estimate.high - estimate.low)
+                        )
+        for (name, _), outcomes in sorted(
+            held.items(), key=lambda entry: (entry[0][0], not entry[0][1])
+        ):
             rows.setdefault(name, []).append(coverage_cell(outcomes))
-    yield proving.Table("units", [*lines, *table(titles, [[name, *cells] for name, cells in rows.items()])])
+    yield proving.Table(
+        "units", [*lines, *table(titles, [[name, *cells] for name, cells in rows.items()])]
+    )
 
 
 def means_of_labels(
-    scores: list[NDArray], known: LabelTruth, drawn_units: Units, seed: int, true: Mapping[str, list[float]]
+    scores: list[NDArray],
+    known: LabelTruth,
+    drawn_units: Units,
+    seed: int,
+    true: Mapping[str, list[float]],
 ) -> dict[str, tuple[Drawn, float]]:
     """Return the means of three labels and their drops, with the truth."""
     thresholds = choose_thresholds(scores[0], known, seed)
@@ -376,7 +480,10 @@ def means_of_labels(
     for measure, name in ((PRECISION, "mAP"), (AUROC, "mean AUROC")):
         base, shift = (scored.mean(measure, range(len(VIDEO_SHARES))) for scored in drawn)
         numbers[name] = base, true[measure][0]
-        numbers[f"drop of {name}"] = combined([(1.0, base), (-1.0, shift)]), true[measure][0] - true[measure][1]
+        numbers[f"drop of {name}"] = (
+            combined([(1.0, base), (-1.0, shift)]),
+            true[measure][0] - true[measure][1],
+        )
     return numbers
 
 
@@ -398,18 +505,29 @@ def recalls_of(
     recalls = []
     for of_frames in (on_base, under_shift):
         hits = np.flatnonzero(of_frames)
-        detections = Detections.of(hits, [box] * len(hits), np.zeros(len(hits), int), np.full(len(hits), 0.9))
+        detections = Detections.of(
+            hits, [box] * len(hits), np.zeros(len(hits), int), np.full(len(hits), 0.9)
+        )
         matches = match(objects, detections, images, 1)
         recalls.append(bootstrap_scores(matches, 0.5, seed, 100, drawn_units).measures["recall"])
     drop = combined([(1.0, recalls[0]), (-1.0, recalls[1])])
-    return {"recall of a detector": (recalls[0], base_rate), "drop of its recall": (drop, base_rate - shift_rate)}
+    return {
+        "recall of a detector": (recalls[0], base_rate),
+        "drop of its recall": (drop, base_rate - shift_rate),
+    }
 
 
-PARTS: Mapping[str, Callable[[int], Iterator[proving.Table]]] = {"coverage": coverage, "auroc": auroc, "units": units}
+PARTS: Mapping[str, Callable[[int], Iterator[proving.Table]]] = {
+    "coverage": coverage,
+    "auroc": auroc,
+    "units": units,
+}
 
 
 def main() -> None:
-    parser = proving.parser(__doc__, PARTS, "another seed, on which settings are chosen; nothing is written")
+    parser = proving.parser(
+        __doc__, PARTS, "another seed, on which settings are chosen; nothing is written"
+    )
     options = parser.parse_args()
     seed = SETTINGS_SEED if options.settings else PRINTED_SEED
     write = options.write and not options.settings

@@ -1,9 +1,11 @@
 """Prove `mend --fit network` and its baselines in planted worlds, beside the head.
 
     python scripts/prove_network.py --write              # the table, into mend_proof/RESULTS.md
-    python scripts/prove_network.py --worlds rare-0      # one world; settings were chosen on seeds 0 to 3
+    python scripts/prove_network.py --worlds rare-0      # one world; settings were chosen on seeds
+    0 to 3
 
-A world takes about ten minutes of one core. It is kept under --kept; a killed proof goes on after its last world.
+A world takes about ten minutes of one core. It is kept under --kept; a killed proof goes on after
+its last world.
 """
 
 from __future__ import annotations
@@ -27,19 +29,28 @@ WORLDS = ("rare-100", "correlation-103", "rare-101", "correlation-105")
 _PAGE = Path(__file__).parent / "mend_proof" / "RESULTS.md"
 _TITLE = "The whole network beside its head"
 _OPENING = [
-    f"A narrow {ARCHITECTURE} (70,000 parameters) at {SIDE} pixels, {EPOCHS} epochs, trained on {ROWS['train']:,}"
-    f" images; {ROWS['validation']:,} audited, a pool of {ROWS['pool']:,}, of which 50 a class are chosen, a test of"
-    f" {ROWS['test']:,}. A network of the table is one training, so that a cell holds the chance of one seed, which all"
-    " of a world share. The rate was chosen in correlation-0 with a wider network, by accuracy on rows of `validation`;"
-    " λ = 0.5 is the paper's (Chegini 2023). In brackets: 95 % over worlds, where there are five or more.",
+    f"A narrow {ARCHITECTURE} (70,000 parameters) at {SIDE} pixels, {EPOCHS} epochs, trained on"
+    f" {ROWS['train']:,}"
+    f" images; {ROWS['validation']:,} audited, a pool of {ROWS['pool']:,}, of which 50 a class are"
+    " chosen, a test of"
+    f" {ROWS['test']:,}. A network of the table is one training, so that a cell holds the chance of"
+    " one seed, which all"
+    " of a world share. The rate was chosen in correlation-0 with a wider network, by accuracy on"
+    " rows of `validation`;"
+    " λ = 0.5 is the paper's (Chegini 2023). In brackets: 95 % over worlds, where there are five or"
+    " more.",
 ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--worlds", nargs="+", default=list(WORLDS), metavar="KIND-SEED")
     parser.add_argument("--kept", type=Path, default=Path(".train/network-proof"))
-    parser.add_argument("--write", action="store_true", help="put the table into mend_proof/RESULTS.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the table into mend_proof/RESULTS.md"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     results = {}
@@ -55,7 +66,15 @@ def main() -> None:
         print("\n".join(lines), flush=True)
         if options.write:
             measured_in = {"networks": results_page.by_kind(list(results))}
-            results_page.write(_PAGE, "prove_network", _TITLE, _OPENING, {"networks": lines}, ["networks"], measured_in)
+            results_page.write(
+                _PAGE,
+                "prove_network",
+                _TITLE,
+                _OPENING,
+                {"networks": lines},
+                ["networks"],
+                measured_in,
+            )
 
 
 if __name__ == "__main__":

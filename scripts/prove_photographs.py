@@ -1,15 +1,19 @@
-"""Prove what is said of photographs: real images, trained networks and published numbers, none of them of our making.
+"""Prove what is said of photographs: real images, trained networks and published numbers, none of
+them of our making.
 
-    python scripts/prove_photographs.py --data DATA --write       # the tables, into photographs_proof/RESULTS.md
-    python scripts/prove_photographs.py --data DATA --photographs 5 --per-class 100   # a look at it, in minutes
+    python scripts/prove_photographs.py --data DATA --write       # the tables, into
+    photographs_proof/RESULTS.md python scripts/prove_photographs.py --data DATA --photographs 5
+    --per-class 100   # a look at it, in minutes
 
-DATA holds cifar10-test-even.zip (photos/CLASS/NNNN.jpg), cifar10-resnets/*.safetensors, robustbench_cifar10c.csv and
-cifar10-label-errors-even.json; nothing of it is copied into the project. Datasets are built from the photographs with
-`counterfoil build`: some of them under the corruptions of the published table at five severities, all of them under a
-few at severity 3, and a split of them each to mend with, to choose by and to judge on. Every network is scored by
-`counterfoil.evaluate`, and three of them by a plain loop too. What chooses anything says so: the parts *labels* and
-*mending*. Frost on small pictures was changed after it had been compared with resnet20 and resnet32 on the first 50
-photographs of each class, so its rows of these two are no test of it. Resumes after a kill.
+DATA holds cifar10-test-even.zip (photos/CLASS/NNNN.jpg), cifar10-resnets/*.safetensors,
+robustbench_cifar10c.csv and cifar10-label-errors-even.json; nothing of it is copied into the
+project. Datasets are built from the photographs with `counterfoil build`: some of them under the
+corruptions of the published table at five severities, all of them under a few at severity 3, and a
+split of them each to mend with, to choose by and to judge on. Every network is scored by
+`counterfoil.evaluate`, and three of them by a plain loop too. What chooses anything says so: the
+parts *labels* and *mending*. Frost on small pictures was changed after it had been compared with
+resnet20 and resnet32 on the first 50 photographs of each class, so its rows of these two are no
+test of it. Resumes after a kill.
 """
 
 from __future__ import annotations
@@ -69,8 +73,15 @@ def equal(proof: PhotographProof) -> dict[str, Any]:
             right = []
             with torch.inference_mode():
                 for start in range(0, len(rows), 64):
-                    batch = torch.stack([prepare(image.convert("RGB")) for image in rows[start : start + 64]["image"]])
-                    right += (network(batch).argmax(1).numpy() == labels[start : start + 64]).tolist()
+                    batch = torch.stack(
+                        [
+                            prepare(image.convert("RGB"))
+                            for image in rows[start : start + 64]["image"]
+                        ]
+                    )
+                    right += (
+                        network(batch).argmax(1).numpy() == labels[start : start + 64]
+                    ).tolist()
             order = np.lexsort((keys, labels))
             plain = np.array(right)[order].reshape(len(CLASSES), -1)
             differing += int((plain != stored_hits[shift]).sum())
@@ -78,18 +89,32 @@ def equal(proof: PhotographProof) -> dict[str, Any]:
             shares[shift] = float(plain.mean())
         rows = _rows(proof, folder, name, "drop")
         for shift in WHOLE:
-            drop_error = max(drop_error, abs(rows[shift]["value"] - (shares["base"] - shares[shift])))
-        by_network[name] = {"images": images, "differing": differing, "base": shares["base"], "drop_error": drop_error}
+            drop_error = max(
+                drop_error, abs(rows[shift]["value"] - (shares["base"] - shares[shift]))
+            )
+        by_network[name] = {
+            "images": images,
+            "differing": differing,
+            "base": shares["base"],
+            "drop_error": drop_error,
+        }
     return by_network
 
 
-def _rows(proof: PhotographProof, folder: Path, network: str, measure: str) -> dict[str, dict[str, Any]]:
+def _rows(
+    proof: PhotographProof, folder: Path, network: str, measure: str
+) -> dict[str, dict[str, Any]]:
     """Return the numbers of a measure by shift."""
-    document = json.loads((proof.evaluation(folder, network) / "results.json").read_text(encoding="utf-8"))
+    document = json.loads(
+        (proof.evaluation(folder, network) / "results.json").read_text(encoding="utf-8")
+    )
     return {
         row["group"]: row
         for row in document["rows"]
-        if row["measure"] == measure and "group" in row and "class_id" not in row and "at" not in row
+        if row["measure"] == measure
+        and "group" in row
+        and "class_id" not in row
+        and "at" not in row
     }
 
 
@@ -99,12 +124,14 @@ def equal_table(by_network: dict[str, Any]) -> list[str]:
         "",
         "The same dataset, loaded by `datasets` and answered by a loop of torch in batches of 64.",
         "",
-        "| network | images | answered otherwise | accuracy on the base, % | largest difference of a drop, points |",
+        "| network | images | answered otherwise | accuracy on the base, % | largest difference of"
+        " a drop, points |",
         "| :-- | --: | --: | --: | --: |",
     ]
     for name, result in by_network.items():
         lines.append(
-            f"| {name} | {result['images']:,} | {result['differing']:,} | {100 * result['base']:.1f} |"
+            f"| {name} | {result['images']:,} | {result['differing']:,} |"
+            f" {100 * result['base']:.1f} |"
             f" {100 * result['drop_error']:.4f} |"
         )
     return lines
@@ -125,7 +152,10 @@ def intervals(proof: PhotographProof) -> dict[str, Any]:
                     widths = []
                     for number in range(TEST_SETS):
                         estimate = drops(
-                            _test_set(hits, shift, size, rng, paired), paired=paired, seed=number, salt=shift
+                            _test_set(hits, shift, size, rng, paired),
+                            paired=paired,
+                            seed=number,
+                            salt=shift,
                         )
                         interval = estimate.interval(0)
                         assert interval.low is not None and interval.high is not None
@@ -137,7 +167,11 @@ def intervals(proof: PhotographProof) -> dict[str, Any]:
 
 
 def _test_set(
-    hits: dict[str, NDArray[np.bool_]], shift: str, size: int, rng: np.random.Generator, paired: bool
+    hits: dict[str, NDArray[np.bool_]],
+    shift: str,
+    size: int,
+    rng: np.random.Generator,
+    paired: bool,
 ) -> list[ClassUnits]:
     """Draw photographs of each class with replacement: all of them are the population."""
     units = []
@@ -146,7 +180,13 @@ def _test_set(
         shifted = base if paired else rng.integers(hits["base"].shape[1], size=size)
         present = np.ones(size, dtype=bool)
         units.append(
-            ClassUnits(name, present, hits["base"][label, base, None], present, hits[shift][label, shifted, None])
+            ClassUnits(
+                name,
+                present,
+                hits["base"][label, base, None],
+                present,
+                hits[shift][label, shifted, None],
+            )
         )
     return units
 
@@ -155,11 +195,16 @@ def intervals_table(coverage: dict[str, Any]) -> list[str]:
     lines = [
         "### Intervals on real images",
         "",
-        f"Of {TEST_SETS} test sets, drawn with replacement from all photographs, those whose 95 % interval holds the"
-        " drop of all, in %, at severity 3; behind it the mean width of the interval in points. *Pairs*: base and"
-        " shifted image of a photograph are drawn together. *Apart*: they are different photographs.",
+        f"Of {TEST_SETS} test sets, drawn with replacement from all photographs, those whose 95 %"
+        " interval holds the"
+        " drop of all, in %, at severity 3; behind it the mean width of the interval in points."
+        " *Pairs*: base and"
+        " shifted image of a photograph are drawn together. *Apart*: they are different"
+        " photographs.",
         "",
-        "| network | corruption | " + " | ".join(f"{size} a class, pairs | {size}, apart" for size in SIZES) + " |",
+        "| network | corruption | "
+        + " | ".join(f"{size} a class, pairs | {size}, apart" for size in SIZES)
+        + " |",
         "| :-- | :-- |" + " --: |" * (2 * len(SIZES)),
     ]
     networks = list(dict.fromkeys(key.split()[0] for key in coverage))
@@ -175,13 +220,16 @@ def intervals_table(coverage: dict[str, Any]) -> list[str]:
             lines.append(f"| {network} | {shift} | {' | '.join(cells)} |")
     lines += [
         "",
-        f"Over all cells: {100 * np.mean(shares):.1f} % on average, {100 * min(shares):.1f} to {100 * max(shares):.1f}."
+        f"Over all cells: {100 * np.mean(shares):.1f} % on average, {100 * min(shares):.1f} to"
+        f" {100 * max(shares):.1f}."
         f" A share of {TEST_SETS} sets has a standard error of 1.5 points.",
     ]
     return lines
 
 
-def by_network(proof: PhotographProof, part: str, measure: Callable[..., Any], given: Sequence[Any]) -> dict[str, Any]:
+def by_network(
+    proof: PhotographProof, part: str, measure: Callable[..., Any], given: Sequence[Any]
+) -> dict[str, Any]:
     """Return what `measure` finds of each network, kept in a file each; a network in each process.
 
     given: what it takes beside the network's weights.
@@ -190,20 +238,26 @@ def by_network(proof: PhotographProof, part: str, measure: Callable[..., Any], g
     waiting = [network for network in NETWORKS if not files[network].exists()]
     with ProcessPoolExecutor(proof.workers, mp_context=get_context("spawn")) as pool:
         running = {
-            network: pool.submit(measure, proof.weights(network), *given, proof.work / f"{part}-{network}")
+            network: pool.submit(
+                measure, proof.weights(network), *given, proof.work / f"{part}-{network}"
+            )
             for network in waiting
         }
         for network, future in running.items():
             measured(files[network], future.result)
             print(f"{part}: {network}", flush=True)
-    return {network: json.loads(file.read_text(encoding="utf-8")) for network, file in files.items()}
+    return {
+        network: json.loads(file.read_text(encoding="utf-8")) for network, file in files.items()
+    }
 
 
 def mining_inputs(proof: PhotographProof) -> tuple[Path, Path]:
     """Return the recipe of all photographs, and the folder of every network's answers on them."""
     folder = proof.work / "answers"
     folder.mkdir(exist_ok=True)
-    paths = sorted(path.relative_to(proof.photographs).as_posix() for path in proof.photographs.rglob("*.jpg"))
+    paths = sorted(
+        path.relative_to(proof.photographs).as_posix() for path in proof.photographs.rglob("*.jpg")
+    )
     for network in NETWORKS:
         kept = proof.work / f"label-answers-{network}.npz"
         answers = label_answers(proof.weights(network), proof.photographs, paths, kept)
@@ -212,7 +266,8 @@ def mining_inputs(proof: PhotographProof) -> tuple[Path, Path]:
 
 
 def mending_inputs(proof: PhotographProof) -> tuple[Path, Path, Path, Path]:
-    """Return the recipe of the split photographs, and datasets of its splits: learned from, audited, judged on."""
+    """Return the recipe of the split photographs, and datasets of its splits: learned from,
+    audited, judged on."""
     learned = proof.split_dataset("train", LEARNED)
     audited = proof.split_dataset("validation", LEARNED)
     judged = proof.split_dataset("test", (*LEARNED, UNSEEN))
@@ -220,21 +275,39 @@ def mending_inputs(proof: PhotographProof) -> tuple[Path, Path, Path, Path]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="photographs, networks and published tables")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, required=True, help="photographs, networks and published tables"
+    )
     parser.add_argument("--work", type=Path, default=Path(".train/photographs-proof"))
-    parser.add_argument("--photographs", type=int, default=60, help="of each class, at every severity")
-    parser.add_argument("--per-class", type=int, default=500, help="of each class, under a few corruptions")
+    parser.add_argument(
+        "--photographs", type=int, default=60, help="of each class, at every severity"
+    )
+    parser.add_argument(
+        "--per-class", type=int, default=500, help="of each class, under a few corruptions"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--write", action="store_true", help="put the tables into photographs_proof/RESULTS.md")
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS)
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="put the tables into photographs_proof/RESULTS.md"
+    )
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
     proof = PhotographProof(
-        arguments.data, arguments.work, arguments.photographs, arguments.per_class, arguments.workers
+        arguments.data,
+        arguments.work,
+        arguments.photographs,
+        arguments.per_class,
+        arguments.workers,
     )
     makers = {
-        "equal": lambda: equal_table(measured(proof.work / f"equal-{proof.whole}.json", lambda: equal(proof))),
+        "equal": lambda: equal_table(
+            measured(proof.work / f"equal-{proof.whole}.json", lambda: equal(proof))
+        ),
         "published": lambda: published_table(proof),
         "intervals": lambda: intervals_table(
             measured(proof.work / f"intervals-{proof.whole}.json", lambda: intervals(proof))
@@ -256,8 +329,19 @@ def main() -> None:
     tables = {part: makers[part]() for part in PARTS if part in arguments.parts}
     print("\n\n".join("\n".join(lines) for lines in tables.values()))
     if arguments.write:
-        of = f"{len(NETWORKS)} networks for CIFAR-10, {10 * proof.levels:,} and {10 * proof.whole:,} photographs"
-        results_page.write(RESULTS, "prove_photographs", "Photographs", (), tables, PARTS, dict.fromkeys(tables, of))
+        of = (
+            f"{len(NETWORKS)} networks for CIFAR-10, {10 * proof.levels:,} and"
+            f" {10 * proof.whole:,} photographs"
+        )
+        results_page.write(
+            RESULTS,
+            "prove_photographs",
+            "Photographs",
+            (),
+            tables,
+            PARTS,
+            dict.fromkeys(tables, of),
+        )
 
 
 if __name__ == "__main__":

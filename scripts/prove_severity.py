@@ -1,13 +1,15 @@
-"""Prove graded shifts against the truth, which the lab knows: the same models on scenes rendered by degrees.
+"""Prove graded shifts against the truth, which the lab knows: the same models on scenes rendered by
+degrees.
 
     python scripts/prove_severity.py --write          # the tables, into severity_proof/RESULTS.md
     python scripts/prove_severity.py --settings       # where settings were chosen
 
-Builds `wardrobe-star` with six shifts at four levels, by each way: between encoded prompts with pairs by noise and by
-attention, and at levels by what CLIP sees; the shift's prompt in the last steps; edits of rows. All that is drawn is
-looked at, and the datasets are evaluated as anybody's are. Truth is the audit split, whose garments no model here has
-seen, rendered at twelve strengths of each shift. The world, the captions and all models are hashed first; another hash
-is another folder. What was looked at there is not made again; a killed proof goes on. Prints the tables.
+Builds `wardrobe-star` with six shifts at four levels, by each way: between encoded prompts with
+pairs by noise and by attention, and at levels by what CLIP sees; the shift's prompt in the last
+steps; edits of rows. All that is drawn is looked at, and the datasets are evaluated as anybody's
+are. Truth is the audit split, whose garments no model here has seen, rendered at twelve strengths
+of each shift. The world, the captions and all models are hashed first; another hash is another
+folder. What was looked at there is not made again; a killed proof goes on. Prints the tables.
 """
 
 from __future__ import annotations
@@ -28,15 +30,36 @@ from counterfoil.building.build_dataset import build
 from interface_proof.builds import proof_folder
 from proof_files import measured
 from results_page import table
-from severity_proof.scoring import AXES, STILL, against_truth, by_chance, kept, monotone, ranked, survivors, told_by
-from severity_proof.seen import LEVELS, SHIFTS, STRENGTHS, WAYS, Looking, Seen, drawn_pictures, recipe_of, true_pictures
+from severity_proof.scoring import (
+    AXES,
+    STILL,
+    against_truth,
+    by_chance,
+    kept,
+    monotone,
+    ranked,
+    survivors,
+    told_by,
+)
+from severity_proof.seen import (
+    LEVELS,
+    SHIFTS,
+    STRENGTHS,
+    WAYS,
+    Looking,
+    Seen,
+    drawn_pictures,
+    recipe_of,
+    true_pictures,
+)
 
 TRUE_UNITS = 30  # scenes of each class
 UNITS = {"prompt": 12}  # a class; of other ways OTHERS
 OTHERS = 5
 SEED = 100
 SETTINGS_SEEDS = (0, 1)
-GUIDANCE = 3.0  # that of wardrobe-star; with 2 curves were no nearer to the truth on the settings seeds
+# that of wardrobe-star; with 2 curves were no nearer to the truth on the settings seeds
+GUIDANCE = 3.0
 SETTINGS_UNITS = 3
 REJECTED = (0.05, 0.25, 0.5)
 
@@ -67,7 +90,8 @@ class Proof:
             build(recipe_of(way, units, seed, guidance), self.folder / name, workers=self.workers)
             self.looking.look(LEVELS, units, drawn_pictures(self.folder / name)).save(path)
         evaluated = measured(
-            path.with_suffix(".json"), lambda: told_by(self.folder / name, self.folder / f"{name}-evaluation")
+            path.with_suffix(".json"),
+            lambda: told_by(self.folder / name, self.folder / f"{name}-evaluation"),
         )
         return Seen.read(path), evaluated
 
@@ -83,7 +107,9 @@ def kept_table(ways: Ways, truth: Seen) -> list[str]:
     rises = []
     sure = []
     for way, seen in seen_by.items():
-        whats = [(what, 1 + side) for what in (seen.seen, seen.colour) for side in range(len(levels))]
+        whats = [
+            (what, 1 + side) for what in (seen.seen, seen.colour) for side in range(len(levels))
+        ]
         cells = [monotone(seen), *(kept(seen, *what) for what in whats)]
         means.append([way, *(_percent(float(np.nanmean(cell))) for cell in cells)])
         rises.append([way, *map(_percent, monotone(seen))])
@@ -93,8 +119,10 @@ def kept_table(ways: Ways, truth: Seen) -> list[str]:
     return [
         "### What a trajectory keeps",
         "",
-        f"In %, by the oracle. *Rises*: of trajectories, those along which its probability of the shift never falls by"
-        f" more than {STILL:g}. Class and colour: of pairs of the base and a level, those in which it reads the same.",
+        "In %, by the oracle. *Rises*: of trajectories, those along which its probability of the"
+        " shift never falls by"
+        f" more than {STILL:g}. Class and colour: of pairs of the base and a level, those in which"
+        " it reads the same.",
         "",
         *table(["", "rises", *each], means),
         "",
@@ -125,15 +153,29 @@ def truth_table(ways: Ways, truth: Seen) -> list[str]:
                     *(f"{100 * error:.1f}" for error in axis_errors["by shift"]),
                 ]
             )
-    titles = ["", "axis", "curve", "mean", "covered", "ten points", "in complete trajectories", "reached alike"]
+    titles = [
+        "",
+        "axis",
+        "curve",
+        "mean",
+        "covered",
+        "ten points",
+        "in complete trajectories",
+        "reached alike",
+    ]
     titles += ["covered", *(f"curve, {shift}" for shift in SHIFTS)]
-    few = " and ".join(f"{100 * by_chance(truth, units):.1f} of {units}" for units in (UNITS["prompt"], OTHERS))
+    few = " and ".join(
+        f"{100 * by_chance(truth, units):.1f} of {units}" for units in (UNITS["prompt"], OTHERS)
+    )
     return [
         "### Against the truth",
         "",
-        "Six shifts × eight classifiers × four levels. *Curve*: mean absolute error of the drop at a level, in points,"
-        " and the mean error. *Covered*: intervals that hold the true drop. *Ten points*: mean error of the level where"
-        " the drop reaches ten points, where both reach it; how often both or neither do; intervals that hold the true"
+        "Six shifts × eight classifiers × four levels. *Curve*: mean absolute error of the drop at"
+        " a level, in points,"
+        " and the mean error. *Covered*: intervals that hold the true drop. *Ten points*: mean"
+        " error of the level where"
+        " the drop reaches ten points, where both reach it; how often both or neither do; intervals"
+        " that hold the true"
         " level.",
         "",
         *table(titles, rows, words=2),
@@ -145,7 +187,9 @@ def truth_table(ways: Ways, truth: Seen) -> list[str]:
 def rank_table(ways: Ways, truth: Seen) -> list[str]:
     """Return rank correlations over models, by shift."""
     correlations = {way: ranked(evaluated, truth) for way, (_, evaluated) in ways.items()}
-    rows = [[way, *(f"{rank:.2f}" for rank in result["shifts"])] for way, result in correlations.items()]
+    rows = [
+        [way, *(f"{rank:.2f}" for rank in result["shifts"])] for way, result in correlations.items()
+    ]
     rows += [
         [f"half fail: truly, {way}", *(f"{true}, {drawn}" for true, drawn in result["medians"]), ""]
         for way, result in correlations.items()
@@ -153,8 +197,10 @@ def rank_table(ways: Ways, truth: Seen) -> list[str]:
     return [
         "### Ranks of models",
         "",
-        "Spearman's correlation over eight classifiers with the truth, of the mean level of failure, where no failure"
-        " counts as 1; and of how many classifiers half of the trajectories fail by level 1, truly and as drawn.",
+        "Spearman's correlation over eight classifiers with the truth, of the mean level of"
+        " failure, where no failure"
+        " counts as 1; and of how many classifiers half of the trajectories fail by level 1, truly"
+        " and as drawn.",
         "",
         *table(["", *SHIFTS, "all shifts"], rows),
     ]
@@ -169,17 +215,24 @@ def complete_table(ways: Ways, truth: Seen) -> list[str]:
             away = [
                 cell
                 for what in ("screened", "complete")
-                for cell in (f"{100 * (drops[what] - drops['all']):+.1f}", f"{_percent(drops[f'{what} share'])} %")
+                for cell in (
+                    f"{100 * (drops[what] - drops['all']):+.1f}",
+                    f"{_percent(drops[f'{what} share'])} %",
+                )
             ]
             rows.append([way, f"{rejected:.0%}", f"{100 * drops['all']:.1f}", *away])
     return [
         "### Complete trajectories only",
         "",
-        "Mean drop over shifts, levels and classifiers, in points, of all pictures, and how far from it those are that"
-        " a screen lets pass, and whole trajectories of them. *Screen*: the share of base pictures that it rejects, by"
+        "Mean drop over shifts, levels and classifiers, in points, of all pictures, and how far"
+        " from it those are that"
+        " a screen lets pass, and whole trajectories of them. *Screen*: the share of base pictures"
+        " that it rejects, by"
         " CLIP's score of the object.",
         "",
-        *table(["", "screen", "all", "screened", "pictures left", "complete", "pictures left"], rows),
+        *table(
+            ["", "screen", "all", "screened", "pictures left", "complete", "pictures left"], rows
+        ),
     ]
 
 
@@ -213,7 +266,9 @@ def main() -> None:
     truth = proof.truth()
     if options.settings:
         ways = {
-            f"guidance {guidance:g}, seed {seed}": proof.way("prompt", SETTINGS_UNITS, seed, guidance)
+            f"guidance {guidance:g}, seed {seed}": proof.way(
+                "prompt", SETTINGS_UNITS, seed, guidance
+            )
             for seed in SETTINGS_SEEDS
             for guidance in (2.0, 3.0)
         }

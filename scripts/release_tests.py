@@ -1,7 +1,9 @@
-"""Which release tests are due: those that cover a file which changed since they last passed in this checkout.
+"""Which release tests are due: those that cover a file which changed since they last passed in this
+checkout.
 
-`test.sh` asks, and gets an expression for pytest's `-m`. What passed is kept in a file as the content of what each
-group covers. Before the first green run, a group is due where its files differ from the branch that this one follows.
+`test.sh` asks, and gets an expression for pytest's `-m`. What passed is kept in a file as the
+content of what each group covers. Before the first green run, a group is due where its files differ
+from the branch that this one follows.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class ReleaseGroup:
-    """Files and folders that its tests cover, and how its tests are known: by a file, a folder, a fixture or a mark."""
+    """Files and folders that its tests cover, and how its tests are known: by a file, a folder, a
+    fixture or a mark."""
 
     covers: tuple[str, ...]
     tests: tuple[str, ...] = ()
@@ -108,7 +111,8 @@ GROUPS = {
         ),
         tests=("tests/publishing/test_publish_dataset.py",),
     ),
-    # Whole builds of what most datasets do not have; plain builds, and their kills and resumes, run for every commit.
+    # Whole builds of what most datasets do not have; plain builds, and their kills and resumes, run
+    # for every commit.
     "builds": ReleaseGroup(
         covers=(
             "builders/counterfoil/building",
@@ -208,7 +212,10 @@ GROUPS = {
             "builders/counterfoil/models/chat",
             "tests/mining",
         ),
-        tests=("tests/mining/methods/bugs/test_mine_bugs.py", "tests/mining/methods/bugs/test_trying.py"),
+        tests=(
+            "tests/mining/methods/bugs/test_mine_bugs.py",
+            "tests/mining/methods/bugs/test_trying.py",
+        ),
     ),
     "lab": ReleaseGroup(
         covers=(
@@ -276,21 +283,31 @@ def group_of(test_file: Path, fixtures: Collection[str]) -> str | None:
 def _group_of_file(test_file: Path) -> str | None:
     groups = GROUPS.items()
     return next(
-        (name for name, group in groups if any(test_file.is_relative_to(ROOT / path) for path in group.tests)), None
+        (
+            name
+            for name, group in groups
+            if any(test_file.is_relative_to(ROOT / path) for path in group.tests)
+        ),
+        None,
     )
 
 
 def contents(root: Path, covers: Collection[str]) -> str:
     """Return one hash of the names and bytes of these files, and of those in these folders."""
     seen = hashlib.sha256()
-    for path in sorted({file for name in covers for file in [root / name, *(root / name).rglob("*")]}):
+    for path in sorted(
+        {file for name in covers for file in [root / name, *(root / name).rglob("*")]}
+    ):
         if path.is_file() and "__pycache__" not in path.parts:
-            seen.update(f"{path.relative_to(root)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+            seen.update(
+                f"{path.relative_to(root)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode()
+            )
     return seen.hexdigest()
 
 
 def differs_from_upstream(root: Path, covers: Collection[str]) -> bool:
-    """Return whether one of these files differs from the branch that this one follows, or from the last commit."""
+    """Return whether one of these files differs from the branch that this one follows, or from the
+    last commit."""
 
     def git(*words: str) -> str | None:
         done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)
@@ -305,18 +322,27 @@ def differs_from_upstream(root: Path, covers: Collection[str]) -> bool:
 
 
 def due_groups(root: Path, passed: Path, groups: dict[str, ReleaseGroup]) -> list[str]:
-    """Return the names of the groups that are due; what they cover now goes into `PASSED.now` for a green run."""
+    """Return the names of the groups that are due; what they cover now goes into `PASSED.now` for a
+    green run."""
     now = {name: contents(root, group.covers) for name, group in groups.items()}
     passed.with_name(f"{passed.name}.now").write_text(json.dumps(now), encoding="utf-8")
     before = json.loads(passed.read_text(encoding="utf-8")) if passed.is_file() else {}
     return [
         name
         for name, group in groups.items()
-        if (before[name] != now[name] if name in before else differs_from_upstream(root, group.covers))
+        if (
+            before[name] != now[name]
+            if name in before
+            else differs_from_upstream(root, group.covers)
+        )
     ]
 
 
 if __name__ == "__main__":
     due = due_groups(ROOT, Path(sys.argv[1]), GROUPS)
     print(f"Release tests whose files changed: {', '.join(due) or 'none'}", file=sys.stderr)
-    print("not whole and (" + " or ".join(["not release", *(f"release(of='{name}')" for name in due)]) + ")")
+    print(
+        "not whole and ("
+        + " or ".join(["not release", *(f"release(of='{name}')" for name in due)])
+        + ")"
+    )

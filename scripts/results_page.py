@@ -1,7 +1,9 @@
-"""Sections of RESULTS.md: between two markers, so that running a script again replaces its own and nothing else.
+"""Sections of RESULTS.md: between two markers, so that running a script again replaces its own and
+nothing else.
 
-A section has parts, a table each, of which a run may replace some. So each part tells for itself what it was measured
-in, with which versions and when its table was written; the section's opening tells what holds for all.
+A section has parts, a table each, of which a run may replace some. So each part tells for itself
+what it was measured in, with which versions and when its table was written; the section's opening
+tells what holds for all.
 """
 
 from __future__ import annotations
@@ -21,13 +23,15 @@ _UNTOLD = f"{_WRITTEN}a day, in worlds and with versions that were not kept.*"
 
 
 def table(titles: Sequence[str], rows: Iterable[Iterable[object]], words: int = 1) -> list[str]:
-    """Return a table as Markdown, its first `words` columns aligned to the left, the others to the right."""
+    """Return a table as Markdown, its first `words` columns aligned to the left, the others to the
+    right."""
     rules = ["--"] * words + ["--:"] * (len(titles) - words)
     return [f"| {' | '.join(map(str, cells))} |" for cells in (titles, rules, *rows)]
 
 
 def by_kind(names: Sequence[str]) -> str:
-    """Return `3 worlds (correlation 100 101; rare 100)`: planted worlds by kind and seed, and classifiers by name."""
+    """Return `3 worlds (correlation 100 101; rare 100)`: planted worlds by kind and seed, and
+    classifiers by name."""
     seeds: dict[str, list[str]] = {}
     worlds = 0
     for name in names:
@@ -38,8 +42,13 @@ def by_kind(names: Sequence[str]) -> str:
         else:
             seeds[name] = []
     counts = [(worlds, "world"), (len(names) - worlds, "classifier")]
-    counted = " and ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count)
-    return f"{counted} ({'; '.join(' '.join([kind, *seeds_of_kind]) for kind, seeds_of_kind in seeds.items())})"
+    counted = " and ".join(
+        f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count
+    )
+    return (
+        f"{counted}"
+        f" ({'; '.join(' '.join([kind, *seeds_of_kind]) for kind, seeds_of_kind in seeds.items())})"
+    )
 
 
 def write(
@@ -51,11 +60,12 @@ def write(
     order: Sequence[str],
     measured_in: Mapping[str, str] | None = None,
 ) -> None:
-    """Put the section into the file, which need not be there: in place of the one before, or at its end.
+    """Put the section into the file, which need not be there: in place of the one before, or at its
+    end.
 
-    script: its name, without .py, a bench's behind `bench_`; and behind a space which of its sections it is, where it
-    has several. Parts of `order` without a table stand as they did. measured_in: by part, the worlds or classifiers
-    behind its table and how many they are.
+    script: its name, without .py, a bench's behind `bench_`; and behind a space which of its
+    sections it is, where it has several. Parts of `order` without a table stand as they did.
+    measured_in: by part, the worlds or classifiers behind its table and how many they are.
     """
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     begin = f"<!-- {script}: begin -->"
@@ -66,12 +76,26 @@ def write(
     if begin in text and end in text:
         before, _, section = text.partition(begin)
         section, _, after = section.partition(end)
-    lines = [begin, f"## {title}: `scripts/{_command(script)}`", "", *opening, *([""] if opening else [])]
+    lines = [
+        begin,
+        f"## {title}: `scripts/{_command(script)}`",
+        "",
+        *opening,
+        *([""] if opening else []),
+    ]
     for part in order:
         first = f"<!-- {script}: {part} -->"
         last = f"<!-- {script}: {part} ends -->"
         if part in tables:
-            lines += [first, *tables[part], "", _written((measured_in or {}).get(part, "")), "", last, ""]
+            lines += [
+                first,
+                *tables[part],
+                "",
+                _written((measured_in or {}).get(part, "")),
+                "",
+                last,
+                "",
+            ]
         elif first in section and last in section:
             stands = section[section.index(first) : section.index(last)].rstrip()
             lines += [stands, *([] if _WRITTEN in stands else ["", _UNTOLD]), "", last, ""]
@@ -86,11 +110,13 @@ def _command(script: str) -> str:
 
 
 def _written(measured_in: str) -> str:
-    """Return what one table says of itself: when it was written, what was measured, and with which versions."""
+    """Return what one table says of itself: when it was written, what was measured, and with which
+    versions."""
     versions = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
     versions = f"counterfoil {counterfoil.__version__}, {versions}"
     of = f", of {measured_in}" if measured_in else ""
     return (
-        f"{_WRITTEN}{date.today().isoformat()}{of}, on {platform.system()} with Python {platform.python_version()} and"
+        f"{_WRITTEN}{date.today().isoformat()}{of}, on {platform.system()} with Python"
+        f" {platform.python_version()} and"
         f" {versions}.*"
     )

@@ -1,12 +1,14 @@
-"""Kill every command at random moments, run it to its end, and compare what is left with an undisturbed run.
+"""Kill every command at random moments, run it to its end, and compare what is left with an
+undisturbed run.
 
     python scripts/storm.py [--kills 20] [--seed 7] [--only build mine] [--write]
 
-Each command starts in a fresh copy of its inputs, is ended one to four times somewhere in the time that it takes, by
-SIGKILL, SIGTERM or SIGINT (the last to its whole session, as a terminal sends it), and is then run to its end. Every
-file of the folder, of the caches and of the inputs must be as the undisturbed run left it, no process may be left, and
-no output may hold a traceback. One kill of five is of a process that first has to import; the others are forked from a
-warm one. What a publication leaves is compared on a loopback Hub. Prints a table; exits 1 where anything differs.
+Each command starts in a fresh copy of its inputs, is ended one to four times somewhere in the time
+that it takes, by SIGKILL, SIGTERM or SIGINT (the last to its whole session, as a terminal sends
+it), and is then run to its end. Every file of the folder, of the caches and of the inputs must be
+as the undisturbed run left it, no process may be left, and no output may hold a traceback. One kill
+of five is of a process that first has to import; the others are forked from a warm one. What a
+publication leaves is compared on a loopback Hub. Prints a table; exits 1 where anything differs.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 ENDS = {signal.SIGKILL: {-9}, signal.SIGTERM: {143, -15}, signal.SIGINT: {130, -2}}
 MOST_KILLS_A_ROUND = 4
 ONE_COLD_OF = 5
-# Before that a process that was forked is not yet the command, or Python has not begun to run the command's code.
+# Before that a process that was forked is not yet the command, or Python has not begun to run the
+# command's code.
 BEGUN = {True: 0.6, False: 0.2}
 IMPORTS = 3.0
 PATIENCE = 300.0
@@ -61,7 +64,8 @@ HOME = "home"
 
 @dataclass(frozen=True)
 class Command:
-    """needs: what of the stock its folder holds. refuses: what may refuse a second run that finds the first's files."""
+    """needs: what of the stock its folder holds. refuses: what may refuse a second run that finds
+    the first's files."""
 
     words: str
     needs: tuple[str, ...] = ()
@@ -99,16 +103,30 @@ COMMANDS = (
         ("boxes", "boxes.parquet", "gate.yaml"),
         frozenset({0, 3, 4}),
     ),
-    Command("evaluate labels --models predictions:labels.csv --into-card", ("labels", "labels.csv")),
-    Command("mine star.yaml --method slices --limit 120 --out mined --device cpu --workers 1", ("star.yaml",)),
-    Command("mine star.yaml --method directions --limit 200 --out mined --device cpu --workers 1", ("star.yaml",)),
+    Command(
+        "evaluate labels --models predictions:labels.csv --into-card", ("labels", "labels.csv")
+    ),
+    Command(
+        "mine star.yaml --method slices --limit 120 --out mined --device cpu --workers 1",
+        ("star.yaml",),
+    ),
+    Command(
+        "mine star.yaml --method directions --limit 200 --out mined --device cpu --workers 1",
+        ("star.yaml",),
+    ),
     Command(f"mine contexts.yaml --limit 90 --out mined {ONE}", ("contexts.yaml",)),
     Command(f"mine bugs.yaml --out mined {ONE}", ("bugs.yaml",)),
-    # What was tried is not tried again: a kill after the last file leaves nothing to do, and the same line is refused.
-    Command(f"mine mined --try 'a sandal at night' --class sandal {ONE}", ("mined", "bugs.yaml"), refuses=True),
+    # What was tried is not tried again: a kill after the last file leaves nothing to do, and the
+    # same line is refused.
+    Command(
+        f"mine mined --try 'a sandal at night' --class sandal {ONE}",
+        ("mined", "bugs.yaml"),
+        refuses=True,
+    ),
     Command(f"mine mined --again bugs.yaml {ONE}", ("mined", "bugs.yaml")),
     Command(
-        "mend --model lab:resnet10t --on scenes.yaml --with scenes-mined --lambda 0,1 --per-class 20 --out mended"
+        "mend --model lab:resnet10t --on scenes.yaml --with scenes-mined --lambda 0,1 --per-class"
+        " 20 --out mended"
         f" {CPU}",
         ("scenes.yaml", "source", "scenes-mined"),
     ),
@@ -133,14 +151,22 @@ MINI = {
     "tokens": None,
     "prompts": {"shifts": {"in_the_grass": None, "at_night": None}},
     "generator": {"steps": 1, "guidance": 1.0, "size": 32, "batch_size": 4},
-    "screen": {"object_threshold": -1, "shift_threshold": -1, "store_embeddings": True, "judge": None},
+    "screen": {
+        "object_threshold": -1,
+        "shift_threshold": -1,
+        "store_embeddings": True,
+        "judge": None,
+    },
     "samples": {"candidates": 2},
     "output": {"rows_per_shard": 4},
     "evaluate": {"min_images_per_class": 1},
 }
 LEARN = {
     **MINI,
-    "tokens": {"path": None, "learn": {"steps": 3, "batch_size": 1, "learning_rate": 1e-2, "classes_in_flight": 2}},
+    "tokens": {
+        "path": None,
+        "learn": {"steps": 3, "batch_size": 1, "learning_rate": 1e-2, "classes_in_flight": 2},
+    },
 }
 FOG = {
     "recipe": 1,
@@ -209,7 +235,14 @@ def stocked(stock: Path) -> None:
     from support.images import encoded
     from support.labelled_patches import LABELS, colour_classifier, patches_folder, patches_recipe
 
-    recipes = {"mini": MINI, "learn": LEARN, "fog": FOG, "star": STAR, "contexts": CONTEXTS, "bugs": BUGS}
+    recipes = {
+        "mini": MINI,
+        "learn": LEARN,
+        "fog": FOG,
+        "star": STAR,
+        "contexts": CONTEXTS,
+        "bugs": BUGS,
+    }
     for name, recipe in recipes.items():
         (stock / f"{name}.yaml").write_text(json.dumps(recipe))
     for split in ("train", "validation"):
@@ -225,15 +258,22 @@ def stocked(stock: Path) -> None:
     (stock / "cut.yaml").write_text("screen: {shift_threshold: 0.2}\n")
     evaluate(stock / "mini", ["lab:lcnet_035"], out=stock / "report", device="cpu")
     page = review(stock / "mini", stock / "review.html").page.read_text()
-    data = json.loads(page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
+    data = json.loads(
+        page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
+    )
     grids = [{name: grid[name] for name in ("task", "label", "shown")} for grid in data["grids"]]
     answers = {name: data[name] for name in ("form", "version", "content", "sheet")}
     answers["grids"] = [grid | {"selected": grid["shown"]} for grid in grids]
     for number, name in enumerate(("anna", "ben")):
-        (stock / f"{name}.json").write_text(json.dumps(answers | {"token": f"{number:016x}", "rater": name}))
+        (stock / f"{name}.json").write_text(
+            json.dumps(answers | {"token": f"{number:016x}", "rater": name})
+        )
 
     coco_folder(stock / "streets")
-    boxes = ["samples.candidates=12", *(f"prompts.shifts.{name}=null" for name in ("motion_blur", "defocus_blur"))]
+    boxes = [
+        "samples.candidates=12",
+        *(f"prompts.shifts.{name}=null" for name in ("motion_blur", "defocus_blur")),
+    ]
     build("wardrobe-boxes", stock / "boxes", overrides=boxes, device="cpu", workers=1)
     answers = [
         {"key": key, "name": "bag", "confidence": 0.5, "x1": 4.0, "y1": 4.0, "x2": 60.0, "y2": 60.0}
@@ -246,11 +286,18 @@ def stocked(stock: Path) -> None:
     save_fixed_graph(stock / "detector", {"rows": rows}, dict(enumerate(("cat", "dog", "bus"))))
 
     patches_folder(stock / "patches")
-    build(patches_recipe(stock / "labels.yaml", stock / "patches"), stock / "labels", device="cpu", workers=1)
+    build(
+        patches_recipe(stock / "labels.yaml", stock / "patches"),
+        stock / "labels",
+        device="cpu",
+        workers=1,
+    )
     lines = [f"key,{','.join(LABELS)}"]
     for key, content in open_dataset(stock / "labels").images():
         pixels = np.asarray(rgb_image(content or b""), np.float32).transpose(2, 0, 1) / 255
-        lines.append(f"{key},{','.join(map(str, 1 / (1 + np.exp(-colour_classifier(pixels[None])[0]))))}")
+        lines.append(
+            f"{key},{','.join(map(str, 1 / (1 + np.exp(-colour_classifier(pixels[None])[0]))))}"
+        )
     (stock / "labels.csv").write_text("\n".join(lines) + "\n")
 
     mine(stock / "bugs.yaml", stock / "mined", device="cpu", workers=1)
@@ -286,26 +333,40 @@ class Storm:
         (self.home / "tmp").mkdir(parents=True)
         for name in self.command.needs:
             source = self.stock / name
-            shutil.copytree(source, self.folder / name) if source.is_dir() else shutil.copy(source, self.folder)
+            shutil.copytree(source, self.folder / name) if source.is_dir() else shutil.copy(
+                source, self.folder
+            )
 
     def environment(self) -> dict[str, str]:
         variables = dict(os.environ)
         if self.hub is not None:
             variables = client_environment(self.hub, self.home / "hf", sleep_scale=0.01)
-        cache = {"HOME": self.home, "XDG_CACHE_HOME": self.home / "cache", "TMPDIR": self.home / "tmp"}
+        cache = {
+            "HOME": self.home,
+            "XDG_CACHE_HOME": self.home / "cache",
+            "TMPDIR": self.home / "tmp",
+        }
         return with_package({**variables, **{name: str(path) for name, path in cache.items()}})
 
-    def run(self, after: float | None = None, number: signal.Signals | None = None, cold: bool = False) -> int:
+    def run(
+        self, after: float | None = None, number: signal.Signals | None = None, cold: bool = False
+    ) -> int:
         """Run the command, to its end or to a signal after so many seconds; return how it ended."""
         line = [sys.executable, "-m", "counterfoil.cli.entry", *shlex.split(self.command.words)]
         with (self.work / "output").open("w+") as output:
             if cold:
-                streams: dict[str, Any] = {"stdout": output, "stderr": output, "stdin": subprocess.DEVNULL}
+                streams: dict[str, Any] = {
+                    "stdout": output,
+                    "stderr": output,
+                    "stdin": subprocess.DEVNULL,
+                }
                 process: Any = subprocess.Popen(
                     line, env=self.environment(), cwd=self.folder, start_new_session=True, **streams
                 )
             else:
-                process = warm.start(line, self.environment(), cwd=self.folder, start_new_session=True)
+                process = warm.start(
+                    line, self.environment(), cwd=self.folder, start_new_session=True
+                )
             began = time.monotonic()
             serves = self.command.words.startswith("open ")
             if number is None and serves:
@@ -351,18 +412,20 @@ class Storm:
         print(f"WRONG {self.wrong[-1]}", flush=True)
 
     def files(self) -> dict[str, bytes]:
-        """Return a hash of every file, and what is published, by name; keep the names of temporary files elsewhere."""
+        """Return a hash of every file, and what is published, by name; keep the names of temporary
+        files elsewhere."""
         hashes = {}
         for path in sorted(self.folder.rglob("*")):
             name = path.relative_to(self.folder).as_posix()
             if name.startswith(f"{HOME}/tmp/"):
                 self.left.add(re.sub(r"[a-z0-9_]{8}$|[0-9]+", "*", name.split("/")[2]))
             elif not name.startswith(f"{HOME}/") or "/counterfoil/" in name:
-                # A cache of folders is by when their files changed, and the copies are as old as their round.
-                # `datasets` takes its cache's place as it is imported, so only cold runs have one here.
-                if ("/counterfoil/folders/" in name or "/huggingface/datasets/" in name) and not name.endswith(
-                    ".cf.tmp"
-                ):
+                # A cache of folders is by when their files changed, and the copies are as old as
+                # their round. `datasets` takes its cache's place as it is imported, so only cold
+                # runs have one here.
+                if (
+                    "/counterfoil/folders/" in name or "/huggingface/datasets/" in name
+                ) and not name.endswith(".cf.tmp"):
                     continue
                 if path.is_symlink() or path.is_file():
                     content = bytes(path.readlink()) if path.is_symlink() else path.read_bytes()
@@ -373,7 +436,10 @@ class Storm:
         if self.hub is None:
             return None, 0
         kind = "model" if "--model" in self.command.words else "dataset"
-        branch = {path: hashlib.sha256(content).digest() for path, content in self.hub.branch(REPO, kind=kind).items()}
+        branch = {
+            path: hashlib.sha256(content).digest()
+            for path, content in self.hub.branch(REPO, kind=kind).items()
+        }
         return branch, len(self.hub.commits(REPO, kind=kind))
 
     @contextlib.contextmanager
@@ -404,11 +470,15 @@ class Storm:
                 for _ in range(self.chance.randint(1, min(MOST_KILLS_A_ROUND, kills - done))):
                     number = SIGNALS[done % len(SIGNALS)]
                     cold = done % ONE_COLD_OF == 1
-                    after = self.chance.uniform(BEGUN[cold], max(BEGUN[cold] + 0.1, duration + IMPORTS * cold))
+                    after = self.chance.uniform(
+                        BEGUN[cold], max(BEGUN[cold] + 0.1, duration + IMPORTS * cold)
+                    )
                     code = self.run(after, number, cold)
                     if code in ENDS[number]:
                         self.met[number.name] += 1
-                        of_round.append(f"{number.name} after {after:.2f} s{' cold' if cold else ''}")
+                        of_round.append(
+                            f"{number.name} after {after:.2f} s{' cold' if cold else ''}"
+                        )
                         done += 1
                         continue
                     self.met["ended before"] += 1
@@ -416,7 +486,8 @@ class Storm:
                         done += 1
                     if code not in self.command.ends and not (self.command.refuses and code == 2):
                         self.say(
-                            f"ended with {code} where {number.name} came after {after:.2f} s: {self.printed[-1500:]}"
+                            f"ended with {code} where {number.name} came after {after:.2f} s:"
+                            f" {self.printed[-1500:]}"
                         )
                     break
                 code = self.run()
@@ -425,15 +496,22 @@ class Storm:
                 files = self.files()
                 hub = self.on_hub()
                 if files != whole:
-                    differ = sorted(name for name in {*files, *whole} if files.get(name) != whole.get(name))
+                    differ = sorted(
+                        name for name in {*files, *whole} if files.get(name) != whole.get(name)
+                    )
                     changes = [
                         f"{'lacks' if name not in files else 'also' if name not in whole else 'differs:'} {name}"
                         for name in differ
                     ]
                     self.say(f"{of_round}: {changes[:8]}")
-                    shutil.copytree(self.folder, self.work / f"wrong-{len(self.wrong)}", symlinks=True)
+                    shutil.copytree(
+                        self.folder, self.work / f"wrong-{len(self.wrong)}", symlinks=True
+                    )
                 if hub != whole_hub:
-                    self.say(f"{of_round}: the branch has {hub[1]} commits, expected {whole_hub[1]}, or other files")
+                    self.say(
+                        f"{of_round}: the branch has {hub[1]} commits, expected {whole_hub[1]}, or"
+                        " other files"
+                    )
 
 
 def _of_session(number: int) -> list[str]:
@@ -447,19 +525,36 @@ def _of_session(number: int) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=20, help="of each command")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--jobs", type=int, default=2, help="commands at a time")
-    parser.add_argument("--only", nargs="+", default=[], metavar="WORDS", help="commands that hold these words")
-    parser.add_argument("--work", type=Path, help="a folder for the inputs and for what differed (default: temporary)")
-    parser.add_argument("--write", action="store_true", help="put the table into scripts/RESULTS.md")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="WORDS", help="commands that hold these words"
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        help="a folder for the inputs and for what differed (default: temporary)",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="put the table into scripts/RESULTS.md"
+    )
     arguments = parser.parse_args()
-    os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "*"}
+    os.environ |= {
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_XET": "1",
+        "NO_PROXY": "*",
+    }
     # In the background a shell makes its children ignore Ctrl-C, and so would the commands.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     commands = [
-        command for command in COMMANDS if not arguments.only or any(words in command.words for words in arguments.only)
+        command
+        for command in COMMANDS
+        if not arguments.only or any(words in command.words for words in arguments.only)
     ]
     with contextlib.ExitStack() as stack:
         work = arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -475,9 +570,15 @@ def main() -> int:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             words = commands[number].words
-            storm = Storm(commands[number], work / "stock", folder, random.Random(f"{arguments.seed}/{words}"))
+            storm = Storm(
+                commands[number], work / "stock", folder, random.Random(f"{arguments.seed}/{words}")
+            )
             storm.go(arguments.kills)
-            print(f"{sum(storm.met[name.name] for name in SIGNALS)} kills of {words}; {sorted(storm.left)}", flush=True)
+            print(
+                f"{sum(storm.met[name.name] for name in SIGNALS)} kills of {words};"
+                f" {sorted(storm.left)}",
+                flush=True,
+            )
             return storm
 
         with ThreadPoolExecutor(arguments.jobs) as pool:
@@ -494,15 +595,26 @@ def main() -> int:
         ]
         for storm in storms
     ]
-    titles = ("command", "seconds", *(number.name for number in SIGNALS), "ended before", "runs compared", "faults")
+    titles = (
+        "command",
+        "seconds",
+        *(number.name for number in SIGNALS),
+        "ended before",
+        "runs compared",
+        "faults",
+    )
     table = results_page.table(titles, rows)
     print("\n".join(table))
     if arguments.write:
         opening = [
-            "Each command in a fresh copy of its inputs, ended at random moments and then run to its end, where every"
-            f" file is that of an undisturbed run; seed {arguments.seed}. *Ended before*: the signal came late."
+            "Each command in a fresh copy of its inputs, ended at random moments and then run to"
+            " its end, where every"
+            f" file is that of an undisturbed run; seed {arguments.seed}. *Ended before*: the"
+            " signal came late."
         ]
-        results_page.write(RESULTS, "storm", "Kills of every command", opening, {"storm": table}, ["storm"])
+        results_page.write(
+            RESULTS, "storm", "Kills of every command", opening, {"storm": table}, ["storm"]
+        )
     return 1 if wrong else 0
 
 

@@ -1,12 +1,13 @@
-"""Publish under a storm: faults from a seed, kills at random requests, and what is left of the Hub at the end.
+"""Publish under a storm: faults from a seed, kills at random requests, and what is left of the Hub
+at the end.
 
     python scripts/storm_publish.py [DATASET] [--kills 100] [--rate 0.1] [--seed 7] [--write]
 
-DATASET is a finished directory (default: the demo's, .demo/wardrobe-mini). It and a stricter cut of it are published
-in turn to a loopback Hub (tests/loopback_hub) that drops connections, loses answers, truncates bodies and answers 408,
-412, 429 and 5xx. Each publication is killed up to ten times; after each the branch must be the directory, with one
-commit more. At the end the dataset is verified over the Hub and loaded by `load_dataset`. Prints a table; exits 1
-where anything differs.
+DATASET is a finished directory (default: the demo's, .demo/wardrobe-mini). It and a stricter cut of
+it are published in turn to a loopback Hub (tests/loopback_hub) that drops connections, loses
+answers, truncates bodies and answers 408, 412, 429 and 5xx. Each publication is killed up to ten
+times; after each the branch must be the directory, with one commit more. At the end the dataset is
+verified over the Hub and loaded by `load_dataset`. Prints a table; exits 1 where anything differs.
 """
 
 from __future__ import annotations
@@ -40,8 +41,11 @@ def stricter_cut(dataset: Path, out: Path) -> Path:
     return out
 
 
-def killed_and_finished(hub: LoopbackHub, publisher: Publisher, directory: Path, chance: random.Random) -> int:
-    """Publish, killed up to ten times, then to the end; how many kills met it. RuntimeError where it ends otherwise."""
+def killed_and_finished(
+    hub: LoopbackHub, publisher: Publisher, directory: Path, chance: random.Random
+) -> int:
+    """Publish, killed up to ten times, then to the end; how many kills met it. RuntimeError where
+    it ends otherwise."""
     kills = 0
     for _ in range(KILLS_A_ROUND + 1):
         last = kills == KILLS_A_ROUND
@@ -68,19 +72,28 @@ def killed_and_finished(hub: LoopbackHub, publisher: Publisher, directory: Path,
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dataset", nargs="?", type=Path, default=ROOT / ".demo" / "wardrobe-mini")
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--rate", type=float, default=0.1, help="share of requests that meet a fault")
+    parser.add_argument(
+        "--rate", type=float, default=0.1, help="share of requests that meet a fault"
+    )
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--write", action="store_true", help="put the table into scripts/RESULTS.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the table into scripts/RESULTS.md"
+    )
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         versions = [arguments.dataset, stricter_cut(arguments.dataset, work / "cut")]
         faults = Faults.storm(seed=arguments.seed, rate=arguments.rate)
-        with LoopbackHub(work / "hub", faults=faults) as hub, Publisher(hub, work / "home") as publisher:
+        with (
+            LoopbackHub(work / "hub", faults=faults) as hub,
+            Publisher(hub, work / "home") as publisher,
+        ):
             kills = 0
             rounds = 0
             while kills < arguments.kills:
@@ -91,7 +104,9 @@ def main() -> int:
                     print(f"round {rounds}: the branch is not {directory}")
                     return 1
                 if len(hub.commits(REPO)) != rounds + 1:
-                    print(f"round {rounds}: {len(hub.commits(REPO))} commits, expected {rounds + 1}")
+                    print(
+                        f"round {rounds}: {len(hub.commits(REPO))} commits, expected {rounds + 1}"
+                    )
                     return 1
                 print(f"round {rounds}: {kills} kills, {len(hub.requests)} requests", flush=True)
             hub.faults = Faults()
@@ -101,7 +116,9 @@ def main() -> int:
             environment = with_package(client_environment(hub, work / "verifier"))
             line = [sys.executable, "-m", "counterfoil.cli.main", "verify", REPO]
             whole = subprocess.run(line, env=environment, capture_output=True, text=True)
-            met = [request for request in hub.requests if request.fault and request.fault != "latency"]
+            met = [
+                request for request in hub.requests if request.fault and request.fault != "latency"
+            ]
             again = sum(received.complete - 1 for received in hub.uploads.values())
             titles = [
                 "kills",
@@ -121,11 +138,14 @@ def main() -> int:
             print("\n".join(table))
             if arguments.write:
                 opening = [
-                    f"The demo's dataset and a stricter cut of it in turn, seed {arguments.seed}; {arguments.rate:.0%}"
+                    f"The demo's dataset and a stricter cut of it in turn, seed {arguments.seed};"
+                    f" {arguments.rate:.0%}"
                     " of requests meet a fault, and publications are killed at random requests."
                 ]
                 title = "Publishing under a storm"
-                results_page.write(RESULTS, "storm_publish", title, opening, {"storm": table}, ["storm"])
+                results_page.write(
+                    RESULTS, "storm_publish", title, opening, {"storm": table}, ["storm"]
+                )
     return 0 if loaded and whole.returncode == 0 else 1
 
 

@@ -2,8 +2,8 @@
 
     python scripts/train_lab.py STAGE [STAGE …] [--work .train] [--threads N]
 
-Stages, in the order they build on each other: vae, latents, sd, export-sd, clip, oracle, classifiers, tokens,
-decoder, captioner, detector, measure.
+Stages, in the order they build on each other: vae, latents, sd, export-sd, clip, oracle,
+classifiers, tokens, decoder, captioner, detector, measure.
 Each can be killed and started again; checkpoints lie in the work folder, which git ignores.
 """
 
@@ -31,7 +31,9 @@ STAGES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("stages", nargs="+", choices=list(STAGES))
     parser.add_argument("--work", type=Path, default=Path(".train"))
     parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", "1")))

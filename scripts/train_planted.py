@@ -2,9 +2,9 @@
 
     python scripts/train_planted.py KIND-SEED … [--work .train/planted] [--early] [--threads N]
 
-Each takes about 60 seconds on one core after rendering and ends in WORK/KIND-SEED, a folder that `local-dir:` names.
-It can be killed and started again: a world whose classifier is there is skipped. --early keeps the weights of an early
-stop in WORK/KIND-SEED-early too.
+Each takes about 60 seconds on one core after rendering and ends in WORK/KIND-SEED, a folder that
+`local-dir:` names. It can be killed and started again: a world whose classifier is there is
+skipped. --early keeps the weights of an early stop in WORK/KIND-SEED-early too.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ from counterfoil.lab.planted import KINDS, PlantedWorld, named_world
 def _world(name: str) -> PlantedWorld:
     world = named_world(name)
     if world is None:
-        raise argparse.ArgumentTypeError(f"no planted world {name!r}: it is KIND-SEED, KIND one of {', '.join(KINDS)}")
+        raise argparse.ArgumentTypeError(
+            f"no planted world {name!r}: it is KIND-SEED, KIND one of {', '.join(KINDS)}"
+        )
     return world
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("worlds", nargs="+", type=_world, metavar="KIND-SEED")
     parser.add_argument("--work", type=Path, default=Path(".train/planted"))
     parser.add_argument("--early", action="store_true")

@@ -1,9 +1,11 @@
-"""WordNet's nouns, from the file `data.noun` of WordNet 3.0: what a noun is a kind of, and what kinds of it there are.
+"""WordNet's nouns, from the file `data.noun` of WordNet 3.0: what a noun is a kind of, and what
+kinds of it there are.
 
 Debian's package `wordnet-base` puts it into /usr/share/wordnet; Princeton offers the same files at
-https://wordnet.princeton.edu. Its licence permits any use of what is taken from it as long as the notice with which
-each of its files begins goes along: `Nouns.notice`. ImageNet's ids are `n` and the eight digits by which WordNet 3.0
-knows a synset; other versions have other digits, and are refused.
+https://wordnet.princeton.edu. Its licence permits any use of what is taken from it as long as the
+notice with which each of its files begins goes along: `Nouns.notice`. ImageNet's ids are `n` and
+the eight digits by which WordNet 3.0 knows a synset; other versions have other digits, and are
+refused.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ FOLDER = Path("/usr/share/wordnet")
 _VERSION = "WordNet 3.0 "
 _HYPERNYM = "@"
 
-# The ancestors by which ImageNet's classes get their prepositions (Jain 2023, C.2). Every noun is an entity at last.
+# The ancestors by which ImageNet's classes get their prepositions (Jain 2023, C.2). Every noun is
+# an entity at last.
 CATEGORIES = frozenset({
     "fish", "bird", "amphibian", "reptile", "invertebrate", "mammal", "marsupial", "aquatic mammal", "canine", "feline",
     "rodent", "swine", "bovid", "primate", "device", "entity", "vehicle", "aircraft", "structure", "wheeled vehicle",
@@ -41,10 +44,12 @@ class Nouns:
     notice: tuple[str, ...]
 
     def parent(self, noun: str) -> str:
-        """Return the id two steps up the shortest way to the root; of equal ways, the first in WordNet's file.
+        """Return the id two steps up the shortest way to the root; of equal ways, the first in
+        WordNet's file.
 
-        That gives every parent that Wiles et al. 2022 print: fly (insect), Persian cat (domestic animal), crayfish
-        (crustacean), saltshaker (container), ladybug (insect). No immediate parent is among them.
+        That gives every parent that Wiles et al. 2022 print: fly (insect), Persian cat (domestic
+        animal), crayfish (crustacean), saltshaker (container), ladybug (insect). No immediate
+        parent is among them.
         """
         way = self._way(noun)
         return way[min(2, len(way) - 1)]
@@ -55,13 +60,16 @@ class Nouns:
         return {*hypernyms}.union(*(self.above(hypernym) for hypernym in hypernyms))
 
     def _way(self, noun: str) -> tuple[str, ...]:
-        return noun, *min((self._way(hypernym) for hypernym in self.by_id[noun].hypernyms), key=len, default=())
+        return noun, *min(
+            (self._way(hypernym) for hypernym in self.by_id[noun].hypernyms), key=len, default=()
+        )
 
     def category(self, noun: str) -> str | None:
-        """Return the first of `CATEGORIES` on the way up, the noun itself included; None if the way has no category.
+        """Return the first of `CATEGORIES` on the way up, the noun itself included; None if the way
+        has no category.
 
-        The way goes depth first, and takes several hypernyms in the order of their names: that gives the number of
-        classes that Jain et al. print for each of the categories.
+        The way goes depth first, and takes several hypernyms in the order of their names: that
+        gives the number of classes that Jain et al. print for each of the categories.
         """
         entry = self.by_id[noun]
         if entry.word in CATEGORIES:
@@ -70,7 +78,8 @@ class Nouns:
         return next((category for category in above if category is not None), None)
 
     def kinds(self, nouns: Sequence[str]) -> Iterator[str]:
-        """Yield the nouns and everything that is a kind of them, once, the nearest first, else in the file's order.
+        """Yield the nouns and everything that is a kind of them, once, the nearest first, else in
+        the file's order.
 
         Instances, which have names of their own (a ship called Titanic), are no kinds.
         """
@@ -82,7 +91,9 @@ class Nouns:
         level = list(nouns)
         while level:
             yield from level
-            kinds = dict.fromkeys(kind for noun in level for kind in below.get(noun, ()) if kind not in seen)
+            kinds = dict.fromkeys(
+                kind for noun in level for kind in below.get(noun, ()) if kind not in seen
+            )
             seen |= set(kinds)
             level = list(kinds)
 
@@ -92,10 +103,13 @@ class Nouns:
 
 
 def read_nouns(folder: Path) -> Nouns:
-    """Read the nouns of a folder of WordNet 3.0. End the script with a message for another folder or version."""
+    """Read the nouns of a folder of WordNet 3.0. End the script with a message for another folder
+    or version."""
     file = folder / "data.noun"
     if not file.is_file():
-        raise SystemExit(f"{file}: no such file; expected WordNet 3.0, as Debian's package wordnet-base has it")
+        raise SystemExit(
+            f"{file}: no such file; expected WordNet 3.0, as Debian's package wordnet-base has it"
+        )
     nouns: dict[str, Noun] = {}
     notice: list[str] = []
     for line in file.read_text(encoding="latin-1").splitlines():
@@ -105,23 +119,30 @@ def read_nouns(folder: Path) -> Nouns:
             noun, entry = _noun(line)
             nouns[noun] = entry
     if not any(line.startswith(_VERSION) for line in notice):
-        raise SystemExit(f"{file}: not of {_VERSION.strip()}, by whose numbers ImageNet names its classes")
+        raise SystemExit(
+            f"{file}: not of {_VERSION.strip()}, by whose numbers ImageNet names its classes"
+        )
     return Nouns(nouns, tuple(notice))
 
 
 def read_senses(folder: Path, part: str) -> dict[str, str]:
-    """Return each lemma of a part of speech (`noun`, `adj`), in lower case, with the id of its most frequent sense."""
+    """Return each lemma of a part of speech (`noun`, `adj`), in lower case, with the id of its most
+    frequent sense."""
     file = folder / f"index.{part}"
     if not file.is_file():
-        raise SystemExit(f"{file}: no such file; expected WordNet 3.0, as Debian's package wordnet-base has it")
+        raise SystemExit(
+            f"{file}: no such file; expected WordNet 3.0, as Debian's package wordnet-base has it"
+        )
     lines = file.read_text(encoding="latin-1").splitlines()
-    # index.noun (wndb(5)): a lemma, its part, how many senses, other fields, and the senses' ids, most frequent first.
+    # index.noun (wndb(5)): a lemma, its part, how many senses, other fields, and the senses' ids,
+    # most frequent first.
     entries = [line.split() for line in lines if not line.startswith("  ")]
     return {fields[0].replace("_", " "): fields[-int(fields[2])] for fields in entries}
 
 
 def _noun(line: str) -> tuple[str, Noun]:
-    """Parse a line of data.noun (wndb(5)): an id, two fields, counted words, counted pointers of four fields each."""
+    """Parse a line of data.noun (wndb(5)): an id, two fields, counted words, counted pointers of
+    four fields each."""
     noun, _, _, n_words, *fields = line.partition(" | ")[0].split()
     words = 2 * int(n_words, 16)
     n_pointers, *pointers = fields[words:]
@@ -129,5 +150,7 @@ def _noun(line: str) -> tuple[str, Noun]:
     ids = pointers[1::4]
     above = [other for symbol, other in zip(symbols, ids, strict=True) if symbol == _HYPERNYM]
     if len(symbols) != int(n_pointers):
-        raise SystemExit(f"data.noun: synset {noun} has {len(symbols)} pointers, expected {int(n_pointers)}")
+        raise SystemExit(
+            f"data.noun: synset {noun} has {len(symbols)} pointers, expected {int(n_pointers)}"
+        )
     return noun, Noun(fields[0].replace("_", " "), tuple(above))

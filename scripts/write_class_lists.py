@@ -1,13 +1,16 @@
-"""Write `recipes/classes/*.yaml`: the classes of ImageNet-1k, Oxford-IIIT Pet and FGVC-Aircraft in label order.
+"""Write `recipes/classes/*.yaml`: the classes of ImageNet-1k, Oxford-IIIT Pet and FGVC-Aircraft in
+label order.
 
     python scripts/write_class_lists.py                     # write the lists; nothing is fetched
     python scripts/write_class_lists.py --wordnet FOLDER    # the same, with WordNet 3.0 from there
-    python scripts/write_class_lists.py --verify            # compare them with the label names of the input datasets
+    python scripts/write_class_lists.py --verify            # compare them with the label names of
+    the input datasets
 
-ImageNet's ids and names come from timm, the parents and categories of its classes from WordNet 3.0: Debian's package
-`wordnet-base`, under Princeton's licence, which asks that its notice goes along (`wordnet_nouns.py`). The other two
-lists are facts of their datasets, written down here. `--verify` asks the Hub (or the folder that `--dataset` names) for
-the names of the label column, and needs a network for that.
+ImageNet's ids and names come from timm, the parents and categories of its classes from WordNet 3.0:
+Debian's package `wordnet-base`, under Princeton's licence, which asks that its notice goes along
+(`wordnet_nouns.py`). The other two lists are facts of their datasets, written down here. `--verify`
+asks the Hub (or the folder that `--dataset` names) for the names of the label column, and needs a
+network for that.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from wordnet_nouns import FOLDER, Nouns, read_nouns
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
-# annotations/list.txt of the dataset (labels 1 to 37 there), which `timm/oxford-iiit-pet` on the Hub keeps from 0.
+# annotations/list.txt of the dataset (labels 1 to 37 there), which `timm/oxford-iiit-pet` on the
+# Hub keeps from 0.
 PETS = (
     "Abyssinian", "American bulldog", "American pit bull terrier", "basset hound", "beagle", "Bengal", "Birman",
     "Bombay", "boxer", "British Shorthair", "Chihuahua", "Egyptian Mau", "English cocker spaniel", "English setter",
@@ -49,17 +53,22 @@ AIRCRAFT = (
 )  # fmt: skip
 
 ABOUT = {
-    "imagenet": "ImageNet-1k in its usual order: WordNet ids, and the first name that WordNet gives each class.\n"
-    "# Parent: two steps up WordNet 3.0, as Wiles 2022 prints parents. Kinds: the parents above a class, its own\n"
-    "# first. Category: its first ancestor in the list of Jain 2023, C.2. All come from WordNet, whose notice is at\n"
+    "imagenet": "ImageNet-1k in its usual order: WordNet ids, and the first name that WordNet gives"
+    " each class.\n"
+    "# Parent: two steps up WordNet 3.0, as Wiles 2022 prints parents. Kinds: the parents above a"
+    " class, its own\n"
+    "# first. Category: its first ancestor in the list of Jain 2023, C.2. All come from WordNet,"
+    " whose notice is at\n"
     "# the end.",
     "pets": "Oxford-IIIT Pet in the dataset's own order, from 0: 12 breeds of cats and 25 of dogs.",
-    "aircraft": "FGVC-Aircraft: its 100 variants in the order of the dataset's variants.txt, from 0.",
+    "aircraft": "FGVC-Aircraft: its 100 variants in the order of the dataset's variants.txt, from"
+    " 0.",
 }
 
 
 def imagenet_lines(nouns: Nouns) -> list[str]:
-    """Return one line of YAML a class; the map to ImageNet's own outputs is the identity. Then WordNet's notice."""
+    """Return one line of YAML a class; the map to ImageNet's own outputs is the identity. Then
+    WordNet's notice."""
     from timm.data import ImageNetInfo
 
     info = ImageNetInfo()
@@ -70,10 +79,15 @@ def imagenet_lines(nouns: Nouns) -> list[str]:
         noun = wordnet_id.removeprefix("n")
         parent = nouns.parent(noun)
         about = {"parent": nouns.by_id[parent].word, "category": nouns.category(noun)}
-        words = "".join(f", {word}: {_scalar(text)}" for word, text in about.items() if text is not None)
-        kinds = ", ".join(f"n{kind}" for kind in [parent, *sorted((nouns.above(noun) & parents) - {parent})])
+        words = "".join(
+            f", {word}: {_scalar(text)}" for word, text in about.items() if text is not None
+        )
+        kinds = ", ".join(
+            f"n{kind}" for kind in [parent, *sorted((nouns.above(noun) & parents) - {parent})]
+        )
         lines.append(
-            f"- {{id: {wordnet_id}, name: {_scalar(name)}, source_label: {label}, imagenet: [{label}]{words},"
+            f"- {{id: {wordnet_id}, name: {_scalar(name)}, source_label: {label}, imagenet:"
+            f" [{label}]{words},"
             f" kinds: [{kinds}]}}"
         )
     return [*lines, *(f"# {line}".rstrip() for line in ("", *nouns.notice))]
@@ -102,7 +116,8 @@ def write_lists(wordnet: Path) -> None:
 
 
 def verify(recipe_name: str, dataset: str | None) -> list[str]:
-    """Return how the recipe's classes differ from the names in its input dataset's labels; empty if they agree."""
+    """Return how the recipe's classes differ from the names in its input dataset's labels; empty if
+    they agree."""
     import datasets
 
     recipe = load_recipe(recipe_name)
@@ -110,11 +125,18 @@ def verify(recipe_name: str, dataset: str | None) -> list[str]:
     entries = recipe.classes
     # Streamed: the names stand in the first file's header, and nothing more is downloaded.
     rows = datasets.load_dataset(
-        dataset or source.dataset, source.config, split=source.train_split, revision=source.revision, streaming=True
+        dataset or source.dataset,
+        source.config,
+        split=source.train_split,
+        revision=source.revision,
+        streaming=True,
     )
     feature = (rows.features or {}).get(source.label_column)
     if not isinstance(feature, datasets.ClassLabel):
-        return [f"{recipe_name}: column '{source.label_column}' of {dataset or source.dataset} names no classes"]
+        return [
+            f"{recipe_name}: column '{source.label_column}' of {dataset or source.dataset} names no"
+            " classes"
+        ]
     problems = []
     names = list(feature.names)
     if len(names) != len(entries):
@@ -123,13 +145,15 @@ def verify(recipe_name: str, dataset: str | None) -> list[str]:
         label_name = names[entry.source_label] if entry.source_label < len(names) else "nothing"
         if not _same(entry.name, label_name):
             problems.append(
-                f"{recipe_name}: label {entry.source_label} is '{entry.name}' here and '{label_name}' there"
+                f"{recipe_name}: label {entry.source_label} is '{entry.name}' here and"
+                f" '{label_name}' there"
             )
     return problems
 
 
 def _same(name: str, label_name: str) -> bool:
-    """Compare names without case and with `_` as a space; ImageNet's list several, of which ours is the first."""
+    """Compare names without case and with `_` as a space; ImageNet's list several, of which ours is
+    the first."""
     plain = label_name.replace("_", " ").casefold()
     return name.casefold() in (plain, plain.split(", ")[0])
 
@@ -140,15 +164,27 @@ def _scalar(text: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--wordnet", type=Path, default=FOLDER, help=f"folder of WordNet 3.0 (default: {FOLDER})")
-    parser.add_argument("--verify", metavar="RECIPE", nargs="?", const="all", help="compare with the input dataset")
-    parser.add_argument("--dataset", help="another copy of the input dataset: a Hub id, or a folder")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--wordnet", type=Path, default=FOLDER, help=f"folder of WordNet 3.0 (default: {FOLDER})"
+    )
+    parser.add_argument(
+        "--verify", metavar="RECIPE", nargs="?", const="all", help="compare with the input dataset"
+    )
+    parser.add_argument(
+        "--dataset", help="another copy of the input dataset: a Hub id, or a folder"
+    )
     options = parser.parse_args()
     if options.verify is None:
         write_lists(options.wordnet)
         return
-    recipes = ["imagenet-star", "pets-star", "aircraft-star"] if options.verify == "all" else [options.verify]
+    recipes = (
+        ["imagenet-star", "pets-star", "aircraft-star"]
+        if options.verify == "all"
+        else [options.verify]
+    )
     problems = [problem for name in recipes for problem in verify(name, options.dataset)]
     print("\n".join(problems) or f"{', '.join(recipes)}: in the order of their datasets")
     sys.exit(1 if problems else 0)

@@ -1,12 +1,15 @@
-"""Write the hyponyms of `recipes/captions/cifar.yaml`: what CIFAR-10's classes have below them in WordNet 3.0.
+"""Write the hyponyms of `recipes/captions/cifar.yaml`: what CIFAR-10's classes have below them in
+WordNet 3.0.
 
-    python scripts/write_hyponyms.py                     # rewrite the file from its line `hyponyms:` on
-    python scripts/write_hyponyms.py --wordnet FOLDER    # the same, with WordNet 3.0 from there
+    python scripts/write_hyponyms.py                     # rewrite the file from its line
+    `hyponyms:` on python scripts/write_hyponyms.py --wordnet FOLDER    # the same, with WordNet 3.0
+    from there
 
-Jain 2023, C.1.2: the common names of all synsets below a class's own, without those that have uncommon words. A synset
-is taken by its first name, where that name means nothing else more often; each of its words must be a noun or an
-adjective of WordNet by itself (the paper asks a word list of NLTK instead). Of a class with more than `MOST`, those
-nearest to the class are taken, which says less of rare species: only birds have more.
+Jain 2023, C.1.2: the common names of all synsets below a class's own, without those that have
+uncommon words. A synset is taken by its first name, where that name means nothing else more often;
+each of its words must be a noun or an adjective of WordNet by itself (the paper asks a word list of
+NLTK instead). Of a class with more than `MOST`, those nearest to the class are taken, which says
+less of rare species: only birds have more.
 
 WordNet's licence asks that its notice goes along, which is written below the names.
 """
@@ -36,12 +39,18 @@ MOST = 160
 _LEFT_OUT = frozenset({"gypsy", "kaffir"})
 
 
-def common_names(nouns: Nouns, senses: dict[str, str], words: set[str], above: tuple[str, ...]) -> Iterator[str]:
+def common_names(
+    nouns: Nouns, senses: dict[str, str], words: set[str], above: tuple[str, ...]
+) -> Iterator[str]:
     """Yield the names below some nouns, themselves included, nearest first."""
     for noun in nouns.kinds([senses[word] for word in above]):
         name = nouns.by_id[noun].word
         words_of_name = name.lower().split()
-        if senses.get(name.lower()) == noun and words.issuperset(words_of_name) and _LEFT_OUT.isdisjoint(words_of_name):
+        if (
+            senses.get(name.lower()) == noun
+            and words.issuperset(words_of_name)
+            and _LEFT_OUT.isdisjoint(words_of_name)
+        ):
             yield name
 
 
@@ -50,7 +59,10 @@ def hyponym_lines(wordnet: Path) -> list[str]:
     nouns = read_nouns(wordnet)
     senses = read_senses(wordnet, "noun")
     words = {*senses, *read_senses(wordnet, "adj")}
-    hyponyms = {name: list(common_names(nouns, senses, words, above))[:MOST] for name, above in CIFAR.items()}
+    hyponyms = {
+        name: list(common_names(nouns, senses, words, above))[:MOST]
+        for name, above in CIFAR.items()
+    }
     lines = ["hyponyms:"]
     for name, words in hyponyms.items():
         scalars = (dump_yaml([word]).removeprefix("- ").rstrip("\n") for word in words)
@@ -63,11 +75,17 @@ def hyponym_lines(wordnet: Path) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--wordnet", type=Path, default=FOLDER, help=f"folder of WordNet 3.0 (default: {FOLDER})")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--wordnet", type=Path, default=FOLDER, help=f"folder of WordNet 3.0 (default: {FOLDER})"
+    )
     options = parser.parse_args()
     by_hand, _, _ = FILE.read_text(encoding="utf-8").partition(_FIRST)
-    FILE.write_text(by_hand + _FIRST + "\n".join(hyponym_lines(options.wordnet)) + "\n", encoding="utf-8")
+    FILE.write_text(
+        by_hand + _FIRST + "\n".join(hyponym_lines(options.wordnet)) + "\n", encoding="utf-8"
+    )
     print(FILE)
 
 

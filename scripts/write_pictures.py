@@ -1,10 +1,11 @@
-"""Write the pictures of photographs in the documentation: what a build makes of those in docs/images/photographs.
+"""Write the pictures of photographs in the documentation: what a build makes of those in
+docs/images/photographs.
 
     python scripts/write_pictures.py
 
-`photographs.webp` is the contact sheet of a dataset's card. `corruptions.webp` and `severities.webp` show images of
-another dataset, 224 pixels wide there: one photograph under each corruption at severity 3, and under three of them at
-every severity.
+`photographs.webp` is the contact sheet of a dataset's card. `corruptions.webp` and
+`severities.webp` show images of another dataset, 224 pixels wide there: one photograph under each
+corruption at severity 3, and under three of them at every severity.
 """
 
 from __future__ import annotations
@@ -43,7 +44,11 @@ def built(out: Path, shifts: dict[str, Any]) -> Path:
     recipe = {
         "recipe": 1,
         "name": out.name,
-        "source": {"dataset": str(IMAGES / "photographs"), "train_split": "train", "validation_split": "train"},
+        "source": {
+            "dataset": str(IMAGES / "photographs"),
+            "train_split": "train",
+            "validation_split": "train",
+        },
         "generator": {"kind": "corrupt", "split": "train", "size": SIDE},
         "prompts": {"shifts": shifts},
         "samples": {"candidates": 1},
@@ -68,14 +73,21 @@ def grid(rows: list[list[tuple[str, Image.Image]]]) -> bytes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=IMAGES, help="where the pictures go")
     out = parser.parse_args().out
     with tempfile.TemporaryDirectory() as folder:
-        small = built(Path(folder, "photographs"), {name: {"corruption": name} for name in ON_THE_CARD})
+        small = built(
+            Path(folder, "photographs"), {name: {"corruption": name} for name in ON_THE_CARD}
+        )
         (out / "photographs.webp").write_bytes((small / FIGURES / OVERVIEW).read_bytes())
         shifts = {
-            name: {"corruption": name, "severity": {"levels": [severity / 5 for severity in SEVERITIES]}}
+            name: {
+                "corruption": name,
+                "severity": {"levels": [severity / 5 for severity in SEVERITIES]},
+            }
             if name in BY_SEVERITY
             else {"corruption": name}
             for name in CORRUPTIONS
@@ -86,12 +98,20 @@ def main() -> None:
         }
 
     def shown(name: str, severity: int) -> Image.Image:
-        return every[f"{name}_{severity}" if name in BY_SEVERITY and severity < SEVERITIES[-1] else name, "cat"]
+        return every[
+            f"{name}_{severity}" if name in BY_SEVERITY and severity < SEVERITIES[-1] else name,
+            "cat",
+        ]
 
     named = [(name, shown(name, DEFAULT_SEVERITY)) for name in CORRUPTIONS]
-    (out / "corruptions.webp").write_bytes(grid([named[start : start + 5] for start in range(0, len(named), 5)]))
+    (out / "corruptions.webp").write_bytes(
+        grid([named[start : start + 5] for start in range(0, len(named), 5)])
+    )
     levels = [
-        [("base", every["base", "cat"]), *((f"{name}, {severity}", shown(name, severity)) for severity in SEVERITIES)]
+        [
+            ("base", every["base", "cat"]),
+            *((f"{name}, {severity}", shown(name, severity)) for severity in SEVERITIES),
+        ]
         for name in BY_SEVERITY
     ]
     (out / "severities.webp").write_bytes(grid(levels))

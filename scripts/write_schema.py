@@ -1,4 +1,5 @@
-"""Write the JSON Schemas beside the recipes: of recipes, findings, results, mended heads and the output of commands.
+"""Write the JSON Schemas beside the recipes: of recipes, findings, results, mended heads and the
+output of commands.
 
 Run it after changing their models.
 """
@@ -37,7 +38,10 @@ def main() -> None:
         ("findings.schema.json", schema_text(Findings, "Counterfoil findings")),
         ("results.schema.json", schema_text(Results, "Counterfoil results")),
         ("mend.schema.json", schema_text(Mended, "Counterfoil mended heads")),
-        ("output.schema.json", json.dumps(output_json_schema(), indent=2, ensure_ascii=False) + "\n"),
+        (
+            "output.schema.json",
+            json.dumps(output_json_schema(), indent=2, ensure_ascii=False) + "\n",
+        ),
     ):
         (RECIPES / name).write_text(text, encoding="utf-8")
         print(RECIPES / name)

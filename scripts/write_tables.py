@@ -1,11 +1,13 @@
-"""Write the tables of README and documentation that a command or a measured file makes. None of them is typed.
+"""Write the tables of README and documentation that a command or a measured file makes. None of
+them is typed.
 
     python scripts/write_tables.py                  # those that files make, in a second
     python scripts/write_tables.py --run            # also those that commands make, in minutes
     python scripts/write_tables.py mine contexts    # these
 
-A page has a comment `<!-- write_tables: NAME -->` above each; the block below it, up to an empty line, is replaced.
-`tests/scripts/test_write_tables.py` compares the pages with what this script makes.
+A page has a comment `<!-- write_tables: NAME -->` above each; the block below it, up to an empty
+line, is replaced. `tests/scripts/test_write_tables.py` compares the pages with what this script
+makes.
 """
 
 from __future__ import annotations
@@ -30,14 +32,19 @@ MARK = re.compile(r"^( *)<!-- write_tables: (\w+) -->$", re.MULTILINE)
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[object]], words: int = 1) -> list[str]:
     """Return a table whose first `words` columns are words, the others numbers."""
     rules = [":--"] * words + ["--:"] * (len(heads) - words)
-    lines = [f"| {' | '.join(map(str, cells))} |".replace("|  |", "| |") for cells in (heads, *rows)]
+    lines = [
+        f"| {' | '.join(map(str, cells))} |".replace("|  |", "| |") for cells in (heads, *rows)
+    ]
     return [lines[0], f"|{'|'.join(rules)}|", *lines[1:]]
 
 
 def cells_below(page: Path, heading: str) -> list[list[str]]:
     """Return the rows of the first table of a page whose head begins so, without its head."""
     lines = page.read_text(encoding="utf-8").partition(f"\n{heading}")[2].splitlines()[2:]
-    rows = [line.strip("|").split("|") for line in lines[: next(at for at, line in enumerate(lines) if not line)]]
+    rows = [
+        line.strip("|").split("|")
+        for line in lines[: next(at for at, line in enumerate(lines) if not line)]
+    ]
     return [[cell.strip() for cell in row] for row in rows]
 
 
@@ -50,9 +57,19 @@ def numbers_of(name: str) -> dict:  # type: ignore[type-arg]
 
 def photographs() -> list[str]:
     """Return README's two networks, from the proof's accuracies at severity 4."""
-    rows = cells_below(PROOFS / "photographs_proof" / "RESULTS.md", "| corruption | 1 | 2 | 3 | 4 | 5 |")
-    at = {row[0]: [float(part) for part in row[1 if row[0] == "none" else 4].strip("*").split(",")] for row in rows}
-    shown = {"Noise": "gaussian_noise", "Motion blur": "motion_blur", "JPEG": "jpeg_compression", "Fog": "fog"}
+    rows = cells_below(
+        PROOFS / "photographs_proof" / "RESULTS.md", "| corruption | 1 | 2 | 3 | 4 | 5 |"
+    )
+    at = {
+        row[0]: [float(part) for part in row[1 if row[0] == "none" else 4].strip("*").split(",")]
+        for row in rows
+    }
+    shown = {
+        "Noise": "gaussian_noise",
+        "Motion blur": "motion_blur",
+        "JPEG": "jpeg_compression",
+        "Fog": "fog",
+    }
     lines = []
     for index, name in enumerate(("ResNet-20", "the same, adversarially trained")):
         base = at["none"][index]
@@ -63,19 +80,26 @@ def photographs() -> list[str]:
 
 def gates() -> list[str]:
     """Return how often a gate passes that should, from the simulation's cells."""
-    rows = cells_below(PROOFS / "RESULTS.md", "| lines | points within the limit | images per class |")
+    rows = cells_below(
+        PROOFS / "RESULTS.md", "| lines | points within the limit | images per class |"
+    )
     shares = {(lines, points, images): whole for lines, points, images, _, whole in rows}
     names = list(dict.fromkeys(lines for lines, *_ in rows))
     table = [
         [
-            name.replace("24 drops, worse_than", "12 drops and 12 comparisons with a model") * (points == "5"),
+            name.replace("24 drops, worse_than", "12 drops and 12 comparisons with a model")
+            * (points == "5"),
             f"{points} points",
             *(shares[name, points, images] for images in ("20", "50", "100", "200")),
         ]
         for name in names
         for points in ("5", "10")
     ]
-    return markdown(["Gate", "True values within the limits by", "20 images per class", "50", "100", "200"], table, 2)
+    return markdown(
+        ["Gate", "True values within the limits by", "20 images per class", "50", "100", "200"],
+        table,
+        2,
+    )
 
 
 def published() -> list[str]:
@@ -89,7 +113,9 @@ def published() -> list[str]:
         values = [f"{value:.3f}".removeprefix("0") for value in numbers]
         against = "ImageNet" if line.clean == "imagenet" else "ImageNet, the same 200 classes"
         rows.append([names[line.shifted], against, f"{line.models:,}", *values])
-    return markdown(["Test set", "Against", "Models", "Slope", "R²", "Probit slope", "Probit R²"], rows, 2)
+    return markdown(
+        ["Test set", "Against", "Models", "Slope", "R²", "Probit slope", "Probit R²"], rows, 2
+    )
 
 
 def tokens() -> list[str]:
@@ -98,14 +124,24 @@ def tokens() -> list[str]:
     ways = ("by_name", "by_token", "true_renders")
     by_class = measured["base_accuracy_by_class"]
     mean = measured["base_accuracy_mean"]
-    rows = [[name, *(f"{by_class[name][way]:.1f}" for way in ways)] for name in ("coat", "shirt", "bag", "sneaker")]
+    rows = [
+        [name, *(f"{by_class[name][way]:.1f}" for way in ways)]
+        for name in ("coat", "shirt", "bag", "sneaker")
+    ]
     rows += [["all ten classes", *(f"{mean[way]:.1f}" for way in ways)]]
-    rows += [["error of the drops, points", *(f"{measured['drop_error_mean'][way]:.1f}" for way in ways[:2]), ""]]
+    rows += [
+        [
+            "error of the drops, points",
+            *(f"{measured['drop_error_mean'][way]:.1f}" for way in ways[:2]),
+            "",
+        ]
+    ]
     return markdown(["", "By name", "By token", "True renders"], rows)
 
 
 def lab_models() -> list[str]:
-    """Return how good the lab's models are, beside the aims that were set before they were trained."""
+    """Return how good the lab's models are, beside the aims that were set before they were
+    trained."""
     oracle = numbers_of("weights/oracle")["heldout_accuracy"]
     clip, sd, captioner = (numbers_of(f"weights/{name}") for name in ("clip", "sd", "captioner"))
     common = captioner["every_value_common"]
@@ -115,7 +151,10 @@ def lab_models() -> list[str]:
     above = common["true_above_changed"]
     boxes = numbers_of("weights/rtdetr_boxes")
     folders = [path.parent for path in (LAB / "weights").glob("*/metrics.json")]
-    named = (numbers_of(f"weights/{folder.name}").get("wardrobe_validation_accuracy") for folder in folders)
+    named = (
+        numbers_of(f"weights/{folder.name}").get("wardrobe_validation_accuracy")
+        for folder in folders
+    )
     accuracies = [value for value in named if value is not None]
     mean = measured["base_accuracy_mean"]
     nearest = ("nearest_training_image", "nearest_training_image_of_heldout_renders")
@@ -149,7 +188,8 @@ def lab_models() -> list[str]:
             of(drawn["told_as_prompted"], "background", "light", "colour", "class"), "",
         ],
         [
-            "`lab:captioner`, true caption above one with one attribute changed, least of all but class",
+            "`lab:captioner`, true caption above one with one attribute changed, least of all but"
+            " class",
             f"{least:.3f}", "≥ 0.95",
         ],
         ["The same, with another class", of(above, "class"), "≥ 0.95"],
@@ -188,8 +228,18 @@ def generator() -> list[str]:
     for name, measured in sorted(numbers_of("weights/sd")["by_shift"].items()):
         shift = f"{measured['shift']:.2f}" if "shift" in measured else "–"
         ratio = f"{measured['class_of_oracle']:.2f}"
-        rows.append([f"`{name}`", f"{measured['class']:.2f}", f"{measured['oracle_class']:.2f}", ratio, shift])
-    return markdown(["Prompt", "Class agreement", "Oracle on true renders", "Ratio", "Shift agreement"], rows)
+        rows.append(
+            [
+                f"`{name}`",
+                f"{measured['class']:.2f}",
+                f"{measured['oracle_class']:.2f}",
+                ratio,
+                shift,
+            ]
+        )
+    return markdown(
+        ["Prompt", "Class agreement", "Oracle on true renders", "Ratio", "Shift agreement"], rows
+    )
 
 
 # ---- From commands
@@ -208,7 +258,8 @@ def command(folder: Path, *words: str) -> str:
 
 
 def printed(text: str, without: Sequence[str] = ()) -> list[list[str]]:
-    """Return the cells of the one-line rows of the first table that a command printed, its head first."""
+    """Return the cells of the one-line rows of the first table that a command printed, its head
+    first."""
     lines = text.splitlines()
     rule = next(at for at, line in enumerate(lines) if line.strip().startswith("──"))
     end = next(at for at in range(rule, len(lines)) if not lines[at].strip())
@@ -218,14 +269,18 @@ def printed(text: str, without: Sequence[str] = ()) -> list[list[str]]:
 
 
 def findings(folder: Path, recipe: str, *words: str) -> list[str]:
-    """Return the findings of `mine` as its terminal shows them, without two columns, and the count of hypotheses."""
+    """Return the findings of `mine` as its terminal shows them, without two columns, and the count
+    of hypotheses."""
     text = command(folder, "mine", recipe, "--target", "lab:resnet10t", *words, "--out", "mined")
     rows = printed(text, ("more (points)", "p"))
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = [
         " "
         + "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+            [
+                row[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
         )
         for row in rows
     ]
@@ -244,17 +299,31 @@ def contexts(folder: Path) -> list[str]:
 def wardrobe_mini(folder: Path) -> list[str]:
     """Return the bundled demo: yields, drops and slopes of its shifts."""
     document = json.loads(command(folder, "demo", "--out", "demo", "--json"))
-    measured = {(row["measure"], row.get("group")): row for row in document["rows"] if not row.get("model")}
+    measured = {
+        (row["measure"], row.get("group")): row for row in document["rows"] if not row.get("model")
+    }
     rows: list[list[str]] = []
     for group in document["groups"]:
-        counts = [f"{group['candidates']}", f"{group['accepted']}", f"{group['accepted'] / group['candidates']:.1%}"]
+        counts = [
+            f"{group['candidates']}",
+            f"{group['accepted']}",
+            f"{group['accepted'] / group['candidates']:.1%}",
+        ]
         impact, slope = (measured.get((name, group["name"])) for name in ("impact", "slope"))
         numbers = ["–"] * 3
         if impact and slope:
             drop = [f"{100 * impact[end]:.1f}" for end in ("value", "low", "high")]
             line = [f"{slope[end]:.2f}" for end in ("value", "low", "high")]
             numbers = [drop[0], f"{drop[1]} to {drop[2]}", f"{line[0]} ({line[1]} to {line[2]})"]
-        rows.append([f"`{group['name']}`", *counts[:2], counts[2].replace("%", " %"), f"{group['classes']}", *numbers])
+        rows.append(
+            [
+                f"`{group['name']}`",
+                *counts[:2],
+                counts[2].replace("%", " %"),
+                f"{group['classes']}",
+                *numbers,
+            ]
+        )
     heads = [
         "Shift",
         "Candidates",
@@ -269,9 +338,12 @@ def wardrobe_mini(folder: Path) -> list[str]:
 
 
 def own_photos(folder: Path) -> list[str]:
-    """Return the terminal's table of a small model on 20 images of each of ten classes, of two of the shifts."""
+    """Return the terminal's table of a small model on 20 images of each of ten classes, of two of
+    the shifts."""
     shutil.copytree(LAB / "weights" / "resnet14t", folder / "my-model")
-    command(folder, "build", "wardrobe-corrupt", "--out", "photos", "--set", "samples.candidates=20")
+    command(
+        folder, "build", "wardrobe-corrupt", "--out", "photos", "--set", "samples.candidates=20"
+    )
     text = command(folder, "evaluate", "photos", "--models", "local-dir:my-model", "--no-reference")
     lines = text.splitlines()
     [head] = [at for at, line in enumerate(lines) if line.strip().startswith("shift ")]
@@ -288,7 +360,8 @@ def own_photos(folder: Path) -> list[str]:
 
 
 FROM_FILES: dict[str, Callable[[], list[str]]] = {
-    maker.__name__: maker for maker in (photographs, gates, published, tokens, lab_models, generator)
+    maker.__name__: maker
+    for maker in (photographs, gates, published, tokens, lab_models, generator)
 }
 FROM_COMMANDS: dict[str, Callable[[Path], list[str]]] = {
     maker.__name__: maker for maker in (mine, contexts, wardrobe_mini, own_photos)
@@ -329,8 +402,12 @@ def write(name: str, lines: Sequence[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[*FROM_FILES, *FROM_COMMANDS, []], metavar="NAME")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", choices=[*FROM_FILES, *FROM_COMMANDS, []], metavar="NAME"
+    )
     parser.add_argument("--run", action="store_true", help="also those that commands make")
     given = parser.parse_args()
     for name in given.names or [*FROM_FILES, *(FROM_COMMANDS if given.run else ())]:

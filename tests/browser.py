@@ -1,4 +1,5 @@
-"""A real browser for tests of pages: Debian's chromium, driven by playwright, which lets no request leave a page."""
+"""A real browser for tests of pages: Debian's chromium, driven by playwright, which lets no request
+leave a page."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def chromium() -> Iterator[Browser]:
 
     with sync_playwright() as driver:
         browser = driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
         )
         yield browser
         browser.close()
@@ -33,19 +35,25 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
-    """Yield `open_page(path, width=1300, dark=False, **context)`, which opens a file in the browser.
+    """Yield `open_page(path, width=1300, dark=False, **context)`, which opens a file in the
+    browser.
 
-    The test fails if a page asked for anything but files of its own folder, `data:` and `blob:`, or if its script
-    raised.
+    The test fails if a page asked for anything but files of its own folder, `data:` and `blob:`, or
+    if its script raised.
     """
     contexts: list[Any] = []
     outside: list[str] = []
     raised: list[str] = []
 
-    def opened(path: Path, width: int = 1300, dark: bool = False, fragment: str = "", **options: Any) -> Page:
+    def opened(
+        path: Path, width: int = 1300, dark: bool = False, fragment: str = "", **options: Any
+    ) -> Page:
         scheme = "dark" if dark else "light"
         context = chromium.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True, **options
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            accept_downloads=True,
+            **options,
         )
         contexts.append(context)
         folder = path.resolve().parent.as_uri()

@@ -1,4 +1,5 @@
-"""A server on 127.0.0.1 that speaks OpenAI's protocol for chats, as well or as badly as a test wants."""
+"""A server on 127.0.0.1 that speaks OpenAI's protocol for chats, as well or as badly as a test
+wants."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ KEY = "sk-" + "s3cret" * 4
 
 @dataclass
 class ChatServer:
-    """`reply` makes each answer of a request's body; on None the server does not answer until it is closed."""
+    """`reply` makes each answer of a request's body; on None the server does not answer until it is
+    closed."""
 
     reply: Callable[[dict[str, Any]], Reply | None]
     requests: list[dict[str, Any]] = field(default_factory=list)

@@ -8,4 +8,8 @@ Pair = tuple[float | None, float | None]
 
 
 def clip_verdict(scores: Pair, thresholds: Pair, *, open: bool = False) -> Verdict:
-    return Verdict(dict(zip(CLIP_SCORES, scores, strict=True)), dict(zip(CLIP_SCORES, thresholds, strict=True)), open)
+    return Verdict(
+        dict(zip(CLIP_SCORES, scores, strict=True)),
+        dict(zip(CLIP_SCORES, thresholds, strict=True)),
+        open,
+    )

@@ -19,9 +19,11 @@ _BRIGHTNESS = (1.0, 0.75)
 def save_colour_transformer(
     folder: Path, *, names: Sequence[str] = NAMES, blind: Sequence[int] = (), size: int = SIZE
 ) -> Path:
-    """Save a small ViT of random weights in `folder`, with its image processor and a head that reads the colours.
+    """Save a small ViT of random weights in `folder`, with its image processor and a head that
+    reads the colours.
 
-    Its outputs are in the order of `names`. It answers no colour in `blind`, indices in NAMES, and only colours.
+    Its outputs are in the order of `names`. It answers no colour in `blind`, indices in NAMES, and
+    only colours.
     """
     torch.manual_seed(1)
     config = ViTConfig(
@@ -29,8 +31,14 @@ def save_colour_transformer(
         id2label=dict(enumerate(names)), label2id={name: index for index, name in enumerate(names)},
     )  # fmt: skip
     model: Any = ViTForImageClassification(config).eval()
-    processor: Any = ViTImageProcessor(size={"height": size, "width": size}, image_mean=[0.5] * 3, image_std=[0.5] * 3)
-    images = [np.full((size, size, 3), np.array(c) * b, dtype=np.uint8) for b in _BRIGHTNESS for c in COLOURS]
+    processor: Any = ViTImageProcessor(
+        size={"height": size, "width": size}, image_mean=[0.5] * 3, image_std=[0.5] * 3
+    )
+    images = [
+        np.full((size, size, 3), np.array(c) * b, dtype=np.uint8)
+        for b in _BRIGHTNESS
+        for c in COLOURS
+    ]
     with torch.inference_mode():
         pixels = processor(images=images, return_tensors="pt")["pixel_values"]
         features = model.vit(pixels).last_hidden_state[:, 0].double()
@@ -57,7 +65,8 @@ def as_tensor(image: Image.Image) -> torch.Tensor:
 
 
 class ColourModule(torch.nn.Module):
-    """A torch module whose scores are how near an image's mean is to each colour; it notes how it was called.
+    """A torch module whose scores are how near an image's mean is to each colour; it notes how it
+    was called.
 
     It takes images as they are from 0 to 1, [b, 3, h, w].
     """

@@ -1,7 +1,9 @@
-"""A dataset whose images are plain colours, and real timm models that read colours: every answer is known.
+"""A dataset whose images are plain colours, and real timm models that read colours: every answer is
+known.
 
-Class `red` is painted red, and so on. Under `dusk` nothing goes wrong. Under `swap` the first images of
-each class are painted as the next class, so a model that reads colours is wrong on exactly those.
+Class `red` is painted red, and so on. Under `dusk` nothing goes wrong. Under `swap` the first
+images of each class are painted as the next class, so a model that reads colours is wrong on
+exactly those.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ FOUR = (*COLOURS, (235, 215, 40))
 CANDIDATES = 12
 SWAPPED = 4
 SIZE = 32
-# Of a folder of photographs: images a class, and a file's name that means something wherever names are shown unescaped.
+# Of a folder of photographs: images a class, and a file's name that means something wherever names
+# are shown unescaped.
 EACH = 6
 FIRST = "=0 <img src=x onerror=document.title='broken'>\a\u202e.png"
 
@@ -66,7 +69,11 @@ def painted(sample: Sample) -> tuple[int, int, int]:
     if sample.shift == "swap" and sample.index < SWAPPED:
         label = (label + 1) % len(COLOURS)
     red, green, blue = COLOURS[label]
-    return (red * 3 // 4, green * 3 // 4, blue * 3 // 4) if sample.shift == "dusk" else (red, green, blue)
+    return (
+        (red * 3 // 4, green * 3 // 4, blue * 3 // 4)
+        if sample.shift == "dusk"
+        else (red, green, blue)
+    )
 
 
 def png_of(sample: Sample) -> bytes:
@@ -76,14 +83,20 @@ def png_of(sample: Sample) -> bytes:
 
 
 def graded_png(sample: Sample) -> bytes:
-    """Return `png_of`, with one more image of the next colour at each quarter of the way to `swap`."""
+    """Return `png_of`, with one more image of the next colour at each quarter of the way to
+    `swap`."""
     share = int(sample.shift.partition("_")[2] or 100) / 100
     swapped = sample.shift.startswith("swap") and sample.index < SWAPPED * share
-    return png_of(replace(sample, shift="swap" if swapped else "base" if "swap" in sample.shift else sample.shift))
+    return png_of(
+        replace(
+            sample, shift="swap" if swapped else "base" if "swap" in sample.shift else sample.shift
+        )
+    )
 
 
 def save_photographs(root: Path) -> Path:
-    """Write an imagefolder, class/number.png, all painted as their class but the first two greens, which are blue.
+    """Write an imagefolder, class/number.png, all painted as their class but the first two greens,
+    which are blue.
 
     The first green is called `FIRST`, and `red/cut.png` is no image.
     """
@@ -111,7 +124,8 @@ def build_colours(
     keep: Callable[[Sample], bool] = lambda sample: True,
     image: Callable[[Sample], bytes] = png_of,
 ) -> Path:
-    """Write a finished dataset in `out` by the store; `keep` says which candidates the screen accepts."""
+    """Write a finished dataset in `out` by the store; `keep` says which candidates the screen
+    accepts."""
     plan = make_plan(load_recipe_text(RECIPE, overrides))
     pin = {"revision": None, "sha256": "0" * 64, "license": None}
     models = {"generator": {"name": "lab:sd", **pin}, "screen": {"name": "lab:clip", **pin}}
@@ -122,17 +136,25 @@ def build_colours(
         "inputs": sha256_json(inputs),
     }
     stack = {"device": "cpu"}
-    with DatasetStore.open(out, plan, hashes, inputs, stack, recipe_yaml=dump_recipe(plan.recipe)) as store:
+    with DatasetStore.open(
+        out, plan, hashes, inputs, stack, recipe_yaml=dump_recipe(plan.recipe)
+    ) as store:
         for shard in store.pending():
-            store.writer.write(shard, [_candidate(sample, keep, image) for sample in shard.samples(plan)])
+            store.writer.write(
+                shard, [_candidate(sample, keep, image) for sample in shard.samples(plan)]
+            )
         store.finish("# Colours\n", {})
     return out
 
 
-def _candidate(sample: Sample, keep: Callable[[Sample], bool], image: Callable[[Sample], bytes]) -> Candidate:
+def _candidate(
+    sample: Sample, keep: Callable[[Sample], bool], image: Callable[[Sample], bytes]
+) -> Candidate:
     return Candidate(
         sample=sample,
-        verdict=clip_verdict(*(((0.3, None), (0.25, None)) if sample.shift == "base" else ((0.3, 0.3), (0.25, 0.2)))),
+        verdict=clip_verdict(
+            *(((0.3, None), (0.25, None)) if sample.shift == "base" else ((0.3, 0.3), (0.25, 0.2)))
+        ),
         reason="accepted" if keep(sample) else "low_object",
         image=image(sample),
     )
@@ -151,7 +173,8 @@ def save_colour_model(
     labels: bool = False,
     colours: Sequence[tuple[int, int, int]] = COLOURS,
 ) -> Path:
-    """Save a small convolutional timm model in `folder` whose head reads the colours, output i colour i.
+    """Save a small convolutional timm model in `folder` whose head reads the colours, output i
+    colour i.
 
     It never answers a class in `blind`, or an output beyond the colours.
     """
@@ -187,8 +210,11 @@ def save_colour_model(
     return folder
 
 
-def save_trained(folder: Path, names: Sequence[str], order: Sequence[str], labels: Sequence[str] | None = None) -> str:
-    """Save a timm model that reads the colours of `save_folders`, its outputs in `order` and called `labels`."""
+def save_trained(
+    folder: Path, names: Sequence[str], order: Sequence[str], labels: Sequence[str] | None = None
+) -> str:
+    """Save a timm model that reads the colours of `save_folders`, its outputs in `order` and called
+    `labels`."""
     colours = dict(zip(names, FOUR, strict=False))
     save_colour_model(folder, outputs=len(order), colours=[colours[name] for name in order])
     if labels is not None:
@@ -197,7 +223,8 @@ def save_trained(folder: Path, names: Sequence[str], order: Sequence[str], label
 
 
 def save_colour_models(root: Path) -> dict[str, str]:
-    """Save models, of which `sharp` and `small` know every colour and the others never answer some class.
+    """Save models, of which `sharp` and `small` know every colour and the others never answer some
+    class.
 
     `only_blue` is as right as chance is. The other five are enough for a slope.
     """

@@ -1,4 +1,5 @@
-"""What all tests share: a Hub on this machine, and hypothesis without a clock, since busy machines run these."""
+"""What all tests share: a Hub on this machine, and hypothesis without a clock, since busy machines
+run these."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Read where the Hub's client is imported; the loopback Hub keeps whole blobs, and there is no other in the tests.
+# Read where the Hub's client is imported; the loopback Hub keeps whole blobs, and there is no other
+# in the tests.
 os.environ["HF_HUB_DISABLE_XET"] = "1"
 
 # The tests of one process share a cache; it is not kept.
@@ -45,14 +47,16 @@ settings.register_profile(
 )
 settings.load_profile("unhurried")
 
-# In the background, a shell makes its children ignore Ctrl-C, and so would the commands that the tests interrupt.
+# In the background, a shell makes its children ignore Ctrl-C, and so would the commands that the
+# tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that protect a release. Tests that take minutes come first, or one process would end late."""
+    """Mark the tests that protect a release. Tests that take minutes come first, or one process
+    would end late."""
     items.sort(key=lambda item: item.path.name != "test_write_tables.py")
     for item in items:
         if group := group_of(item.path, getattr(item, "fixturenames", ())):
@@ -69,7 +73,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin the server of workers before a long run: a test could change the environment that it begins in."""
+    """Begin the server of workers before a long run: a test could change the environment that it
+    begins in."""
     if len(session.items) > _MANY and not session.config.option.collectonly:
         begin_server(HEAVY, "cpu")
 

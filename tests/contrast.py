@@ -1,4 +1,5 @@
-"""The contrast of every text on a page with its background, as WCAG 2 counts it, from the browser's own styles."""
+"""The contrast of every text on a page with its background, as WCAG 2 counts it, from the browser's
+own styles."""
 
 from __future__ import annotations
 
@@ -51,7 +52,12 @@ _MEASURE = """
 
 
 def faint_texts(page: Page, least: float = 4.5) -> list[str]:
-    """Return the visible texts of less contrast, see-through ones included; fail if there is hardly any text."""
+    """Return the visible texts of less contrast, see-through ones included; fail if there is hardly
+    any text."""
     texts = page.evaluate(_MEASURE)
     assert len(texts) > 10
-    return [f"{text['text']!r} in {text['place']}: {text['ratio']:.2f}" for text in texts if text["ratio"] < least]
+    return [
+        f"{text['text']!r} in {text['place']}: {text['ratio']:.2f}"
+        for text in texts
+        if text["ratio"] < least
+    ]

@@ -1,4 +1,5 @@
-"""An image folder of plain shapes (mugs, stars, ladders), drawn here: own classes, which the lab does not know."""
+"""An image folder of plain shapes (mugs, stars, ladders), drawn here: own classes, which the lab
+does not know."""
 
 from __future__ import annotations
 
@@ -15,13 +16,19 @@ SIDE = 96
 Shape = Callable[[ImageDraw.ImageDraw, float, float, float, tuple[int, int, int]], None]
 
 
-def _mug(pencil: ImageDraw.ImageDraw, x: float, y: float, side: float, colour: tuple[int, int, int]) -> None:
+def _mug(
+    pencil: ImageDraw.ImageDraw, x: float, y: float, side: float, colour: tuple[int, int, int]
+) -> None:
     handle = (x + 0.5 * side, y + 0.3 * side, x + 0.95 * side, y + 0.75 * side)
     pencil.ellipse(handle, outline=colour, width=max(2, int(side / 11)))
-    pencil.rounded_rectangle((x + 0.1 * side, y + 0.15 * side, x + 0.7 * side, y + 0.9 * side), side / 12, fill=colour)
+    pencil.rounded_rectangle(
+        (x + 0.1 * side, y + 0.15 * side, x + 0.7 * side, y + 0.9 * side), side / 12, fill=colour
+    )
 
 
-def _star(pencil: ImageDraw.ImageDraw, x: float, y: float, side: float, colour: tuple[int, int, int]) -> None:
+def _star(
+    pencil: ImageDraw.ImageDraw, x: float, y: float, side: float, colour: tuple[int, int, int]
+) -> None:
     middle = (x + side / 2, y + side / 2)
     corners = []
     for corner in range(10):
@@ -31,7 +38,9 @@ def _star(pencil: ImageDraw.ImageDraw, x: float, y: float, side: float, colour: 
     pencil.polygon(corners, fill=colour)
 
 
-def _ladder(pencil: ImageDraw.ImageDraw, x: float, y: float, side: float, colour: tuple[int, int, int]) -> None:
+def _ladder(
+    pencil: ImageDraw.ImageDraw, x: float, y: float, side: float, colour: tuple[int, int, int]
+) -> None:
     width = max(2, int(side / 14))
     for rail in (0.25, 0.75):
         pencil.line((x + rail * side, y, x + rail * side, y + side), fill=colour, width=width)
@@ -53,7 +62,8 @@ def draw_folder(
     """Write `root`/SPLIT/CLASS/NUMBER.png, `per_class` images a class and split, and give `root`.
 
     A split called "" is no folder; a class that is no shape's name is drawn as a mug.
-    Colours, places and sizes vary, so that no two images are the same; equal arguments draw equal files.
+    Colours, places and sizes vary, so that no two images are the same; equal arguments draw equal
+    files.
     """
     chance = random.Random(seed)
     for split in splits:
@@ -70,5 +80,11 @@ def _picture(shape: Shape, chance: random.Random) -> Image.Image:
     colour = chance.randint(0, 130), chance.randint(0, 130), chance.randint(0, 130)
     image = Image.new("RGB", (SIDE, SIDE), ground)
     side = SIDE * chance.uniform(0.55, 0.85)
-    shape(ImageDraw.Draw(image), chance.uniform(0, SIDE - side), chance.uniform(0, SIDE - side), side, colour)
+    shape(
+        ImageDraw.Draw(image),
+        chance.uniform(0, SIDE - side),
+        chance.uniform(0, SIDE - side),
+        side,
+        colour,
+    )
     return image

@@ -1,7 +1,9 @@
-"""A dataset of plain colours with a mined shift whose keep rules ask a judge: every answer is known.
+"""A dataset of plain colours with a mined shift whose keep rules ask a judge: every answer is
+known.
 
-Under `swap` the first images of each class are painted as the next class, which a model that reads colours gets wrong.
-The screen drops the first and the last candidate of each cell; of the others a rule keeps what the judge gets wrong.
+Under `swap` the first images of each class are painted as the next class, which a model that reads
+colours gets wrong. The screen drops the first and the last candidate of each cell; of the others a
+rule keeps what the judge gets wrong.
 """
 
 from __future__ import annotations
@@ -51,17 +53,29 @@ def passes_screen(sample: Sample) -> bool:
 
 def reads_right(sample: Sample) -> bool:
     """Return whether a model that reads colours is right."""
-    return painted(sample) in (COLOURS[sample.label], tuple(part * 3 // 4 for part in COLOURS[sample.label]))
+    return painted(sample) in (
+        COLOURS[sample.label],
+        tuple(part * 3 // 4 for part in COLOURS[sample.label]),
+    )
 
 
 def build_mined(
-    out: Path, judge: str, *overrides: str, judged: Right = reads_right, screen: Right = passes_screen
+    out: Path,
+    judge: str,
+    *overrides: str,
+    judged: Right = reads_right,
+    screen: Right = passes_screen,
 ) -> Path:
-    """Write a finished dataset that pins the model `judge` as `JUDGE`, right where `judged` holds."""
+    """Write a finished dataset that pins the model `judge` as `JUDGE`, right where `judged`
+    holds."""
     plan = make_plan(load_recipe_text(RECIPE, [mined(), *overrides]))
     model = load_classifier(judge)
     pin = {"revision": None, "sha256": "0" * 64, "license": None}
-    judge_pin = {"architecture": model.architecture, "sha256": model.sha256, "targets": [[0], [1], [2]]}
+    judge_pin = {
+        "architecture": model.architecture,
+        "sha256": model.sha256,
+        "targets": [[0], [1], [2]],
+    }
     inputs = {
         "models": {"generator": {"name": "lab:sd", **pin}, "screen": {"name": "lab:clip", **pin}},
         "source": {},
@@ -69,11 +83,19 @@ def build_mined(
         "thresholds": None,
         "judges": {JUDGE: judge_pin},
     }
-    hashes = {"plan": plan.recipe.plan_hash, "screen": plan.recipe.screen_hash, "inputs": sha256_json(inputs)}
+    hashes = {
+        "plan": plan.recipe.plan_hash,
+        "screen": plan.recipe.screen_hash,
+        "inputs": sha256_json(inputs),
+    }
     recipe = dump_recipe(plan.recipe)
-    with DatasetStore.open(out, plan, hashes, inputs, {"device": "cpu"}, recipe_yaml=recipe) as store:
+    with DatasetStore.open(
+        out, plan, hashes, inputs, {"device": "cpu"}, recipe_yaml=recipe
+    ) as store:
         for shard in store.pending():
-            store.writer.write(shard, [row for cell in shard.cells for row in _cell(plan, cell, judged, screen)])
+            store.writer.write(
+                shard, [row for cell in shard.cells for row in _cell(plan, cell, judged, screen)]
+            )
         store.finish("# Colours\n", {})
     return out
 
@@ -88,7 +110,10 @@ def _cell(plan: Plan, cell: Any, judged: Right, screen: Right) -> list[Candidate
         # Drawing stops at the sample that fills the cell.
         samples = samples[: len(reasons) - reasons[::-1].index(ACCEPTED)]
     rows = zip(samples, verdicts, reasons, strict=False)
-    return [Candidate(sample=sample, verdict=seen, reason=why, image=png_of(sample)) for sample, seen, why in rows]
+    return [
+        Candidate(sample=sample, verdict=seen, reason=why, image=png_of(sample))
+        for sample, seen, why in rows
+    ]
 
 
 def _verdict(sample: Sample, judged: Right, screen: Right, judging: bool) -> Verdict:

@@ -1,4 +1,5 @@
-"""Pipelines of full-size architectures in miniature, with random weights: Stable Diffusion, unCLIP, Kandinsky."""
+"""Pipelines of full-size architectures in miniature, with random weights: Stable Diffusion, unCLIP,
+Kandinsky."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ def _text(**settings: Any) -> transformers.CLIPTextConfig:
 
 
 def _unet(**settings: Any) -> diffusers.UNet2DConditionModel:
-    shape: dict[str, Any] = {"attention_head_dim": 4, "cross_attention_dim": WIDTH, "in_channels": 4} | settings
+    shape: dict[str, Any] = {
+        "attention_head_dim": 4,
+        "cross_attention_dim": WIDTH,
+        "in_channels": 4,
+    } | settings
     return diffusers.UNet2DConditionModel(
         sample_size=16, out_channels=4, layers_per_block=1, block_out_channels=(16, 32),
         norm_num_groups=8, down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
@@ -46,13 +51,26 @@ def _tokenizer() -> transformers.CLIPTokenizer:
 
 
 def stable_diffusion_1() -> Any:
-    """Make Stable Diffusion 1 with the filter that blackens pictures, as the released weights have it."""
+    """Make Stable Diffusion 1 with the filter that blackens pictures, as the released weights have
+    it."""
     from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
 
-    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     vision |= {"image_size": 32, "patch_size": 16}
-    text = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    filter_config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)
+    text = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    filter_config = transformers.CLIPConfig(
+        text_config=text, vision_config=vision, projection_dim=16
+    )
     make: Any = diffusers.StableDiffusionPipeline
     return make(
         vae=_vae(), text_encoder=transformers.CLIPTextModel(_text()), tokenizer=_tokenizer(), unet=_unet(),
@@ -63,7 +81,8 @@ def stable_diffusion_1() -> Any:
 
 
 def stable_diffusion_2() -> Any:
-    """Make it with OpenCLIP's text encoder, heads by block, linear projections, and v prediction."""
+    """Make it with OpenCLIP's text encoder, heads by block, linear projections, and v
+    prediction."""
     make: Any = diffusers.StableDiffusionPipeline
     return make(
         vae=_vae(), text_encoder=transformers.CLIPTextModel(_text(hidden_act="gelu")), tokenizer=_tokenizer(),
@@ -74,7 +93,8 @@ def stable_diffusion_2() -> Any:
 
 
 def stable_diffusion_xl() -> Any:
-    """Make it with two text encoders, the second with a pooled projection, and sizes as conditions."""
+    """Make it with two text encoders, the second with a pooled projection, and sizes as
+    conditions."""
     make: Any = diffusers.StableDiffusionXLPipeline
     return make(
         vae=_vae(), text_encoder=transformers.CLIPTextModel(_text()), tokenizer=_tokenizer(),
@@ -93,7 +113,8 @@ EMBEDDING = 24
 
 
 def stable_unclip() -> Any:
-    """Make Stable Diffusion 2 with an image embedding and its noise in the place of class labels."""
+    """Make Stable Diffusion 2 with an image embedding and its noise in the place of class
+    labels."""
     from diffusers.pipelines.stable_diffusion import StableUnCLIPImageNormalizer
 
     vision = transformers.CLIPVisionConfig(
@@ -127,12 +148,15 @@ def kandinsky() -> Any:
         up_block_types=("AttnUpDecoderBlock2D", "UpDecoderBlock2D"), latent_channels=4, norm_num_groups=4,
         num_vq_embeddings=12, vq_embed_dim=4, norm_type="spatial",
     )  # fmt: skip
-    scheduler = diffusers.DDPMScheduler(beta_schedule="linear", variance_type="learned_range", clip_sample=False)
+    scheduler = diffusers.DDPMScheduler(
+        beta_schedule="linear", variance_type="learned_range", clip_sample=False
+    )
     return diffusers.KandinskyV22Pipeline(unet=unet, scheduler=scheduler, movq=movq)
 
 
 def ip_adapter(unet: Any) -> dict[str, torch.Tensor]:
-    """Return an adapter of one embedding of EMBEDDING numbers for a UNet, with random weights, as its file holds it."""
+    """Return an adapter of one embedding of EMBEDDING numbers for a UNet, with random weights, as
+    its file holds it."""
     parameters = dict(unet.named_parameters())
     wide = unet.config.cross_attention_dim
     tensors = {

@@ -1,4 +1,5 @@
-"""Text-to-image pipelines of today in miniature, with random weights: transformers, T5 and language models."""
+"""Text-to-image pipelines of today in miniature, with random weights: transformers, T5 and language
+models."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ def letters(**settings: Any) -> Any:
     words = {word: index for index, word in enumerate(["<pad>", "</s>", "<unk>", "\n", *LETTERS])}
     model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
     model.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
-    model.post_processor = tokenizers.processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    model.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=model, pad_token="<pad>", eos_token="</s>", unk_token="<unk>", **settings
     )
@@ -105,7 +108,13 @@ def qwen_image() -> Any:
         "rope_scaling": {"mrope_section": [1, 1, 2], "rope_type": "default", "type": "default"},
         "bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0,
     }  # fmt: skip
-    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16}
+    vision = {
+        "depth": 1,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_heads": 2,
+        "out_hidden_size": 16,
+    }
     configured: Any = transformers.Qwen2_5_VLConfig
     config = configured(
         text_config=text, vision_config=vision, hidden_size=16, vocab_size=WORDS, image_token_id=1, video_token_id=1,
@@ -162,7 +171,11 @@ def sana() -> Any:
     )  # fmt: skip
     pipeline: Any = diffusers.SanaPipeline
     return pipeline(
-        transformer=transformer, scheduler=flow(), vae=vae, text_encoder=gemma(), tokenizer=letters(model_max_length=64)
+        transformer=transformer,
+        scheduler=flow(),
+        vae=vae,
+        text_encoder=gemma(),
+        tokenizer=letters(model_max_length=64),
     )
 
 
@@ -193,7 +206,8 @@ def lumina_2() -> Any:
 
 
 def chroma() -> Any:
-    """Make a pipeline that belongs to no other family and pads prompts by masks of their lengths."""
+    """Make a pipeline that belongs to no other family and pads prompts by masks of their
+    lengths."""
     transformer = diffusers.ChromaTransformer2DModel(
         patch_size=1, in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
         joint_attention_dim=WIDTH, axes_dims_rope=(4, 6, 6), approximator_num_channels=8, approximator_hidden_dim=32,
@@ -210,7 +224,10 @@ def with_perturbed_attention() -> Any:
     """Make Stable Diffusion 1 as diffusers draws with perturbed attention: a class of its own."""
     import miniature_pipelines
 
-    parts = miniature_pipelines.stable_diffusion_1().components | {"safety_checker": None, "feature_extractor": None}
+    parts = miniature_pipelines.stable_diffusion_1().components | {
+        "safety_checker": None,
+        "feature_extractor": None,
+    }
     make: Any = diffusers.StableDiffusionPAGPipeline
     return make(**parts, requires_safety_checker=False)
 
@@ -219,7 +236,10 @@ def instruct_pix2pix() -> Any:
     """Make Stable Diffusion 1 whose UNet also sees an image's latents."""
     import miniature_pipelines
 
-    parts = miniature_pipelines.stable_diffusion_1().components | {"safety_checker": None, "feature_extractor": None}
+    parts = miniature_pipelines.stable_diffusion_1().components | {
+        "safety_checker": None,
+        "feature_extractor": None,
+    }
     parts["unet"] = miniature_pipelines._unet(in_channels=8)
     make: Any = diffusers.StableDiffusionInstructPix2PixPipeline
     return make(**parts, requires_safety_checker=False)

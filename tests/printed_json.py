@@ -37,11 +37,14 @@ def check_printed_json(words: Sequence[str], text: str) -> None:
     document = json.loads(text)
     problems = [_validator("output").iter_errors({_NAMES.get(command, command): document})]
     if command in DOCUMENTS:
-        further = _validator("output").schema["$defs"][_NAMES.get(command, command).capitalize()]["properties"]
+        further = _validator("output").schema["$defs"][_NAMES.get(command, command).capitalize()][
+            "properties"
+        ]
         stored = {key: value for key, value in document.items() if key not in further}
         problems.append(_validator(DOCUMENTS[command]).iter_errors(stored))
     problem = best_match(chain(*problems))
     if problem is not None:
         raise AssertionError(
-            f"{command} --json does not fit its schema at {problem.json_path}: {problem.message[:500]}"
+            f"{command} --json does not fit its schema at {problem.json_path}:"
+            f" {problem.message[:500]}"
         )

@@ -1,4 +1,5 @@
-"""Real Ray clusters on this machine, whose nodes are processes here; and what of them still runs."""
+"""Real Ray clusters on this machine, whose nodes are processes here; and what of them still
+runs."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(16)
 authentication_test_utils.set_auth_mode("token")
 authentication_test_utils.reset_auth_token_state()
 
-# Every process of a node runs this first. Where its environment says so, it has no package of a name, or sees nothing
-# below a folder (then it leaves a file beside that folder when it tries to open something there), or another version.
+# Every process of a node runs this first. Where its environment says so, it has no package of a
+# name, or sees nothing below a folder (then it leaves a file beside that folder when it tries to
+# open something there), or another version.
 _FIRST = """
 import os, sys
 
@@ -51,7 +53,8 @@ if "UNSEEN" in os.environ:
 """
 
 ACTOR = "ray::RayWorker"
-# Else each node starts processes for work that may come, of seconds each, and one that is lost is missed after 15 s.
+# Else each node starts processes for work that may come, of seconds each, and one that is lost is
+# missed after 15 s.
 _QUICK = {
     "RAY_prestart_worker_first_driver": "0",
     "RAY_enable_worker_prestart": "0",
@@ -63,7 +66,8 @@ _FEW = {"include_log_monitor": False, "no_monitor": True}
 
 @contextlib.contextmanager
 def running_cluster(nodes: int, **of_nodes: str) -> Iterator[Any]:
-    """Yield a cluster of so many nodes of one CPU core each, the first its head; `of_nodes` is their environment."""
+    """Yield a cluster of so many nodes of one CPU core each, the first its head; `of_nodes` is
+    their environment."""
     from ray._private.utils import get_ray_address_file
     from ray.cluster_utils import Cluster
 

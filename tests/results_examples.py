@@ -49,7 +49,10 @@ def results(models: int, shifts: int, rows: Iterable[ResultRow] = ()) -> Results
         models=tuple(model(f"model-{number}") for number in range(models)),
         groups=(
             group("base", None),
-            *(group(f"shift_{number}", left_out=[LeftOut("a", "coat", 3, 3)]) for number in range(shifts)),
+            *(
+                group(f"shift_{number}", left_out=[LeftOut("a", "coat", 3, 3)])
+                for number in range(shifts)
+            ),
         ),
         measures=(),
         rows=ResultRows(rows),
@@ -57,7 +60,10 @@ def results(models: int, shifts: int, rows: Iterable[ResultRow] = ()) -> Results
 
 
 def top1(evaluation: Evaluation, index: int = 0) -> Estimate:
-    """Return how many of all base images, or of all images without a base, a model is right about."""
-    estimate = evaluation.number("top1", model=evaluation.models[index].name, group=evaluation.results.base or "")
+    """Return how many of all base images, or of all images without a base, a model is right
+    about."""
+    estimate = evaluation.number(
+        "top1", model=evaluation.models[index].name, group=evaluation.results.base or ""
+    )
     assert estimate is not None
     return estimate

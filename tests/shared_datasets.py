@@ -1,4 +1,5 @@
-"""Tiny datasets that many tests read and must not change, made once a run by the first process that needs them."""
+"""Tiny datasets that many tests read and must not change, made once a run by the first process that
+needs them."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Once = Callable[[str, Callable[[Path], object]], Path]
 
 @pytest.fixture(scope="session")
 def once_a_run(tmp_path_factory: pytest.TempPathFactory) -> Once:
-    """Return `once_a_run(name, make)`: the folder that `make` filled in any process of this run. Read only."""
+    """Return `once_a_run(name, make)`: the folder that `make` filled in any process of this run.
+    Read only."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
@@ -46,13 +48,17 @@ def undisturbed(once_a_run: Once) -> Path:
 @pytest.fixture(scope="session")
 def half_threshold(undisturbed: Path) -> float:
     """Return an object threshold that about half of the candidates reach, for any generator."""
-    scores = sorted(row["object_score"] for row in read_rows(undisturbed, columns=["object_score"], what="candidates"))
+    scores = sorted(
+        row["object_score"]
+        for row in read_rows(undisturbed, columns=["object_score"], what="candidates")
+    )
     return scores[len(scores) // 2]
 
 
 @pytest.fixture(scope="session")
 def screened(once_a_run: Once, half_threshold: float) -> Path:
-    """Return the same candidates, screened by that threshold; rejected images kept, no embeddings. Read only."""
+    """Return the same candidates, screened by that threshold; rejected images kept, no embeddings.
+    Read only."""
     changes = [f"screen.object_threshold={half_threshold!r}", "screen.keep_rejected=true"]
     return once_a_run("screened", lambda out: tiny(out, *changes, "screen.store_embeddings=false"))
 

@@ -26,10 +26,15 @@ def pipeline() -> Any:
 
 @pytest.fixture(scope="session")
 def make_recipe() -> MakeRecipe:
-    """Return wardrobe-mini at two steps and one candidate, in batches of four, by class name, with changes."""
+    """Return wardrobe-mini at two steps and one candidate, in batches of four, by class name, with
+    changes."""
 
     def make(*changes: str) -> Recipe:
-        generator = "generator={model: lab:sd, steps: 2, guidance: 3.0, batch_size: 4, dtype: float32}"
-        return load_recipe("wardrobe-mini", [generator, "tokens=null", "samples.candidates=1", *changes])
+        generator = (
+            "generator={model: lab:sd, steps: 2, guidance: 3.0, batch_size: 4, dtype: float32}"
+        )
+        return load_recipe(
+            "wardrobe-mini", [generator, "tokens=null", "samples.candidates=1", *changes]
+        )
 
     return make

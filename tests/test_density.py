@@ -1,6 +1,7 @@
 """How much a line and a statement hold, in each folder: it may only fall.
 
-`python tests/test_density.py` lowers the numbers of density.txt to what they are now, and raises none.
+`python tests/test_density.py` lowers the numbers of density.txt to what they are now, and raises
+none.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Density:
     tokens_a_statement: float
     """The same in bodies of functions, for each statement."""
     crowded: int
-    """Statements in which an argument, an item or a value has several comprehensions or conditional expressions."""
+    """Statements in which an argument, an item or a value has several comprehensions or conditional
+    expressions."""
 
     def __str__(self) -> str:
         return f"{self.tokens_a_line:.1f} {self.tokens_a_statement:.1f} {self.crowded}"
@@ -48,22 +50,28 @@ class Density:
 
 
 def folders() -> Mapping[str, list[Path]]:
-    """Return the folders that have a number each, with their files: the package's, the tests and the scripts."""
+    """Return the folders that have a number each, with their files: the package's, the tests and
+    the scripts."""
     files: dict[str, list[Path]] = defaultdict(list)
     for path in sorted((ROOT / PACKAGE).rglob("*.py")):
         inside = path.relative_to(ROOT / PACKAGE)
-        files["/".join((*PACKAGE.parts, *inside.parts[:1])) if len(inside.parts) > 1 else PACKAGE.as_posix()].append(
-            path
-        )
+        files[
+            "/".join((*PACKAGE.parts, *inside.parts[:1]))
+            if len(inside.parts) > 1
+            else PACKAGE.as_posix()
+        ].append(path)
     for name in ("tests", "scripts"):
         files[name] = sorted((ROOT / name).rglob("*.py"))
     return files
 
 
 def parts(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the expressions that a reader takes one by one: arguments and items, each without those around it."""
+    """Yield the expressions that a reader takes one by one: arguments and items, each without those
+    around it."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Call | ast.Dict | ast.List | ast.Tuple | ast.Set | ast.keyword | ast.Starred):
+        if isinstance(
+            child, ast.Call | ast.Dict | ast.List | ast.Tuple | ast.Set | ast.keyword | ast.Starred
+        ):
             yield from parts(child)
         elif isinstance(child, ast.expr):
             yield child
@@ -71,7 +79,9 @@ def parts(node: ast.AST) -> Iterator[ast.AST]:
 
 def is_crowded(statement: ast.stmt) -> bool:
     """Return whether an expression of a statement has several comprehensions or conditions."""
-    return any(sum(isinstance(node, CROWDING) for node in ast.walk(part)) > 1 for part in parts(statement))
+    return any(
+        sum(isinstance(node, CROWDING) for node in ast.walk(part)) > 1 for part in parts(statement)
+    )
 
 
 def density(files: list[Path]) -> Density:
@@ -82,7 +92,9 @@ def density(files: list[Path]) -> Density:
         docstrings = {
             (node.value.lineno, node.value.col_offset)
             for node in nodes
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+            if isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
         }
         starts = [
             token.start
@@ -93,11 +105,17 @@ def density(files: list[Path]) -> Density:
         lines += len({line for line, _ in starts})
         statements = [node for node in nodes if isinstance(node, ast.stmt)]
         bodies = [node for node in statements if isinstance(node, FUNCTION)]
-        in_bodies = {line for node in bodies for line in range(node.body[0].lineno, (node.end_lineno or 0) + 1)}
+        in_bodies = {
+            line
+            for node in bodies
+            for line in range(node.body[0].lineno, (node.end_lineno or 0) + 1)
+        }
         body_tokens += sum(line in in_bodies for line, _ in starts)
         body_statements += sum(node.lineno in in_bodies for node in statements)
         crowded += sum(is_crowded(node) for node in statements)
-    return Density(round(tokens / lines, 1), round(body_tokens / max(1, body_statements), 1), crowded)
+    return Density(
+        round(tokens / lines, 1), round(body_tokens / max(1, body_statements), 1), crowded
+    )
 
 
 def limits() -> dict[str, Density]:
@@ -128,7 +146,9 @@ def test_crowded_statements_are_recognised() -> None:
         "x = 1 if a else 2",
         "for a in b:\n    x = [a for a in b]\n    y = [a for a in c]",
     ]
-    verdicts = [[is_crowded(ast.parse(text).body[0]) for text in texts] for texts in (crowded, roomy)]
+    verdicts = [
+        [is_crowded(ast.parse(text).body[0]) for text in texts] for texts in (crowded, roomy)
+    ]
     assert verdicts == [[True] * 4, [False] * 3]
 
 

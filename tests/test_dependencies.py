@@ -24,8 +24,11 @@ ALL = [
     *(Requirement(line) for extra in EXTRAS.values() for line in extra),
 ]
 # What an extra brings to people, and the package imports where it is asked for.
-OPTIONAL = [Requirement(name) for extra, names in EXTRAS.items() if extra != "test" for name in names]
-# Parts of a declared dependency's interface that are packages of their own, which it pins: type → whose they are.
+OPTIONAL = [
+    Requirement(name) for extra, names in EXTRAS.items() if extra != "test" for name in names
+]
+# Parts of a declared dependency's interface that are packages of their own, which it pins: type →
+# whose they are.
 PARTS = {"annotated-types": "pydantic", "pydantic-core": "pydantic", "markupsafe": "jinja2"}
 
 
@@ -57,6 +60,7 @@ def test_what_is_imported_is_declared() -> None:
         for path in modules()
         for line, name in imported_names(tree_of(path), ("counterfoil", "_"))
         if (top := name.split(".")[0]) != "counterfoil" and top not in sys.stdlib_module_names
-        if not {canonicalize_name(project) for project in sources.get(top, [])} & (declared | PARTS.keys())
+        if not {canonicalize_name(project) for project in sources.get(top, [])}
+        & (declared | PARTS.keys())
     ]
     assert not wrong, "\n".join(wrong)

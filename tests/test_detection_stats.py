@@ -1,4 +1,5 @@
-"""Scores beside pycocotools, resamples beside images that are repeated, intervals where the truth is known."""
+"""Scores beside pycocotools, resamples beside images that are repeated, intervals where the truth
+is known."""
 
 from __future__ import annotations
 
@@ -45,13 +46,19 @@ def test_scores_are_those_of_pycocotools(sets: int) -> None:
     assert min(crowds, ties, empty) > sets / 3
 
 
-def repeated(boxes: NDArray, image: NDArray[np.int64], times: NDArray[np.int64]) -> tuple[NDArray, NDArray[np.int64]]:
+def repeated(
+    boxes: NDArray, image: NDArray[np.int64], times: NDArray[np.int64]
+) -> tuple[NDArray, NDArray[np.int64]]:
     """Return rows of images that are repeated, and the number of each copy of their image."""
     first = np.cumsum(times) - times
-    rows = np.concatenate([np.flatnonzero(image == index) for index, n in enumerate(times) for _ in range(n)] or [[]])
+    rows = np.concatenate(
+        [np.flatnonzero(image == index) for index, n in enumerate(times) for _ in range(n)] or [[]]
+    )
     rows = rows.astype(np.int64)
     copies = [
-        np.full((image == index).sum(), first[index] + copy) for index, n in enumerate(times) for copy in range(n)
+        np.full((image == index).sum(), first[index] + copy)
+        for index, n in enumerate(times)
+        for copy in range(n)
     ]
     return rows, np.concatenate(copies or [[]]).astype(np.int64)
 
@@ -70,17 +77,26 @@ def test_weights_are_repeated_images() -> None:
         for number, times in enumerate(weights):
             rows, image = repeated(objects.box, objects.image, times)
             more = Objects.of(
-                image, *(part[rows] for part in (objects.box, objects.category, objects.area, objects.crowd))
+                image,
+                *(
+                    part[rows]
+                    for part in (objects.box, objects.category, objects.area, objects.crowd)
+                ),
             )
             rows, image = repeated(detections.box, detections.image, times)
             repeats = Detections.of(
-                image, *(part[rows] for part in (detections.box, detections.category, detections.score))
+                image,
+                *(part[rows] for part in (detections.box, detections.category, detections.score)),
             )
             plain = average_precision(match(more, repeats, int(times.sum()), categories))
-            np.testing.assert_allclose(drawn.precision[..., number], plain.precision, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(
+                drawn.precision[..., number], plain.precision, rtol=0, atol=1e-12
+            )
             np.testing.assert_allclose(drawn.recall[..., number], plain.recall, rtol=0, atol=1e-12)
             for name in MEASURES:
-                np.testing.assert_allclose(drawn.measure(name)[number], plain.measure(name), rtol=0, atol=1e-12)
+                np.testing.assert_allclose(
+                    drawn.measure(name)[number], plain.measure(name), rtol=0, atol=1e-12
+                )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +121,11 @@ def f1_of_images(matches: Matches, score: float) -> list[float]:
         detected = (matches.image == image) & (matches.score >= score) & ~matches.ignored[0, 0]
         right = int((detected & matches.matched[0, 0]).sum())
         objects = int(((matches.object_image == image) & matches.counted[0]).sum())
-        values.append(1.0 if int(detected.sum()) + objects == 0 else 2 * right / (int(detected.sum()) + objects))
+        values.append(
+            1.0
+            if int(detected.sum()) + objects == 0
+            else 2 * right / (int(detected.sum()) + objects)
+        )
     return values
 
 
@@ -115,8 +135,13 @@ def test_f1_of_images_is_best_at_its_score() -> None:
         objects, detections, images, categories = hostile_set(rng)
         matches = match(objects, detections, images, categories)
         score = best_f1_score(matches)
-        np.testing.assert_allclose(image_f1(matches, score), f1_of_images(matches, score), rtol=0, atol=1e-12)
-        means = [np.mean(f1_of_images(matches, cut)) for cut in np.unique(matches.score[~matches.ignored[0, 0]])]
+        np.testing.assert_allclose(
+            image_f1(matches, score), f1_of_images(matches, score), rtol=0, atol=1e-12
+        )
+        means = [
+            np.mean(f1_of_images(matches, cut))
+            for cut in np.unique(matches.score[~matches.ignored[0, 0]])
+        ]
         if means:
             assert image_f1(matches, score).mean() == pytest.approx(max(means), abs=1e-9)
         else:
@@ -124,13 +149,15 @@ def test_f1_of_images_is_best_at_its_score() -> None:
 
 
 def test_a_detection_meets_the_object_that_is_nearest_and_counts() -> None:
-    # By hand: a crowd that holds two detections whole, an object that both overlap, and a third far from all.
+    # By hand: a crowd that holds two detections whole, an object that both overlap, and a third far
+    # from all.
     objects = Objects.of([0, 0], [[0, 0, 10, 10], [0, 0, 100, 100]], [0, 0], crowd=[False, True])
     boxes = [[0, 0, 10, 8], [0, 0, 10, 10], [200, 200, 10, 10]]
     matches = match(objects, Detections.of([0, 0, 0], boxes, [0, 0, 0], [0.9, 0.8, 0.7]), 1, 1)
     at_half = matches.matched[0, 0]
     at_most = matches.matched[0, -1]
-    # The first takes the object at .5. At .95 it overlaps too little, falls to the crowd, and leaves it to the second.
+    # The first takes the object at .5. At .95 it overlaps too little, falls to the crowd, and
+    # leaves it to the second.
     assert at_half.tolist() == at_most.tolist() == [True, True, False]
     assert matches.ignored[0, 0].tolist() == [False, True, False]
     assert matches.ignored[0, -1].tolist() == [True, False, False]
@@ -140,7 +167,13 @@ def test_a_detection_meets_the_object_that_is_nearest_and_counts() -> None:
 # ---- Intervals
 
 WORLD = World("three categories", 3, 0.5)
-SKILLS = (Skill(1.0), Skill(-0.5), Skill(perfect=True), Skill(perfect=True, missed=0.3), Skill(-20.0))
+SKILLS = (
+    Skill(1.0),
+    Skill(-0.5),
+    Skill(perfect=True),
+    Skill(perfect=True, missed=0.3),
+    Skill(-20.0),
+)
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +196,9 @@ def bounds(estimate: Estimate) -> tuple[float, float]:
     return estimate.low, estimate.high
 
 
-def test_blocks_of_replicates_change_nothing(sides: list[Matches], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_replicates_change_nothing(
+    sides: list[Matches], monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = bootstrap_scores(sides[0], 0.5, seed=5, replicates=50)
     monkeypatch.setattr(detection_stats, "_WEIGHTS_AT_ONCE", 80 * 7)
     monkeypatch.setattr(detection_stats, "_DRAWN_AT_ONCE", 100)
@@ -181,8 +216,12 @@ def test_the_interval_of_f1_is_that_of_a_mean(sides: list[Matches]) -> None:
     assert high - low == pytest.approx(2 * half, rel=0.08)
 
 
-def test_base_and_shift_are_drawn_together(sides: list[Matches], drawn: list[DetectorScores]) -> None:
-    apart = bootstrap_scores(sides[1], best_f1_score(sides[0]), seed=6, replicates=400).measures["F1"]
+def test_base_and_shift_are_drawn_together(
+    sides: list[Matches], drawn: list[DetectorScores]
+) -> None:
+    apart = bootstrap_scores(sides[1], best_f1_score(sides[0]), seed=6, replicates=400).measures[
+        "F1"
+    ]
     together = drawn[1].measures["F1"]
     base = drawn[0].measures["F1"]
     paired = combined([(1, base), (-1, together)]).drawn.std()
@@ -256,7 +295,8 @@ def test_the_bias_is_that_of_few_images() -> None:
 
 
 def test_a_difference_counts_one_more_image_than_its_resamples_show() -> None:
-    """Two more images are added to the share of images that change it; one of them changes it by 1."""
+    """Two more images are added to the share of images that change it; one of them changes it by
+    1."""
     images = 50
     drawn = np.random.default_rng(0).normal(0.1, 0.01, 4000)
     difference = Drawn(0.1, drawn, 0.0, (0.0, 0.0), images, signed=True).interval()
@@ -276,7 +316,8 @@ def test_intervals_hold_the_truth() -> None:
     for number in range(60):
         chosen = rng.choice(6000, 60, replace=False)
         base, shift = (
-            bootstrap_scores(chooser.chosen(chosen), 0.5, number, replicates=100).measures["AP"] for chooser in choosers
+            bootstrap_scores(chooser.chosen(chosen), 0.5, number, replicates=100).measures["AP"]
+            for chooser in choosers
         )
         low, high = bounds(combined([(1, base), (-1, shift)]).interval())
         covered += low <= truth <= high

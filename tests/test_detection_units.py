@@ -1,4 +1,5 @@
-"""Frames of a video are no independent images: the units of images are resampled, and equal frames count as one."""
+"""Frames of a video are no independent images: the units of images are resampled, and equal frames
+count as one."""
 
 from __future__ import annotations
 
@@ -23,11 +24,14 @@ BOX = [4.0, 4.0, 20.0, 20.0]
 
 
 def frames(is_found: NDArray[np.bool_], each: int) -> Matches:
-    """Return the matches of videos of `each` equal frames with one object. is_found: whether the object is found."""
+    """Return the matches of videos of `each` equal frames with one object. is_found: whether the
+    object is found."""
     images = np.repeat(is_found, each)
     hits = np.flatnonzero(images)
     objects = Objects.of(np.arange(len(images)), [BOX] * len(images), np.zeros(len(images), int))
-    detections = Detections.of(hits, [BOX] * len(hits), np.zeros(len(hits), int), np.full(len(hits), 0.9))
+    detections = Detections.of(
+        hits, [BOX] * len(hits), np.zeros(len(hits), int), np.full(len(hits), 0.9)
+    )
     return match(objects, detections, len(images), 1)
 
 
@@ -35,7 +39,10 @@ def sides(lost: int, videos: int, each: int, *, by_video: bool = True) -> list[D
     """Return the scores of a base where all is is_found, and of a shift that loses some videos."""
     units = Units.of(np.repeat(np.arange(videos), each)) if by_video else None
     founds = np.ones(videos, bool), np.arange(videos) >= lost
-    return [bootstrap_scores(frames(is_found, each), 0.5, seed=0, replicates=300, units=units) for is_found in founds]
+    return [
+        bootstrap_scores(frames(is_found, each), 0.5, seed=0, replicates=300, units=units)
+        for is_found in founds
+    ]
 
 
 def drop(of: list[DetectorScores], measure: str = "recall") -> Estimate:
@@ -48,13 +55,16 @@ def half(estimate: Estimate) -> float:
 
 
 def test_frames_of_ten_videos_say_as_much_as_ten_images() -> None:
-    """Ten videos of equal frames, five lost: by the normal rule 50 ± 31 points, whatever the number of frames."""
+    """Ten videos of equal frames, five lost: by the normal rule 50 ± 31 points, whatever the number
+    of frames."""
     few = drop(sides(5, 10, 2))
     many = drop(sides(5, 10, 12))
     alone = drop(sides(5, 10, 12, by_video=False))
     assert few == many
     assert few.low is not None and few.high is not None and few.value == pytest.approx(0.5)
-    assert few.low < 0.2 and few.high > 0.8 and half(few) < 0.4, "longer than the normal rule's, for ten are few"
+    assert few.low < 0.2 and few.high > 0.8 and half(few) < 0.4, (
+        "longer than the normal rule's, for ten are few"
+    )
     assert half(alone) < 0.12, "frames that are drawn one by one pretend to be 120 videos"
 
 
@@ -74,7 +84,10 @@ def test_resamples_are_those_of_a_plain_loop_over_units() -> None:
     category = rng.integers(0, categories, 72)
     moved = boxes + rng.integers(-4, 5, boxes.shape)
     matches = match(
-        Objects.of(image, boxes, category), Detections.of(image, moved, category, rng.random(72)), images, categories
+        Objects.of(image, boxes, category),
+        Detections.of(image, moved, category, rng.random(72)),
+        images,
+        categories,
     )
     of_image = rng.integers(0, 11, images)
     units = Units.of(of_image)
@@ -103,7 +116,9 @@ def test_resamples_are_those_of_a_plain_loop_over_units() -> None:
 def test_images_of_their_own_units_are_drawn_as_without_units() -> None:
     matches = frames(np.random.default_rng(0).random(40) < 0.7, 1)
     plain = bootstrap_scores(matches, 0.5, seed=4, replicates=50)
-    alone = bootstrap_scores(matches, 0.5, seed=4, replicates=50, units=Units.of(np.arange(40) * 3 + 7))
+    alone = bootstrap_scores(
+        matches, 0.5, seed=4, replicates=50, units=Units.of(np.arange(40) * 3 + 7)
+    )
     for name in ("AP", "recall", "F1"):
         assert (plain.measures[name].drawn == alone.measures[name].drawn).all()
         assert plain.measures[name].interval() == alone.measures[name].interval()
@@ -127,14 +142,17 @@ def test_a_difference_by_units_is_as_long_as_students_or_with_one_more_unit() ->
 
 @pytest.mark.parametrize(("lost", "videos"), [(0.1, 12), (0.4, 12)])
 def test_intervals_by_unit_hold_the_truth(lost: float, videos: int) -> None:
-    """Check a small part of what `scripts/prove_multilabel.py` prints: videos of unequal length, each lost or kept."""
+    """Check a small part of what `scripts/prove_multilabel.py` prints: videos of unequal length,
+    each lost or kept."""
     rng = np.random.default_rng(17)
     held = 0
     for number in range(40):
         each = rng.integers(1, 4, videos)
         kept = rng.random(videos) >= lost
         units = Units.of(np.repeat(np.arange(videos), each))
-        matches = [frames(np.repeat(is_found, each), 1) for is_found in (np.ones(videos, bool), kept)]
+        matches = [
+            frames(np.repeat(is_found, each), 1) for is_found in (np.ones(videos, bool), kept)
+        ]
         scores = [bootstrap_scores(of, 0.5, number, replicates=60, units=units) for of in matches]
         estimate = drop(scores)
         assert estimate.low is not None and estimate.high is not None

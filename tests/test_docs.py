@@ -55,33 +55,50 @@ def test_the_pages_that_code_writes_name_everything(site: Path) -> None:
     python = (site / "reference/python.html").read_text(encoding="utf-8")
     assert not [name for name in counterfoil.__all__ if name[0] != "_" and f".{name}" not in python]
     options = (site / "reference/options.html").read_text(encoding="utf-8")
-    assert not [name for name in docs_reference.commands_of_classes() if f'id="{name}"' not in options]
+    assert not [
+        name for name in docs_reference.commands_of_classes() if f'id="{name}"' not in options
+    ]
     assert "Photographs" in (site / "tutorial.html").read_text(encoding="utf-8")
     recipe = (site / "reference/recipe.html").read_text(encoding="utf-8")
     assert not [name for _, name, _ in keys() if f"<code>{name}</code>" not in recipe]
 
 
 def test_each_page_has_its_markdown_and_the_list_for_language_models_names_all(site: Path) -> None:
-    pages = {page.relative_to(site).with_suffix(".md") for page in site.rglob("*.html")} - {Path("404.md")}
+    pages = {page.relative_to(site).with_suffix(".md") for page in site.rglob("*.html")} - {
+        Path("404.md")
+    }
     assert pages == {page.relative_to(site) for page in site.rglob("*.md")}
     text = (site / "llms.txt").read_text(encoding="utf-8")
     entries = re.findall(r"^- \[[^]]+\]\(([^)]+)\): (.*)", text, re.MULTILINE)
-    assert {Path(path) for path, _ in entries} == pages and all(len(description) > 20 for _, description in entries)
+    assert {Path(path) for path, _ in entries} == pages and all(
+        len(description) > 20 for _, description in entries
+    )
     python = (site / "reference/python.md").read_text(encoding="utf-8")
     assert "\n:::" not in python and "## evaluate" in python and "min_images_per_class" in python
-    assert docs_reference.COLUMNS_MARK not in (site / "reference/files.md").read_text(encoding="utf-8")
+    assert docs_reference.COLUMNS_MARK not in (site / "reference/files.md").read_text(
+        encoding="utf-8"
+    )
 
 
-def test_the_pages_can_be_written_for_a_program_without_hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_can_be_written_for_a_program_without_hooks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", ["docs_reference.py", str(tmp_path)])
     docs_reference.main()
-    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.suffix in (".md", ".yaml")}
+    written = {
+        path.relative_to(tmp_path).as_posix()
+        for path in tmp_path.rglob("*")
+        if path.suffix in (".md", ".yaml")
+    }
     assert written == docs_reference.markdown_pages().keys()
-    assert docs_reference.COLUMNS_MARK not in (tmp_path / "reference" / "files.md").read_text(encoding="utf-8")
+    assert docs_reference.COLUMNS_MARK not in (tmp_path / "reference" / "files.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_skill_names_itself_and_commands_that_exist() -> None:
-    """As agents read it: a folder of its own name, a description, and commands that the command line parses."""
+    """As agents read it: a folder of its own name, a description, and commands that the command
+    line parses."""
     [file] = (ROOT / "skills").rglob("SKILL.md")
     _, head, text = file.read_text(encoding="utf-8").split("---\n", 2)
     facts = yaml.safe_load(head)
@@ -93,15 +110,26 @@ def test_the_skill_names_itself_and_commands_that_exist() -> None:
     for line in commands:
         name, *arguments = shlex.split(line)
         group.commands[name].make_context(name, arguments).close()
-    options = {option for command in group.commands.values() for param in command.params for option in param.opts}
+    options = {
+        option
+        for command in group.commands.values()
+        for param in command.params
+        for option in param.opts
+    }
     assert set(re.findall(r"--[a-z][a-z-]+", text)) <= options
     assert all((ROOT / path).is_file() for path in re.findall(r"`(recipes/[^`]+)`", text))
 
 
 def test_the_source_and_licence_of_each_photograph_is_recorded() -> None:
     folder = DOCS / "images" / "photographs"
-    photographs = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")} - {"SOURCES.txt"}
-    recorded = dict(re.findall(r"^(\S+): (.+(?:\n    .+)*)", (folder / "SOURCES.txt").read_text("utf-8"), re.MULTILINE))
+    photographs = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")} - {
+        "SOURCES.txt"
+    }
+    recorded = dict(
+        re.findall(
+            r"^(\S+): (.+(?:\n    .+)*)", (folder / "SOURCES.txt").read_text("utf-8"), re.MULTILINE
+        )
+    )
     assert recorded.keys() - {"Changed"} == photographs
     assert all("CC0" in recorded[name] or "public domain" in recorded[name] for name in photographs)
 
@@ -112,7 +140,9 @@ def test_the_table_of_acceptance_names_what_the_recipe_screens() -> None:
     assert table[0] == ("base", "92.6", "object caption only")
     shifts = load_recipe("imagenet-star").all_shifts()[1:]
     assert [(name, screened) for name, _, screened in table[1:]] == [
-        (shift.name, f"{shift.caption}, {shift.threshold.value:.3f}") for shift in shifts if shift.threshold
+        (shift.name, f"{shift.caption}, {shift.threshold.value:.3f}")
+        for shift in shifts
+        if shift.threshold
     ]
     assert f"{sum(float(released) for _, released, _ in table[1:]) / 23:.1f}" == "57.9"
 
@@ -143,7 +173,9 @@ def test_each_recipe_key_has_an_example_that_the_schema_takes() -> None:
 def test_pages_and_help_give_the_number_of_corruptions_and_list_each() -> None:
     pages = [ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "skills").rglob("*.md")]
     pages += (ROOT / "builders" / "counterfoil" / "cli").glob("*.py")
-    counted = re.compile(r"\b(\d+) corruptions\b|\[Corruptions\]\(corruptions\.md\) lists all (\d+)")
+    counted = re.compile(
+        r"\b(\d+) corruptions\b|\[Corruptions\]\(corruptions\.md\) lists all (\d+)"
+    )
     counts = {page.name: counted.findall(page.read_text(encoding="utf-8")) for page in pages}
     assert {name: len(matches) for name, matches in counts.items() if matches} == {
         "README.md": 1,
@@ -151,7 +183,9 @@ def test_pages_and_help_give_the_number_of_corruptions_and_list_each() -> None:
         "corruptions.md": 2,
         "own-photos.md": 1,
     }
-    assert {int("".join(number)) for matches in counts.values() for number in matches} == {len(CORRUPTIONS)}
+    assert {int("".join(number)) for matches in counts.values() for number in matches} == {
+        len(CORRUPTIONS)
+    }
     text = (DOCS / "how-to" / "corruptions.md").read_text(encoding="utf-8")
     listed = {
         name: kind

@@ -51,13 +51,23 @@ def read(text: str) -> list[list[str]]:
 
 
 @given(st.lists(st.fixed_dictionaries({"a": cells, "b": cells}), min_size=1, max_size=4))
-@example([{"a": '=HYPERLINK("http://x")', "b": "-3.2"}, {"a": "-inf", "b": "+1"}, {"a": "@sum", "b": None}])
+@example(
+    [
+        {"a": '=HYPERLINK("http://x")', "b": "-3.2"},
+        {"a": "-inf", "b": "+1"},
+        {"a": "@sum", "b": None},
+    ]
+)
 def test_no_cell_is_a_formula_and_none_is_changed(rows: list[dict[str, Any]]) -> None:
     header, *lines = read(csv_text(rows, ["a", "b"]))
     assert header == ["a", "b"]
     for row, line in zip(rows, lines, strict=True):
         for value, cell in zip((row["a"], row["b"]), line, strict=True):
-            plain = "" if value is None else visible(str(value).replace("\r\n", "\n").replace("\r", "\n"))
+            plain = (
+                ""
+                if value is None
+                else visible(str(value).replace("\r\n", "\n").replace("\r", "\n"))
+            )
             assert cell in (plain, f"'{plain}")
             if cell.startswith(FORMULAS):
                 float(cell)  # numbers are no formulas
@@ -78,12 +88,18 @@ class Note(Strict):
     version: Literal[2] = 2
 
 
-def test_a_document_is_measured_in_bytes_whatever_its_letters_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_is_measured_in_bytes_whatever_its_letters_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     text = json.dumps({"words": ["é" * 30], "version": 2}, ensure_ascii=False)
     size = len(text.encode())
     assert size > len(text)
     monkeypatch.setattr(documents, "MOST_BYTES", size)
-    assert parse_document(Note, text, "it") == parse_document(Note, text.encode(), "it") == Note(("é" * 30,))
+    assert (
+        parse_document(Note, text, "it")
+        == parse_document(Note, text.encode(), "it")
+        == Note(("é" * 30,))
+    )
     monkeypatch.setattr(documents, "MOST_BYTES", size - 1)
     for content in (text, text.encode()):
         with pytest.raises(UserError, match=f"it has {size} bytes, expected at most {size - 1}"):
@@ -97,12 +113,27 @@ def test_a_document_is_measured_in_bytes_whatever_its_letters_take(monkeypatch: 
         ("\xff", "it is damaged: "),
         ('{"version": 2, "beside": {"a": "\\ud800"}}', "it is not a note: "),
         ('{"beside": ' + '{"a":' * 100_000, "it is damaged: it is nested too deeply"),
-        ('{"version": 2, "beside": {"a": [NaN]}}', "it is damaged: it has a number that is not finite"),
-        ('{"version": 2, "beside": {"a": -1e999}}', "it is damaged: it has a number that is not finite"),
+        (
+            '{"version": 2, "beside": {"a": [NaN]}}',
+            "it is damaged: it has a number that is not finite",
+        ),
+        (
+            '{"version": 2, "beside": {"a": -1e999}}',
+            "it is damaged: it has a number that is not finite",
+        ),
         ('{"words": [], "words": []}', "it: 'words' appears more than once"),
-        ('{"version": 2, "words": ["a", "b", "c", "d", "e"]}', "it has a list of 5 values, expected at most 4"),
-        ('{"version": 2, "beside": {"a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 2, 3]}}', "it has more than 12 values"),
-        ('{"version": 1}', "it is of an earlier version of Counterfoil: found version 1, expected 2"),
+        (
+            '{"version": 2, "words": ["a", "b", "c", "d", "e"]}',
+            "it has a list of 5 values, expected at most 4",
+        ),
+        (
+            '{"version": 2, "beside": {"a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 2, 3]}}',
+            "it has more than 12 values",
+        ),
+        (
+            '{"version": 1}',
+            "it is of an earlier version of Counterfoil: found version 1, expected 2",
+        ),
         ('{"version": 3}', "it is of a later version of Counterfoil: found version 3, expected 2"),
         ('{"version": true}', "it is not a note: version: "),
         ('{"weight": 1.0}', "it is not a note: version: is missing"),
@@ -141,7 +172,9 @@ ENTRIES = [
 
 @pytest.mark.parametrize("entries", ENTRIES, ids=range(len(ENTRIES)))
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
-def test_entries_are_read_in_parts_as_at_once(entries: Any, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_read_in_parts_as_at_once(
+    entries: Any, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(documents, "_CHUNK", chunk)
     for text in (json.dumps(entries), json.dumps(entries, indent=1, ensure_ascii=False) + "\n"):
         for encoding in ("utf-8", "utf-8-sig", "utf-16"):
@@ -169,7 +202,9 @@ def test_entries_are_read_in_parts_as_at_once(entries: Any, chunk: int, monkeypa
     ],
 )
 @pytest.mark.parametrize("chunk", [1, 1 << 20])
-def test_what_is_no_list_of_mappings_is_refused(text: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_list_of_mappings_is_refused(
+    text: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(documents, "_CHUNK", chunk)
     with pytest.raises(ValueError):
         list(parse_entries(text.encode()))
@@ -204,7 +239,11 @@ def test_many_lists_are_counted_before_they_take_memory(monkeypatch: pytest.Monk
 
 keys = st.text(max_size=5)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | keys,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | keys,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
     max_leaves=8,
 )

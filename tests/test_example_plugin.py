@@ -1,4 +1,5 @@
-"""The example plugin, installed by pip: what it registers is in recipe, schema, build, card, report and gate."""
+"""The example plugin, installed by pip: what it registers is in recipe, schema, build, card, report
+and gate."""
 
 from __future__ import annotations
 
@@ -27,7 +28,16 @@ samples: {candidates: 12}
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
-    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation")
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+    )
     copied = tmp_path_factory.mktemp("source")
     for path in PLUGIN.glob("*.*"):
         (copied / path.name).write_bytes(path.read_bytes())
@@ -39,7 +49,9 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("work")
     (folder / "recipe.yaml").write_text(RECIPE)
-    (folder / "means.json").write_text(json.dumps({"sandal": [0.6, 0.5, 0.4], "bag": [0.3, 0.3, 0.3]}))
+    (folder / "means.json").write_text(
+        json.dumps({"sandal": [0.6, 0.5, 0.4], "bag": [0.3, 0.3, 0.3]})
+    )
     return folder
 
 
@@ -52,7 +64,15 @@ def test_it_stands_everywhere_without_a_change_to_the_package(folder: Path, plug
     assert lock["inputs"]["plugins"] == {"corruption dead_pixels": "counterfoil-example"}
     assert lock["stack"]["versions"]["counterfoil-example"] == "0.1.0"
     (folder / "gate.yaml").write_text("- confident_errors(base) <= 100\n")
-    options = ("--models", "mean-colour:./means.json", "--gate", "gate.yaml", "--into-card", "--out", "evaluation")
+    options = (
+        "--models",
+        "mean-colour:./means.json",
+        "--gate",
+        "gate.yaml",
+        "--into-card",
+        "--out",
+        "evaluation",
+    )
     evaluated = ran(folder, plugin, "evaluate", "set", *options)
     assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
     report = (folder / "evaluation" / "report.html").read_text()
@@ -64,7 +84,10 @@ def test_it_stands_everywhere_without_a_change_to_the_package(folder: Path, plug
 
     without = ran(folder, None, "verify", "set")
     assert without.returncode == 1
-    assert "its 'corruption dead_pixels' is of the package 'counterfoil-example'" in without.stdout + without.stderr
+    assert (
+        "its 'corruption dead_pixels' is of the package 'counterfoil-example'"
+        in without.stdout + without.stderr
+    )
 
 
 def test_a_recipe_that_names_no_installed_plugin_is_refused(folder: Path) -> None:

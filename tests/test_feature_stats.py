@@ -1,12 +1,21 @@
-"""KID and FID as pure functions: against loops, formulas and torch-fidelity, and what their intervals promise."""
+"""KID and FID as pure functions: against loops, formulas and torch-fidelity, and what their
+intervals promise."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from torch_fidelity.metric_fid import KEY_METRIC_FID, fid_features_to_statistics, fid_statistics_to_metric
-from torch_fidelity.metric_kid import KEY_METRIC_KID_MEAN, KEY_METRIC_KID_STD, kid_features_to_metric
+from torch_fidelity.metric_fid import (
+    KEY_METRIC_FID,
+    fid_features_to_statistics,
+    fid_statistics_to_metric,
+)
+from torch_fidelity.metric_kid import (
+    KEY_METRIC_KID_MEAN,
+    KEY_METRIC_KID_STD,
+    kid_features_to_metric,
+)
 
 from counterfoil import feature_stats
 from counterfoil.feature_stats import (
@@ -28,7 +37,9 @@ def mmd2(left: np.ndarray, right: np.ndarray) -> float:
     return subset_estimate(left, right, np.arange(len(left)), np.arange(len(right))).value
 
 
-def reference(left: np.ndarray, right: np.ndarray, subsets: int, size: int, seed: int = 7) -> tuple[float, float]:
+def reference(
+    left: np.ndarray, right: np.ndarray, subsets: int, size: int, seed: int = 7
+) -> tuple[float, float]:
     settings = {"kid_subsets": subsets, "kid_subset_size": size, "rng_seed": seed, "verbose": False}
     metric = kid_features_to_metric(torch.from_numpy(left), torch.from_numpy(right), **settings)
     return metric[KEY_METRIC_KID_MEAN], metric[KEY_METRIC_KID_STD]
@@ -54,8 +65,11 @@ def test_the_mean_over_our_own_subsets_is_the_estimate_over_all_images_within_it
     assert (distance.subset, distance.other_subset) == (100, 100)
 
 
-def test_the_interval_covers_the_truth_and_is_as_wide_as_the_distance_varies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Intervals cover near zero too, where halves spread 1.6 to 1.8 times too far (`scripts/prove_intervals.py`)."""
+def test_the_interval_covers_the_truth_and_is_as_wide_as_the_distance_varies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Intervals cover near zero too, where halves spread 1.6 to 1.8 times too far
+    (`scripts/prove_intervals.py`)."""
     monkeypatch.setattr(feature_stats, "SUBSETS", 50)
     truth = mmd2(features(1000, 2000), features(1001, 2000, 0.5))
     far = [kernel_distance(features(seed, 60), features(seed + 500, 90, 0.5)) for seed in range(30)]
@@ -76,7 +90,9 @@ def test_parts_of_the_variance_are_those_of_units() -> None:
     left = features(0, 12)
     right = features(1, 15, 0.4)
     alone = subset_estimate(left, right, np.arange(12), np.arange(15))
-    twice = subset_estimate(np.repeat(left, 2, axis=0), right, np.repeat(np.arange(12), 2), np.arange(15))
+    twice = subset_estimate(
+        np.repeat(left, 2, axis=0), right, np.repeat(np.arange(12), 2), np.arange(15)
+    )
     for name in ("value", "linear", "other_linear", "within", "other_within", "between"):
         assert getattr(twice, name) == pytest.approx(getattr(alone, name), rel=1e-9), name
 
@@ -84,7 +100,10 @@ def test_parts_of_the_variance_are_those_of_units() -> None:
 def test_more_images_give_a_narrower_interval_and_a_larger_shift_a_larger_distance() -> None:
     few, many = (kernel_distance(features(0, n), features(1, n, 0.5)) for n in (60, 900))
     assert many.high - many.low < (few.high - few.low) / 2
-    distances = [kernel_distance(features(0, 300), features(1, 300, shift)).value for shift in (0.0, 0.3, 0.6)]
+    distances = [
+        kernel_distance(features(0, 300), features(1, 300, shift)).value
+        for shift in (0.0, 0.3, 0.6)
+    ]
     assert distances == sorted(distances)
 
 
@@ -96,13 +115,16 @@ def test_images_of_one_unit_bring_no_nearness_and_no_certainty() -> None:
     believed = kernel_distance(np.repeat(left, 5, axis=0), right)
     assert copies.value == pytest.approx(alone.value, abs=(alone.high - alone.low) / 8)
     assert copies.high - copies.low > 0.7 * (alone.high - alone.low)
-    assert believed.low > 0 > copies.low  # copies taken for separate images give a distance that does not exist
+    # copies taken for separate images give a distance that does not exist
+    assert believed.low > 0 > copies.low
 
 
 def test_no_kernel_is_larger_than_a_subset(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     inner = feature_stats._kernel
-    monkeypatch.setattr(feature_stats, "_kernel", lambda x, y: sizes.append(max(len(x), len(y))) or inner(x, y))
+    monkeypatch.setattr(
+        feature_stats, "_kernel", lambda x, y: sizes.append(max(len(x), len(y))) or inner(x, y)
+    )
     monkeypatch.setattr(feature_stats, "SUBSETS", 2)
     distance = kernel_distance(features(0, 5000), features(1, 2600))
     assert max(sizes) == distance.subset == distance.other_subset == feature_stats.LARGEST_SUBSET
@@ -130,11 +152,16 @@ def distance(left: np.ndarray, right: np.ndarray) -> float:
     return frechet_distance(feature_statistics(left), feature_statistics(right))
 
 
-@pytest.mark.parametrize(("images", "others", "width"), [(200, 300, 10), (40, 700, 60), (30, 25, 50)])
-def test_it_is_torch_fidelitys_also_with_fewer_images_than_features(images: int, others: int, width: int) -> None:
+@pytest.mark.parametrize(
+    ("images", "others", "width"), [(200, 300, 10), (40, 700, 60), (30, 25, 50)]
+)
+def test_it_is_torch_fidelitys_also_with_fewer_images_than_features(
+    images: int, others: int, width: int
+) -> None:
     left = features_of_frechet(0, images, width)
     right = features_of_frechet(1, others, width, 0.2)
-    # The other takes roots of eigenvalues that rounding leaves below nothing where covariances are singular.
+    # The other takes roots of eigenvalues that rounding leaves below nothing where covariances are
+    # singular.
     assert distance(left, right) == pytest.approx(reference_of_frechet(left, right), rel=1e-5)
 
 
@@ -145,7 +172,9 @@ def test_a_shift_of_one_set_is_its_squared_length_and_a_set_is_nothing_from_itse
     assert distance(left, left) == pytest.approx(0, abs=1e-6)
 
 
-def test_statistics_are_those_of_numpy_however_many_rows_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_are_those_of_numpy_however_many_rows_are_read_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = (
         features_of_frechet(0, 101, 5).astype(np.float32) + 1000
     )  # a large mean would swallow the spread in single precision

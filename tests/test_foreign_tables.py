@@ -1,4 +1,5 @@
-"""Columns of strangers' Parquet files: the values are pyarrow's own, and what would take memory is refused before."""
+"""Columns of strangers' Parquet files: the values are pyarrow's own, and what would take memory is
+refused before."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def rows_of(
     file: Any, columns: Mapping[str, Sequence[str]], most_rows: int = 1 << 20, **more: Any
 ) -> list[dict[str, Any]]:
     return [
-        row for batch in read_foreign_parquet(file, columns, most_rows=most_rows, **more) for row in batch.to_pylist()
+        row
+        for batch in read_foreign_parquet(file, columns, most_rows=most_rows, **more)
+        for row in batch.to_pylist()
     ]
 
 
@@ -75,7 +78,9 @@ def rows_of(
     ],
     ids=str,
 )
-def test_values_are_those_of_a_plain_reader(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_those_of_a_plain_reader(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = file_of(TABLE, **options)
     expected = pq.read_table(io.BytesIO(file.getvalue())).select(list(COLUMNS)).to_pylist()
     assert rows_of(file, COLUMNS) == expected
@@ -85,10 +90,13 @@ def test_values_are_those_of_a_plain_reader(options: dict[str, Any], monkeypatch
 
 
 @pytest.mark.parametrize(
-    "type", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+    "type",
+    [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())],
 )
 def test_every_type_of_text_is_text(type: pa.DataType) -> None:
-    assert rows_of(file_of(pa.table({"key": pa.array(["é", None]).cast(type)})), {"key": [TEXT]}) == [
+    assert rows_of(
+        file_of(pa.table({"key": pa.array(["é", None]).cast(type)})), {"key": [TEXT]}
+    ) == [
         {"key": "é"},
         {"key": None},
     ]
@@ -103,7 +111,9 @@ ENDS: list[tuple[str, float]] = [
 
 @pytest.mark.parametrize(("type", "end"), ENDS)
 def test_numbers_at_the_ends_of_their_types_are_whole(type: str, end: float) -> None:
-    table = pa.table({"x": pa.array(np.array([end], type)), "y": pa.array([[end]], pa.list_(pa.float64()))})
+    table = pa.table(
+        {"x": pa.array(np.array([end], type)), "y": pa.array([[end]], pa.list_(pa.float64()))}
+    )
     assert rows_of(file_of(table), {"x": [NUMBER], "y": [NUMBERS]}) == [{"x": end, "y": [end]}]
 
 
@@ -157,7 +167,9 @@ BOMBS: dict[str, tuple[Callable[[], io.BytesIO], str]] = {
         "has a text of 16,384 bytes in its column 'key', expected at most 10,000",
     ),
     "many long texts": (
-        lambda: file_of(pa.table({"key": ["x" * (1 << 14)] * ROWS}), compression="zstd", use_dictionary=False),
+        lambda: file_of(
+            pa.table({"key": ["x" * (1 << 14)] * ROWS}), compression="zstd", use_dictionary=False
+        ),
         "has .* bytes in its column 'key', expected at most 1,000,000 in a row group",
     ),
     "texts that repeat the one before": (
@@ -180,7 +192,9 @@ BOMBS: dict[str, tuple[Callable[[], io.BytesIO], str]] = {
 
 
 @pytest.mark.parametrize("case", BOMBS)
-def test_a_file_that_takes_much_memory_is_refused(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_takes_much_memory_is_refused(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(foreign_tables, "_MOST_UNFOLDED", 1_000_000)
     make, says = BOMBS[case]
     file = make()
@@ -197,13 +211,28 @@ def test_another_columns_size_does_not_matter() -> None:
 
 
 def test_columns_are_measured_by_their_own_headers() -> None:
-    table = pa.table({"key": [f"key {row % 700}" for row in range(3_000)], "x": [[row, 1.5] for row in range(3_000)]})
-    for options in ({}, {"compression": "gzip", "data_page_size": 100}, {"data_page_version": "2.0"}):
+    table = pa.table(
+        {
+            "key": [f"key {row % 700}" for row in range(3_000)],
+            "x": [[row, 1.5] for row in range(3_000)],
+        }
+    )
+    for options in (
+        {},
+        {"compression": "gzip", "data_page_size": 100},
+        {"data_page_version": "2.0"},
+    ):
         file = file_of(table, row_group_size=1_000, **options)
         metadata = pq.ParquetFile(file).metadata
-        columns = [metadata.row_group(group).column(number) for group in range(3) for number in range(2)]
+        columns = [
+            metadata.row_group(group).column(number) for group in range(3) for number in range(2)
+        ]
         for chunk, column in zip(read_chunks(file), columns, strict=True):
-            assert (chunk.path, chunk.rows, chunk.values) == (column.path_in_schema, 1_000, column.num_values)
+            assert (chunk.path, chunk.rows, chunk.values) == (
+                column.path_in_schema,
+                1_000,
+                column.num_values,
+            )
             assert chunk.folded == column.total_compressed_size
             assert chunk.unfolded == column.total_uncompressed_size
             pages = measure_pages(file, chunk)
@@ -213,7 +242,9 @@ def test_columns_are_measured_by_their_own_headers() -> None:
 
 
 def test_a_footer_that_says_less_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = file_of(pa.table({"key": ["x" * 9_000] * ROWS}), compression="zstd", use_dictionary=False)
+    file = file_of(
+        pa.table({"key": ["x" * 9_000] * ROWS}), compression="zstd", use_dictionary=False
+    )
     (chunk,) = read_chunks(file)
     monkeypatch.setattr(foreign_tables, "read_chunks", lambda file: [replace(chunk, unfolded=1)])
     monkeypatch.setattr(foreign_tables, "_MOST_UNFOLDED", 30_000_000)

@@ -1,5 +1,5 @@
-"""Measures of several labels: scikit-learn's numbers on known labels, weights that repeat images, DeLong's variance,
-resamples of units, thresholds chosen on other images.
+"""Measures of several labels: scikit-learn's numbers on known labels, weights that repeat images,
+DeLong's variance, resamples of units, thresholds chosen on other images.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from counterfoil.resampled_stats import Units
 LABELS = 4
 
 
-def drawn(seed: int, images: int = 60, decimals: int = 1, known: float = 0.7) -> tuple[NDArray[np.float64], LabelTruth]:
-    """Draw scores, many of them tied, and labels of different frequency, of which a share is known."""
+def drawn(
+    seed: int, images: int = 60, decimals: int = 1, known: float = 0.7
+) -> tuple[NDArray[np.float64], LabelTruth]:
+    """Draw scores, many of them tied, and labels of different frequency, of which a share is
+    known."""
     rng = np.random.default_rng(seed)
     present = rng.random((images, LABELS)) < (0.5, 0.3, 0.1, 0.8)
     present[:2] = True
@@ -40,7 +43,9 @@ def drawn(seed: int, images: int = 60, decimals: int = 1, known: float = 0.7) ->
 
 @pytest.mark.parametrize("known", [1.0, 0.7, 0.3])
 @pytest.mark.parametrize("seed", range(3))
-def test_numbers_are_those_of_scikit_learn_on_the_images_that_know_a_label(seed: int, known: float) -> None:
+def test_numbers_are_those_of_scikit_learn_on_the_images_that_know_a_label(
+    seed: int, known: float
+) -> None:
     scores, truth = drawn(seed, known=known)
     once = np.ones((len(scores), 1), np.int32)
     answers = scores > 0.5
@@ -62,7 +67,9 @@ def test_what_an_unknown_label_says_changes_no_number() -> None:
     scores, truth = drawn(1)
     other = LabelTruth(np.where(truth.known, truth.present, ~truth.present), truth.known)
     noisy = np.where(truth.known, scores, 99.0)
-    assert (choose_thresholds(noisy, other, 0).values == choose_thresholds(scores, truth, 0).values).all()
+    assert (
+        choose_thresholds(noisy, other, 0).values == choose_thresholds(scores, truth, 0).values
+    ).all()
     thresholds = choose_thresholds(scores, truth, 0)
     first, second = (
         score_labels([values], labels, thresholds, seed=0, replicates=20)[0]
@@ -89,7 +96,9 @@ def test_a_weight_is_an_image_as_often_repeated(seed: int) -> None:
             has = truth.present[rows, label]
             expected = average_precision_score(has, scores[rows, label])
             assert precision[label, draw] == pytest.approx(expected, abs=1e-12)
-            assert area[label, draw] == pytest.approx(roc_auc_score(has, scores[rows, label]), abs=1e-12)
+            assert area[label, draw] == pytest.approx(
+                roc_auc_score(has, scores[rows, label]), abs=1e-12
+            )
             expected = balanced_accuracy_score(has, answers[rows, label])
             assert accuracy[label, draw] == pytest.approx(expected, abs=1e-12)
 
@@ -109,7 +118,8 @@ def test_a_label_that_no_drawn_image_has_or_lacks_is_no_number() -> None:
 
 
 def test_scores_that_differ_in_their_last_digits_are_ranked() -> None:
-    """Probabilities close to 1, as sigmoids of large logits are, differ only in double precision."""
+    """Probabilities close to 1, as sigmoids of large logits are, differ only in double
+    precision."""
     rng = np.random.default_rng(33)
     present = rng.random((60, 2)) < 0.4
     scores = 1 / (1 + np.exp(-(np.where(present, 22, 18) + 2 * rng.normal(size=(60, 2)))))
@@ -119,14 +129,18 @@ def test_scores_that_differ_in_their_last_digits_are_ranked() -> None:
     assert precision == pytest.approx(
         [average_precision_score(has, of) for has, of in zip(present.T, scores.T, strict=True)]
     )
-    assert area == pytest.approx([roc_auc_score(has, of) for has, of in zip(present.T, scores.T, strict=True)])
+    assert area == pytest.approx(
+        [roc_auc_score(has, of) for has, of in zip(present.T, scores.T, strict=True)]
+    )
     assert len(np.unique(scores.astype(np.float32))) < len(np.unique(scores))
 
 
 def delong_variance(having: NDArray[np.float64], lacking: NDArray[np.float64]) -> float:
     """Return the variance of an AUROC (DeLong 1988), from all pairs by a plain double loop."""
     won = np.array([[float(a > b) + 0.5 * float(a == b) for b in lacking] for a in having])
-    return float(won.mean(axis=1).var(ddof=1) / len(having) + won.mean(axis=0).var(ddof=1) / len(lacking))
+    return float(
+        won.mean(axis=1).var(ddof=1) / len(having) + won.mean(axis=0).var(ddof=1) / len(lacking)
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -182,17 +196,24 @@ def test_five_copies_of_every_image_leave_every_interval_as_it_is() -> None:
     assert many.whole == 80 and (many.images == single.images).all()
     for measure in AVERAGED:
         ends = [scored.mean(measure, range(LABELS)).interval() for scored in (single, many)]
-        assert ends[0].low == pytest.approx(ends[1].low) and ends[0].high == pytest.approx(ends[1].high)
+        assert ends[0].low == pytest.approx(ends[1].low) and ends[0].high == pytest.approx(
+            ends[1].high
+        )
 
 
 def test_images_of_their_own_units_are_drawn_as_without_units() -> None:
     scores, truth = drawn(6)
     thresholds = choose_thresholds(scores, truth, seed=0)
     plain = score_labels([scores], truth, thresholds, seed=3, replicates=30)[0]
-    alone = score_labels([scores], truth, thresholds, seed=3, replicates=30, units=Units.of(np.arange(60)))[0]
+    alone = score_labels(
+        [scores], truth, thresholds, seed=3, replicates=30, units=Units.of(np.arange(60))
+    )[0]
     for measure in AVERAGED:
         assert (plain.draws[measure] == alone.draws[measure]).all()
-        assert plain.mean(measure, range(LABELS)).interval() == alone.mean(measure, range(LABELS)).interval()
+        assert (
+            plain.mean(measure, range(LABELS)).interval()
+            == alone.mean(measure, range(LABELS)).interval()
+        )
 
 
 def test_a_threshold_is_the_best_of_the_other_half() -> None:
@@ -207,20 +228,29 @@ def test_a_threshold_is_the_best_of_the_other_half() -> None:
         for judged in (0, 1):
             chosen = known & (halves != judged)
             accuracies = {
-                value: balanced_accuracy_score(truth.present[chosen, label], scores[chosen, label] >= value)
+                value: balanced_accuracy_score(
+                    truth.present[chosen, label], scores[chosen, label] >= value
+                )
                 for value in np.unique(scores[chosen, label])
             }
-            best = min(value for value, accuracy in accuracies.items() if accuracy > max(accuracies.values()) - 1e-12)
+            best = min(
+                value
+                for value, accuracy in accuracies.items()
+                if accuracy > max(accuracies.values()) - 1e-12
+            )
             below = max((value for value in accuracies if value < best), default=best)
             assert thresholds.values[judged, label] == pytest.approx((best + below) / 2)
     other = scores.copy()
     other[thresholds.half == 0] += 5  # what one half scores does not move its own threshold
     moved = choose_thresholds(other, truth, seed=1)
-    assert (moved.values[0] == thresholds.values[0]).all() and (moved.values[1] != thresholds.values[1]).any()
+    assert (moved.values[0] == thresholds.values[0]).all() and (
+        moved.values[1] != thresholds.values[1]
+    ).any()
 
 
 def test_accuracies_of_guesses_are_not_above_chance() -> None:
-    """Thresholds chosen on the images that they judge would be right more often than half the time."""
+    """Thresholds chosen on the images that they judge would be right more often than half the
+    time."""
     rng = np.random.default_rng(0)
     accuracies = []
     present = np.tile([True, False], (12,))[:, None].repeat(3, axis=1)
@@ -229,7 +259,9 @@ def test_accuracies_of_guesses_are_not_above_chance() -> None:
         scores = rng.random((24, 3))
         answers = choose_thresholds(scores, truth, seed).answers(scores)
         accuracies.append(label_accuracy(answers, truth, np.ones((24, 1), np.int32)).mean())
-    assert np.mean(accuracies) == pytest.approx(0.5, abs=3 * np.std(accuracies) / np.sqrt(len(accuracies)))
+    assert np.mean(accuracies) == pytest.approx(
+        0.5, abs=3 * np.std(accuracies) / np.sqrt(len(accuracies))
+    )
 
 
 def test_groups_are_drawn_together() -> None:
@@ -238,6 +270,8 @@ def test_groups_are_drawn_together() -> None:
     same = score_labels([scores, scores], truth, thresholds, seed=0, replicates=50)
     for measure in (PRECISION, AUROC, ACCURACY):
         assert (same[0].draws[measure] == same[1].draws[measure]).all()
-        assert same[0].values[measure].mean() == pytest.approx(same[0].mean(measure, range(LABELS)).value)
+        assert same[0].values[measure].mean() == pytest.approx(
+            same[0].mean(measure, range(LABELS)).value
+        )
     every = same[0].mean(PRECISION, range(LABELS)).interval()
     assert every.low is not None and every.high is not None and every.low < every.value < every.high

@@ -1,4 +1,5 @@
-"""Options are declared once: functions, commands, their help and the page say what the classes of options say."""
+"""Options are declared once: functions, commands, their help and the page say what the classes of
+options say."""
 
 from __future__ import annotations
 
@@ -15,10 +16,21 @@ import counterfoil
 import docs_reference
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
-from counterfoil.options import EngineChoice, OnDevices, Option, argument, option, options, options_of, takes
+from counterfoil.options import (
+    EngineChoice,
+    OnDevices,
+    Option,
+    argument,
+    option,
+    options,
+    options_of,
+    takes,
+)
 from docs_reference import keys as recipe_keys
 
-FUNCTIONS = [name for name in counterfoil.__all__ if hasattr(getattr(counterfoil, name), "declared")]
+FUNCTIONS = [
+    name for name in counterfoil.__all__ if hasattr(getattr(counterfoil, name), "declared")
+]
 CLASSES = docs_reference.commands_of_classes()
 
 
@@ -27,7 +39,8 @@ def words(text: str) -> str:
 
 
 def described(command: str) -> dict[str, Option]:
-    """Return the options that the command line takes, by their spelling; the first class that has one describes it."""
+    """Return the options that the command line takes, by their spelling; the first class that has
+    one describes it."""
     every: dict[str, Option] = {}
     for each in (each for declared in CLASSES[command] for each in options_of(declared)):
         if not each.in_python_only:
@@ -37,7 +50,16 @@ def described(command: str) -> dict[str, Option]:
 
 def test_most_functions_are_made_of_a_class() -> None:
     assert {"build", "evaluate", "mend", "mine", "publish", "review", "verify"} <= {*FUNCTIONS}
-    assert {"demo", "build", "evaluate", "mend", "mine", "publish", "review", "verify"} <= CLASSES.keys()
+    assert {
+        "demo",
+        "build",
+        "evaluate",
+        "mend",
+        "mine",
+        "publish",
+        "review",
+        "verify",
+    } <= CLASSES.keys()
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -50,7 +72,9 @@ def test_a_function_has_the_parameters_and_the_texts_of_its_class(name: str) -> 
     for field in fields(declared):
         parameter = parameters[field.name]
         assert (parameter.kind is parameter.KEYWORD_ONLY) == field.kw_only
-        assert parameter.default == (inspect.Parameter.empty if field.default is MISSING else field.default)
+        assert parameter.default == (
+            inspect.Parameter.empty if field.default is MISSING else field.default
+        )
     for each in options_of(declared):
         assert f" {each.name}: {words(f'{each.text} {each.more}')}" in text
 
@@ -60,12 +84,17 @@ def test_a_command_has_the_options_and_the_help_of_its_classes(name: str) -> Non
     group: Any = get_command(app)
     command = group.commands[name]
     expected = described(name)
-    typed = {param.opts[0] if param.param_type_name == "option" else param.metavar: param for param in command.params}
+    typed = {
+        param.opts[0] if param.param_type_name == "option" else param.metavar: param
+        for param in command.params
+    }
     assert typed.keys() == expected.keys() | {"--json"}
     shown = CliRunner().invoke(app, [name, "--help-all"], env={"COLUMNS": "5000"}).output
     for spelling, each in expected.items():
         flags = "/".join(dict.fromkeys((*typed[spelling].opts, *typed[spelling].secondary_opts)))
-        assert not each.flags or set(re.split("[,/]", ",".join(each.flags))) == set(flags.split("/"))
+        assert not each.flags or set(re.split("[,/]", ",".join(each.flags))) == set(
+            flags.split("/")
+        )
         assert words(each.text) in words(shown)
 
 
@@ -130,7 +159,8 @@ def test_options_in_an_object_give_way_to_those_by_name() -> None:
 
 def test_a_docstring_has_the_texts_before_what_is_returned() -> None:
     assert inspect.getdoc(cranes) == (
-        "Fold cranes.\n\nArgs:\n    colours: Of feathers.\n    names: Of cranes.\n    options: All of the base.\n"
+        "Fold cranes.\n\nArgs:\n    colours: Of feathers.\n    names: Of cranes.\n    options: All"
+        " of the base.\n"
         "    size: How large.\n        In square metres.\n\nReturns:\n    Them."
     )
     assert cranes("red", names="one").names == ("one",)
@@ -139,5 +169,7 @@ def test_a_docstring_has_the_texts_before_what_is_returned() -> None:
 def test_an_engine_is_named_in_python_as_on_the_command_line() -> None:
     named = OnDevices(engine="ray", address="auto", collect=True)
     assert named.chosen_engine == EngineChoice("ray", "auto", True)
-    assert OnDevices(engine=EngineChoice("ray", "auto")).chosen_engine == EngineChoice("ray", "auto")
+    assert OnDevices(engine=EngineChoice("ray", "auto")).chosen_engine == EngineChoice(
+        "ray", "auto"
+    )
     assert OnDevices(engine=None).chosen_engine == OnDevices().chosen_engine == EngineChoice()

@@ -1,4 +1,5 @@
-"""Tests in pairs: runs where nothing is there, references, intervals that cover, and e-BH against its definition."""
+"""Tests in pairs: runs where nothing is there, references, intervals that cover, and e-BH against
+its definition."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ RUNS = 5000
 
 
 def by_angle(failing: int, discordant: int) -> float:
-    """Return the same e-value as an average: for θ = sin² of an angle, Beta(½, ½) means uniform angles."""
+    """Return the same e-value as an average: for θ = sin² of an angle, Beta(½, ½) means uniform
+    angles."""
     # Angles are close at both ends, because few or all of many pairs fail there.
     close = np.geomspace(1e-14, np.pi / 8, 40_001)
     angle = np.pi / 4 + np.concatenate([[0.0], close, np.pi / 4 - close[-2::-1], [np.pi / 4]])
@@ -48,7 +50,9 @@ MANY = [(0, 10**6), (400_000, 10**6), (485_000, 10**6), (510_000, 10**6), (10**6
 
 @pytest.mark.parametrize(("failing", "discordant"), COUNTS + MANY)
 def test_the_e_value_is_its_average_over_the_alternatives(failing: int, discordant: int) -> None:
-    assert log_e_value(failing, discordant) == pytest.approx(by_angle(failing, discordant), rel=1e-6, abs=1e-5)
+    assert log_e_value(failing, discordant) == pytest.approx(
+        by_angle(failing, discordant), rel=1e-6, abs=1e-5
+    )
 
 
 def test_what_no_pair_tells_has_an_e_value_of_one_and_an_improvement_has_less() -> None:
@@ -63,26 +67,37 @@ def test_what_no_pair_tells_has_an_e_value_of_one_and_an_improvement_has_less() 
 def test_of_a_fair_coin_the_expectation_is_one(discordant: int) -> None:
     """Check a prior cut to above ½ and renormalised; without either, the number differs."""
     failing = np.arange(discordant + 1)
-    expectation = np.sum(stats.binom.pmf(failing, discordant, 0.5) * np.exp(log_e_values(failing, discordant)))
+    expectation = np.sum(
+        stats.binom.pmf(failing, discordant, 0.5) * np.exp(log_e_values(failing, discordant))
+    )
     assert expectation == pytest.approx(1, rel=1e-9)
-    better = np.sum(stats.binom.pmf(failing, discordant, 0.3) * np.exp(log_e_values(failing, discordant)))
+    better = np.sum(
+        stats.binom.pmf(failing, discordant, 0.3) * np.exp(log_e_values(failing, discordant))
+    )
     assert better < 1
 
 
 def looked_at(
     rng: np.random.Generator, failing: float, rescued: float, runs: int = RUNS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw (failing pairs, rescued pairs), each (runs, looks), of runs with these shares of all pairs."""
+    """Draw (failing pairs, rescued pairs), each (runs, looks), of runs with these shares of all
+    pairs."""
     batches = np.diff(LOOKS, prepend=0)
     shares = [failing, rescued, 1 - failing - rescued]
-    drawn = np.stack([rng.multinomial(batch, shares, runs) for batch in batches], axis=1).cumsum(axis=1)
+    drawn = np.stack([rng.multinomial(batch, shares, runs) for batch in batches], axis=1).cumsum(
+        axis=1
+    )
     return drawn[..., 0], drawn[..., 1]
 
 
 @pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("alpha", [0.1, 0.01])
-@pytest.mark.parametrize(("failing", "rescued"), [(0.15, 0.15), (0.01, 0.01), (0.5, 0.5), (0.05, 0.2), (0.0, 0.3)])
-def test_a_true_null_is_hardly_ever_confirmed_at_any_look(failing: float, rescued: float, alpha: float) -> None:
+@pytest.mark.parametrize(
+    ("failing", "rescued"), [(0.15, 0.15), (0.01, 0.01), (0.5, 0.5), (0.05, 0.2), (0.0, 0.3)]
+)
+def test_a_true_null_is_hardly_ever_confirmed_at_any_look(
+    failing: float, rescued: float, alpha: float
+) -> None:
     """5,000 runs each: with as many failures as the base, and with fewer."""
     rng = np.random.default_rng([13, round(1000 * failing), round(1000 * rescued)])
     b, c = looked_at(rng, failing, rescued)
@@ -95,7 +110,8 @@ def test_a_true_null_is_hardly_ever_confirmed_at_any_look(failing: float, rescue
 def test_nor_when_looked_at_after_each_pair() -> None:
     failing = np.random.default_rng(14).integers(0, 2, (RUNS, 400)).cumsum(axis=1)
     discordant = np.arange(1, 401)
-    # Of each number of discordant pairs, the fewest failing ones with which 10 is reached: e-values rise with them.
+    # Of each number of discordant pairs, the fewest failing ones with which 10 is reached: e-values
+    # rise with them.
     fewest = [np.searchsorted(log_e_values(np.arange(n + 1), n), np.log(10)) for n in discordant]
     share = float(np.mean((failing >= np.array(fewest)).any(axis=1)))
     assert 0.03 < share <= 0.1 + 3 * np.sqrt(0.09 / RUNS)
@@ -118,7 +134,10 @@ def test_pairs_are_counted_and_add_up() -> None:
     assert count.difference == pytest.approx(0.2)
     assert count_pairs(failed[:2], base[:2]) + count_pairs(failed[2:], base[2:]) == count
     nothing = count_pairs([], [])
-    assert nothing + count == count and np.isnan([nothing.rate, nothing.base_rate, nothing.difference]).all()
+    assert (
+        nothing + count == count
+        and np.isnan([nothing.rate, nothing.base_rate, nothing.difference]).all()
+    )
 
 
 def test_intervals_are_those_that_were_published() -> None:
@@ -132,7 +151,9 @@ def upper_of(count: PairCount) -> float:
     return float(tango_uppers(count.failing, count.rescued, count.pairs, 0.95))
 
 
-@pytest.mark.parametrize("count", [PairCount(60, 8, 14, 3), PairCount(60, 20, 0, 9), PairCount(300, 2, 5, 0)])
+@pytest.mark.parametrize(
+    "count", [PairCount(60, 8, 14, 3), PairCount(60, 20, 0, 9), PairCount(300, 2, 5, 0)]
+)
 def test_at_a_bound_the_score_is_the_quantile(count: PairCount) -> None:
     """Compare with a search over all shares of pairs that differ by the bound."""
     n = count.pairs
@@ -146,7 +167,9 @@ def test_at_a_bound_the_score_is_the_quantile(count: PairCount) -> None:
 
         least = max(0.0, -difference)
         most = (1 - difference) / 2
-        fit: Any = optimize.minimize_scalar(loss, bounds=(least, most), method="bounded", options={"xatol": 1e-12})
+        fit: Any = optimize.minimize_scalar(
+            loss, bounds=(least, most), method="bounded", options={"xatol": 1e-12}
+        )
         return (b - c - n * difference) / np.sqrt(n * (2 * fit.x + difference - difference**2))
 
     low, high = tango_interval(count)
@@ -172,7 +195,9 @@ def test_intervals_hold_the_difference_and_mirror(pairs: int, data: st.DataObjec
     low, high = tango_interval(count)
     assert -1 <= low <= count.difference <= high <= 1
     assert low < high
-    assert tango_interval(PairCount(pairs, 0, rescued, failing)) == pytest.approx((-high, -low), abs=1e-9)
+    assert tango_interval(PairCount(pairs, 0, rescued, failing)) == pytest.approx(
+        (-high, -low), abs=1e-9
+    )
     assert upper_of(count) <= high + 1e-12
 
 
@@ -182,9 +207,19 @@ def test_upper_bounds_cover(pairs: int) -> None:
     b, c = (axis.ravel() for axis in np.mgrid[: pairs + 1, : pairs + 1])
     b, c = b[b + c <= pairs], c[b + c <= pairs]
     upper = tango_uppers(b, c, pairs, 0.95)
-    shares = [(0.02, 0.02), (0.1, 0.1), (0.06, 0.01), (0.15, 0.1), (0.3, 0.05), (0.25, 0.2), (0.05, 0.2)]
+    shares = [
+        (0.02, 0.02),
+        (0.1, 0.1),
+        (0.06, 0.01),
+        (0.15, 0.1),
+        (0.3, 0.05),
+        (0.25, 0.2),
+        (0.05, 0.2),
+    ]
     coverage = [
-        stats.multinomial.pmf(np.stack([b, c, pairs - b - c], axis=1), pairs, [p, q, 1 - p - q])[upper >= p - q].sum()
+        stats.multinomial.pmf(np.stack([b, c, pairs - b - c], axis=1), pairs, [p, q, 1 - p - q])[
+            upper >= p - q
+        ].sum()
         for p, q in shares
     ]
     assert np.mean(coverage) == pytest.approx(0.955, abs=0.02)
@@ -241,7 +276,8 @@ def test_e_bh_in_numbers() -> None:
 @pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("correlated", [False, True])
 def test_e_bh_keeps_its_rate_where_tests_stop_as_they_like(correlated: bool) -> None:
-    """Of ten hypotheses six are null; each stops at its own best look, and in one case all share their noise."""
+    """Of ten hypotheses six are null; each stops at its own best look, and in one case all share
+    their noise."""
     rng = np.random.default_rng(16)
     false = []
     for _ in range(300):
@@ -267,8 +303,12 @@ def test_how_many_pairs_decide_at_best() -> None:
 
 
 @pytest.mark.release(of="statistics")
-@pytest.mark.parametrize(("pairs", "base_rate", "tested"), [(128, 0.0, 8), (128, 0.2, 8), (400, 0.1, 20)])
-def test_a_difference_of_that_size_is_confirmed_four_times_in_five(pairs: int, base_rate: float, tested: int) -> None:
+@pytest.mark.parametrize(
+    ("pairs", "base_rate", "tested"), [(128, 0.0, 8), (128, 0.2, 8), (400, 0.1, 20)]
+)
+def test_a_difference_of_that_size_is_confirmed_four_times_in_five(
+    pairs: int, base_rate: float, tested: int
+) -> None:
     least = smallest_paired_difference(pairs, base_rate, tested, 0.1)
     assert least is not None
     rng = np.random.default_rng(7)

@@ -1,6 +1,8 @@
-"""Plain words in code: docstrings begin with a verb, names are nouns, a public function name has one meaning.
+"""Plain words in code: docstrings begin with a verb, names are nouns, a public function name has
+one meaning.
 
-Counts may only fall: a limit is what a folder has today, and a commit that lowers a count lowers its limit.
+Counts may only fall: a limit is what a folder has today, and a commit that lowers a count lowers
+its limit.
 """
 
 from __future__ import annotations
@@ -17,23 +19,53 @@ import pytest
 
 from test_house import PACKAGE, ROOT, modules, shown, tree_of
 
-NO_VERBS = {"A", "An", "How", "None", "The", "Those", "What", "Where", "Whether", "Which", "Who", "Whoever"}
+NO_VERBS = {
+    "A",
+    "An",
+    "How",
+    "None",
+    "The",
+    "Those",
+    "What",
+    "Where",
+    "Whether",
+    "Which",
+    "Who",
+    "Whoever",
+}
 RIDDLES = re.compile(
-    r"\bnone where\b|(?<!there )\b(?-i:is none)\b|\bof no\b|\bof none\b|\bstands\b(?! for)|\b(?:told|tells)\b"
+    r"\bnone where\b|(?<!there )\b(?-i:is none)\b|\bof no\b|\bof none\b|\bstands\b(?!"
+    r" for)|\b(?:told|tells)\b"
     r"|\b(?:lies|lie)\b(?! (?:in|inside|on|at|nearer)\b)"
     r"|\b(?:nobody|somebody|whoever|whosoever)\b|\bwhether\b[^.;:]*\bor not\b",
     re.IGNORECASE,
 )
-VAGUE = {"asked", "found", "here", "it", "one", "own", "place", "said", "their", "theirs", "there", "told"}
+VAGUE = {
+    "asked",
+    "found",
+    "here",
+    "it",
+    "one",
+    "own",
+    "place",
+    "said",
+    "their",
+    "theirs",
+    "there",
+    "told",
+}
 VERBS_OF_KINDS = {"describe", "find", "load"}
 DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def docstrings(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield where each docstring of a function is, and its text; a property has a noun phrase, as an attribute has."""
+    """Yield where each docstring of a function is, and its text; a property has a noun phrase, as
+    an attribute has."""
     for path in modules(folder):
         for node in ast.walk(tree_of(path)):
-            if not isinstance(node, DOCUMENTED) or any("property" in ast.unparse(mark) for mark in node.decorator_list):
+            if not isinstance(node, DOCUMENTED) or any(
+                "property" in ast.unparse(mark) for mark in node.decorator_list
+            ):
                 continue
             if text := ast.get_docstring(node):
                 yield f"{shown(path)}:{node.lineno}", text
@@ -42,7 +74,9 @@ def docstrings(folder: Path) -> Iterator[tuple[str, str]]:
 def comments(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield where each comment is, and its text."""
     for path in modules(folder):
-        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+        for token in tokenize.generate_tokens(
+            io.StringIO(path.read_text(encoding="utf-8")).readline
+        ):
             if token.type == tokenize.COMMENT:
                 yield f"{shown(path)}:{token.start[0]}", token.string
 
@@ -71,13 +105,20 @@ def vague_names(folder: Path) -> list[str]:
 
 
 def repeated_functions() -> list[str]:
-    """Return public functions of one name in several modules; a command may have the name of what it calls."""
+    """Return public functions of one name in several modules; a command may have the name of what
+    it calls."""
     homes: dict[str, set[str]] = {}
     for path in modules():
         for node in tree_of(path).body:
-            if isinstance(node, DOCUMENTED) and not node.name.startswith("_") and "/cli/" not in shown(path):
+            if (
+                isinstance(node, DOCUMENTED)
+                and not node.name.startswith("_")
+                and "/cli/" not in shown(path)
+            ):
                 homes.setdefault(node.name, set()).add(shown(path))
-    return [f"{name}: {', '.join(sorted(where))}" for name, where in homes.items() if len(where) > 1]
+    return [
+        f"{name}: {', '.join(sorted(where))}" for name, where in homes.items() if len(where) > 1
+    ]
 
 
 LIMITS: dict[Path, dict[Callable[[Path], list[str]], int]] = {
@@ -97,9 +138,15 @@ def test_counts_only_fall(count: Callable[[Path], list[str]], folder: Path) -> N
 
 
 def test_the_name_of_a_function_has_one_meaning() -> None:
-    assert not [line for line in repeated_functions() if line.partition(":")[0] not in VERBS_OF_KINDS]
+    assert not [
+        line for line in repeated_functions() if line.partition(":")[0] not in VERBS_OF_KINDS
+    ]
 
 
 def test_the_checks_see_what_they_look_for() -> None:
-    assert RIDDLES.findall("What is none where nobody told it, if there is none") == ["is none", "nobody", "told"]
+    assert RIDDLES.findall("What is none where nobody told it, if there is none") == [
+        "is none",
+        "nobody",
+        "told",
+    ]
     assert Counter(text.split()[0] for _, text in docstrings(PACKAGE))["Return"] > 100

@@ -87,7 +87,13 @@ samples: {candidates: 3}
 @pytest.fixture(autouse=True)
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "installed"
-    install(folder, monkeypatch, "stripes", {"counterfoil.generators": {"stripes": "stripes:Stripes"}}, SECTION)
+    install(
+        folder,
+        monkeypatch,
+        "stripes",
+        {"counterfoil.generators": {"stripes": "stripes:Stripes"}},
+        SECTION,
+    )
     (folder / "stripes_maker.py").write_text(MAKER, encoding="utf-8")
     yield folder
     registry._points.cache_clear()
@@ -99,7 +105,10 @@ def test_its_section_is_read_and_checked_as_those_of_our_own_kinds() -> None:
     recipe = load_recipe_text(RECIPE)
     assert recipe.generator.get("width") == 8 and "stripes_maker" not in sys.modules
     assert load_recipe_text(recipe.portable_yaml).plan_hash == recipe.plan_hash
-    assert load_recipe_text(RECIPE, ["generator.steps=null", "generator.width=2"]).plan_hash != recipe.plan_hash
+    assert (
+        load_recipe_text(RECIPE, ["generator.steps=null", "generator.width=2"]).plan_hash
+        != recipe.plan_hash
+    )
     for change, problem in {
         "generator.width=0": "found the number 0, expected a whole number from 1 to 16",
         "generator.wdith=3": "unknown key; did you mean 'width'?",
@@ -118,7 +127,9 @@ def test_its_section_is_read_and_checked_as_those_of_our_own_kinds() -> None:
 def test_it_keeps_what_a_generator_promises(monkeypatch: pytest.MonkeyPatch) -> None:
     check_generator(load_recipe_text(RECIPE))
     made = count()
-    monkeypatch.setattr(import_module("stripes_maker").Renderer, "tilt", lambda self, sample: next(made) / 10)
+    monkeypatch.setattr(
+        import_module("stripes_maker").Renderer, "tilt", lambda self, sample: next(made) / 10
+    )
     with pytest.raises(AssertionError, match="another batch"):
         check_generator(load_recipe_text(RECIPE))
 
@@ -129,16 +140,35 @@ def test_it_builds_a_dataset_that_says_what_made_it(
     (tmp_path / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
     checked = ran(tmp_path, installed, "check", "recipe.yaml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    built = ran(tmp_path, installed, "build", "recipe.yaml", "--out", "set", "--device", "cpu", "--workers", "1")
+    built = ran(
+        tmp_path,
+        installed,
+        "build",
+        "recipe.yaml",
+        "--out",
+        "set",
+        "--device",
+        "cpu",
+        "--workers",
+        "1",
+    )
     assert built.returncode == 0, built.stderr
-    tables = [pq.read_table(path) for path in sorted((tmp_path / "set" / "data").rglob("*.parquet"))]
+    tables = [
+        pq.read_table(path) for path in sorted((tmp_path / "set" / "data").rglob("*.parquet"))
+    ]
     rows = [row for table in tables for row in table.select(["shift", "tilt"]).to_pylist()]
-    assert len(rows) == 12 and all((row["tilt"] >= 0.5) == (row["shift"] == "leaning") for row in rows)
+    assert len(rows) == 12 and all(
+        (row["tilt"] >= 0.5) == (row["shift"] == "leaning") for row in rows
+    )
     lock = json.loads((tmp_path / "set" / "lock.json").read_text())
     assert lock["inputs"]["plugins"] == {"kind of generator stripes": "stripes"}
     assert lock["stack"]["versions"]["stripes"] == "1.2.3"
     card = (tmp_path / "set" / "README.md").read_text()
-    assert "pictures of stripes" in card and "the plugin `stripes`" in card and "Stripes are free." in card
+    assert (
+        "pictures of stripes" in card
+        and "the plugin `stripes`" in card
+        and "Stripes are free." in card
+    )
     assert "  " not in card.partition("\n# ")[2].partition("\n")[0]
     verified = ran(tmp_path, installed, "verify", "set")
     assert verified.returncode == 0, verified.stdout

@@ -1,4 +1,5 @@
-"""A keep rule, an engine, a detector, an export and a tracker of installed packages, from a recipe to a report."""
+"""A keep rule, an engine, a detector, an export and a tracker of installed packages, from a recipe
+to a report."""
 
 from __future__ import annotations
 
@@ -92,15 +93,30 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     sys.modules.pop(PACKAGE, None)
 
 
-def test_a_keep_rule_and_an_engine_build_and_the_rest_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Commands are processes of their own: keep rules become keys of recipes when the schema is imported. So a rule is
-    # in a module that imports nothing else of the package.
+def test_a_keep_rule_and_an_engine_build_and_the_rest_evaluate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Commands are processes of their own: keep rules become keys of recipes when the schema is
+    # imported. So a rule is in a module that imports nothing else of the package.
     entry = {"counterfoil.keep_rules": {"every_nth": "every_nth:EveryNth"}}
     install(tmp_path / "installed", monkeypatch, "every_nth", entry, RULE)
     rule = "screen={keep: [thresholds, {every_nth: {n: 2}}], keep_rejected: true}"
-    changes = [word for change in (*TINY, rule, "samples.candidates=4") for word in ("--set", change)]
+    changes = [
+        word for change in (*TINY, rule, "samples.candidates=4") for word in ("--set", change)
+    ]
     installed = tmp_path / "installed"
-    build = ("build", "wardrobe-mini", "--out", "set", "--device", "cpu", "--engine", "alone", "--workers", "2")
+    build = (
+        "build",
+        "wardrobe-mini",
+        "--out",
+        "set",
+        "--device",
+        "cpu",
+        "--engine",
+        "alone",
+        "--workers",
+        "2",
+    )
     built = ran(tmp_path, installed, *build, *changes)
     assert built.returncode == 0, built.stderr
     reasons = [row["reason"] for row in read_rows(tmp_path / "set", ["reason"], what="candidates")]
@@ -122,16 +138,24 @@ def test_a_keep_rule_and_an_engine_build_and_the_rest_evaluate(tmp_path: Path, m
         "--device",
         "cpu",
     )
-    evaluated = ran(tmp_path, installed, "evaluate", "set", *options, TRACKED=str(tmp_path / "tracked.txt"))
+    evaluated = ran(
+        tmp_path, installed, "evaluate", "set", *options, TRACKED=str(tmp_path / "tracked.txt")
+    )
     assert evaluated.returncode == 0, evaluated.stderr
     assert "resnet10t/base/accuracy" in (tmp_path / "tracked.txt").read_text().splitlines()
     folder = tmp_path / "failures"
     paths = (folder / "paths.txt").read_text().splitlines()
-    assert sorted(paths) == sorted(path.relative_to(folder).as_posix() for path in folder.rglob("images/*/*"))
+    assert sorted(paths) == sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("images/*/*")
+    )
 
 
 def test_a_detector_is_evaluated(tmp_path: Path) -> None:
-    changes = ["samples={candidates: 4}", "prompts.shifts={fog: {corruption: fog, severity: 3}}", "evaluate.models=[]"]
+    changes = [
+        "samples={candidates: 4}",
+        "prompts.shifts={fog: {corruption: fog, severity: 3}}",
+        "evaluate.models=[]",
+    ]
     build("wardrobe-boxes", tmp_path / "dataset", overrides=changes, device="cpu", workers=1)
     evaluation = evaluate(tmp_path / "dataset", "whole:any", device="cpu")
     assert evaluation.results.models[0].name == "whole:any"

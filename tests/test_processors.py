@@ -1,4 +1,5 @@
-"""On other processors, emulated, what must be equal is equal; the stack identifies what may differ."""
+"""On other processors, emulated, what must be equal is equal; the stack identifies what may
+differ."""
 
 from __future__ import annotations
 
@@ -17,8 +18,12 @@ TESTS = Path(__file__).parent
 
 def said(level: str, *command: str) -> str:
     """Return what Python prints in a process that computes as a processor of this level does."""
-    environment = emulated(level) | {"PYTHONPATH": ":".join([str(TESTS), *(path for path in sys.path if path)])}
-    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=True)
+    environment = emulated(level) | {
+        "PYTHONPATH": ":".join([str(TESTS), *(path for path in sys.path if path)])
+    }
+    done = subprocess.run(
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=True
+    )
     return done.stdout
 
 

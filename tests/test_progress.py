@@ -1,4 +1,5 @@
-"""Work reports its progress in order; a listener can end the work, which then releases what it holds."""
+"""Work reports its progress in order; a listener can end the work, which then releases what it
+holds."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def test_an_item_is_reported_once_the_next_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("full"), KeyboardInterrupt(), SystemExit(3)])
-def test_what_a_listener_raises_ends_the_work_and_what_it_holds_is_let_go(error: BaseException) -> None:
+def test_what_a_listener_raises_ends_the_work_and_what_it_holds_is_let_go(
+    error: BaseException,
+) -> None:
     let_go: list[str] = []
     passed: list[str] = []
 
@@ -92,7 +95,10 @@ def test_work_that_lives_with_its_errors_does_not_live_with_a_listeners() -> Non
 def test_what_is_reported_within_is_reported_in_other_words() -> None:
     heard: list[Any] = []
     with listening(heard.append):
-        with renamed("inner"), renamed(lambda events: Stage(events.name.upper(), events.done, events.total)):
+        with (
+            renamed("inner"),
+            renamed(lambda events: Stage(events.name.upper(), events.done, events.total)),
+        ):
             counted(1)
         with renamed(lambda events: events.name):
             counted(1)
@@ -111,7 +117,9 @@ def test_whoever_listens_within_hears_alone() -> None:
     assert inner == outer == [Stage("counting", 0, 1)]
 
 
-def test_a_terminal_shows_one_line_unless_it_is_reported_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_one_line_unless_it_is_reported_not_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def shown() -> str:
         monkeypatch.setattr(sys, "stderr", terminal := Terminal())
         for done in range(1, 4):

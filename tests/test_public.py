@@ -1,6 +1,8 @@
-"""What people rely on from outside stays as it is: functions, options, errors' exit codes, names of written files.
+"""What people rely on from outside stays as it is: functions, options, errors' exit codes, names of
+written files.
 
-`public.txt` beside this file holds it as lines. After an intended change, which the changelog reports, write it anew:
+`public.txt` beside this file holds it as lines. After an intended change, which the changelog
+reports, write it anew:
 
     .venv/bin/python tests/test_public.py
 """
@@ -33,8 +35,16 @@ def functions() -> Iterator[str]:
 def options(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     for param in command.params:
         names = " ".join((*param.opts, *param.secondary_opts))
-        flags = "".join(f", {word}" for word in ("required", "multiple", "is_flag") if getattr(param, word, False))
-        bounds = "".join(f", {word} {value}" for word in ("min", "max") if (value := getattr(param, word)) is not None)
+        flags = "".join(
+            f", {word}"
+            for word in ("required", "multiple", "is_flag")
+            if getattr(param, word, False)
+        )
+        bounds = "".join(
+            f", {word} {value}"
+            for word in ("min", "max")
+            if (value := getattr(param, word)) is not None
+        )
         yield f"command {' '.join(path)}: {names} = {param.default!r}{flags}{bounds}"
     for name, inner in getattr(command, "commands", {}).items():
         yield from options(inner, (*path, name))
@@ -52,7 +62,9 @@ def public() -> list[str]:
 
 def test_what_people_rely_on_stays() -> None:
     pinned = PINNED.read_text(encoding="utf-8").splitlines()
-    assert pinned == public(), "\n".join(difflib.unified_diff(pinned, public(), "pinned", "now", lineterm="", n=0))
+    assert pinned == public(), "\n".join(
+        difflib.unified_diff(pinned, public(), "pinned", "now", lineterm="", n=0)
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A program gets from the functions what a person gets from the commands: one item for many, and every warning."""
+"""A program gets from the functions what a person gets from the commands: one item for many, and
+every warning."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ FUNCTIONS = sorted(set(counterfoil.__all__) - {"__version__", "Corrupt"})
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_single_item_is_a_list_of_one_in_every_function(name: str) -> None:
-    """Record what each function would be called with; a parameter that also takes a bare text decides by itself."""
+    """Record what each function would be called with; a parameter that also takes a bare text
+    decides by itself."""
     function = getattr(counterfoil, name)
     signature = inspect.signature(function)
     several = {
@@ -38,12 +40,18 @@ def test_a_single_item_is_a_list_of_one_in_every_function(name: str) -> None:
     }
     for parameter in signature.parameters.values():
         annotation = str(parameter.annotation)
-        if parameter.name not in several and re.search(r"Sequence\[|Iterable\[|list\[|tuple\[", annotation):
-            assert "str |" in annotation or annotation.startswith("str\n"), f"{name}: {parameter.name}"
+        if parameter.name not in several and re.search(
+            r"Sequence\[|Iterable\[|list\[|tuple\[", annotation
+        ):
+            assert "str |" in annotation or annotation.startswith("str\n"), (
+                f"{name}: {parameter.name}"
+            )
     if several:
         recorded: Any = takes(function.declared)(lambda given: given)
         required = {
-            parameter.name for parameter in signature.parameters.values() if parameter.default is parameter.empty
+            parameter.name
+            for parameter in signature.parameters.values()
+            if parameter.default is parameter.empty
         }
         given = recorded(**dict.fromkeys(several | required, "one"))
         assert all(getattr(given, parameter) == ("one",) for parameter in several)
@@ -60,13 +68,26 @@ def refusal(work: Callable[[], Any]) -> str:
     ("call", "text"),
     [
         (lambda text, out: counterfoil.load_recipe("wardrobe-mini", text), "samples.nothing=3"),
-        (lambda text, out: counterfoil.build("wardrobe-mini", out, overrides=text), "samples.nothing=3"),
-        (lambda text, out: counterfoil.mend("lab:resnet10t", "wardrobe-mini", text, out), "./photos-learn:nowhere"),
         (
-            lambda text, out: counterfoil.mend("lab:resnet10t", "wardrobe-mini", "dfr:clip", out, audited=text),
+            lambda text, out: counterfoil.build("wardrobe-mini", out, overrides=text),
+            "samples.nothing=3",
+        ),
+        (
+            lambda text, out: counterfoil.mend("lab:resnet10t", "wardrobe-mini", text, out),
+            "./photos-learn:nowhere",
+        ),
+        (
+            lambda text, out: counterfoil.mend(
+                "lab:resnet10t", "wardrobe-mini", "dfr:clip", out, audited=text
+            ),
             "photos-choose",
         ),
-        (lambda text, out: counterfoil.mine("wardrobe-star", out, on=text, target="lab:resnet10t"), "photos-choose"),
+        (
+            lambda text, out: counterfoil.mine(
+                "wardrobe-star", out, on=text, target="lab:resnet10t"
+            ),
+            "photos-choose",
+        ),
     ],
 )
 def test_a_text_and_a_list_of_it_are_refused_alike(
@@ -79,7 +100,11 @@ def test_a_text_and_a_list_of_it_are_refused_alike(
 
 
 def said(output: str) -> list[str]:
-    return [line.removeprefix("Warning: ") for line in output.splitlines() if line.startswith("Warning: ")]
+    return [
+        line.removeprefix("Warning: ")
+        for line in output.splitlines()
+        if line.startswith("Warning: ")
+    ]
 
 
 def test_what_the_command_warns_of_the_function_says_at_the_callers_line(tmp_path: Path) -> None:
@@ -102,30 +127,58 @@ def test_what_the_command_warns_of_the_function_says_at_the_callers_line(tmp_pat
 
 
 def test_no_command_has_a_warning_of_its_own() -> None:
-    """Commands print as warnings what functions warn of, by one hook: so that a program hears all of them."""
+    """Commands print as warnings what functions warn of, by one hook: so that a program hears all
+    of them."""
     package = Path(counterfoil.__file__).parent
-    modules = [path for path in package.rglob("*.py") if re.search(r"[\"']Warning: ", path.read_text("utf-8"))]
-    assert [path.relative_to(package).as_posix() for path in sorted(modules)] == ["cli/main.py", "mending/one_model.py"]
+    modules = [
+        path
+        for path in package.rglob("*.py")
+        if re.search(r"[\"']Warning: ", path.read_text("utf-8"))
+    ]
+    assert [path.relative_to(package).as_posix() for path in sorted(modules)] == [
+        "cli/main.py",
+        "mending/one_model.py",
+    ]
 
 
 def test_the_lines_of_the_readme_run_as_a_script_without_a_guard(tmp_path: Path) -> None:
-    """Save the program as a file and run it with several workers; `test_worker_process.py` has their side of it."""
+    """Save the program as a file and run it with several workers; `test_worker_process.py` has
+    their side of it."""
     build_colours(tmp_path / "photos-corrupt")
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
-    program = "from colour_kinds import ColourModule, as_tensor as my_transform\nmy_torch_module = ColourModule()\n"
-    made = "counterfoil.build('wardrobe-corrupt', 'built', overrides='samples.candidates=1', workers=2)\n"
+    (block,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL
+    )
+    program = (
+        "from colour_kinds import ColourModule, as_tensor as my_transform\nmy_torch_module ="
+        " ColourModule()\n"
+    )
+    made = (
+        "counterfoil.build('wardrobe-corrupt', 'built', overrides='samples.candidates=1',"
+        " workers=2)\n"
+    )
     (tmp_path / "own.py").write_text(program + block + made)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(
-        [sys.executable, "own.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "own.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("report.html") == 1 and "Traceback" not in done.stderr and "__main__" not in done.stderr
+    assert (
+        done.stdout.count("report.html") == 1
+        and "Traceback" not in done.stderr
+        and "__main__" not in done.stderr
+    )
 
 
 def test_a_bare_function_is_a_model(tmp_path: Path) -> None:
     images = save_folders(tmp_path / "images", NAMES)
-    result = counterfoil.evaluate(images, colour_function, class_order=NAMES, device="cpu", out=tmp_path / "out")
+    result = counterfoil.evaluate(
+        images, colour_function, class_order=NAMES, device="cpu", out=tmp_path / "out"
+    )
     assert [model.name for model in result.models] == ["colour_function"]
     several: Any = [colour_function, colour_function]
     with pytest.raises(UserError, match="found a function in a list, expected names of models"):

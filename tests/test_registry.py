@@ -1,4 +1,5 @@
-"""The registry: our own names first, then those of installed plugins, and errors that name the package."""
+"""The registry: our own names first, then those of installed plugins, and errors that name the
+package."""
 
 from __future__ import annotations
 
@@ -54,14 +55,18 @@ def test_each_group_has_one_registry() -> None:
 def test_our_own_objects_are_what_a_plugin_must_be(kinds: registry.Registry) -> None:
     if kinds is CORRUPTIONS:  # ours have functions of their names
         return
-    assert {name: kinds.problem(kinds[name]) for name in kinds.bundled} == dict.fromkeys(kinds.bundled)
+    assert {name: kinds.problem(kinds[name]) for name in kinds.bundled} == dict.fromkeys(
+        kinds.bundled
+    )
     assert kinds.problem(3) is not None
 
 
 def test_a_plugin_stands_after_our_own_and_is_imported_when_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(tmp_path, monkeypatch, "one", {"counterfoil.corruptions": {"invert": "one:INVERT"}}, INVERT)
+    install(
+        tmp_path, monkeypatch, "one", {"counterfoil.corruptions": {"invert": "one:INVERT"}}, INVERT
+    )
     assert list(CORRUPTIONS) == [*CORRUPTIONS.bundled, "invert"]
     assert "invert" in CORRUPTIONS
     assert "one" not in sys.modules
@@ -78,9 +83,21 @@ def test_a_plugin_stands_after_our_own_and_is_imported_when_it_is_used(
     ("entries", "name", "words"),
     [
         ({"fog": "one:INVERT"}, "fog", r"'fog' is registered by counterfoil and by one 1\.2\.3"),
-        ({"rain": "one:NOTHING"}, "rain", r"'rain' cannot be imported from one 1\.2\.3: AttributeError"),
-        ({"rain": "nowhere:RAIN"}, "rain", r"'rain' cannot be imported from one 1\.2\.3: ModuleNotFoundError"),
-        ({"rain": "one:LAZY"}, "rain", r"one 1\.2\.3 registers 'rain' as a corruption, but one:LAZY is without a func"),
+        (
+            {"rain": "one:NOTHING"},
+            "rain",
+            r"'rain' cannot be imported from one 1\.2\.3: AttributeError",
+        ),
+        (
+            {"rain": "nowhere:RAIN"},
+            "rain",
+            r"'rain' cannot be imported from one 1\.2\.3: ModuleNotFoundError",
+        ),
+        (
+            {"rain": "one:LAZY"},
+            "rain",
+            r"one 1\.2\.3 registers 'rain' as a corruption, but one:LAZY is without a func",
+        ),
         ({"rain": "one:Corruption"}, "rain", r"but one:Corruption is no `Corruption`"),
     ],
 )
@@ -93,16 +110,28 @@ def test_a_name_that_is_wrong_is_told_with_its_package(
     assert re.search(words, refused.value.problems[0]), refused.value.problems
 
 
-def test_a_name_of_two_packages_is_refused_with_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_of_two_packages_is_refused_with_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for package in ("one", "other"):
         entries = {"counterfoil.corruptions": {"invert": f"{package}:INVERT"}}
         install(tmp_path / package, monkeypatch, package, entries, INVERT)
-    with pytest.raises(UserError, match=r"registered by (one 1\.2\.3 and by other|other 1\.2\.3 and by one)"):
+    with pytest.raises(
+        UserError, match=r"registered by (one 1\.2\.3 and by other|other 1\.2\.3 and by one)"
+    ):
         CORRUPTIONS["invert"]
 
 
-def test_an_unknown_prefix_lists_those_of_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, monkeypatch, "one", {"counterfoil.classifiers": {"toy": "one"}}, "describe = load = print")
+def test_an_unknown_prefix_lists_those_of_plugins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(
+        tmp_path,
+        monkeypatch,
+        "one",
+        {"counterfoil.classifiers": {"toy": "one"}},
+        "describe = load = print",
+    )
     with pytest.raises(UserError) as refused:
         load_classifier("toi:model")
     assert "did you mean 'toy'?" in refused.value.problems[0]

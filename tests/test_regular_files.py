@@ -1,4 +1,5 @@
-"""Strangers' files are read if they are regular and no larger than expected; the reader waits for no other file."""
+"""Strangers' files are read if they are regular and no larger than expected; the reader waits for
+no other file."""
 
 from __future__ import annotations
 
@@ -38,7 +39,11 @@ def test_what_never_ends_is_not_begun(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
-    for name, expected in (("fifo", "is a pipe"), ("folder", "is a folder"), ("socket", "is a socket")):
+    for name, expected in (
+        ("fifo", "is a pipe"),
+        ("folder", "is a folder"),
+        ("socket", "is a socket"),
+    ):
         with pytest.raises(OSError) as caught:
             read_regular(tmp_path / name, 10)
         assert expected in str(caught.value.strerror)
@@ -94,7 +99,9 @@ def test_characters_that_act_are_made_visible(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize("markdown", [True, False])
-def test_every_template_shows_them(markdown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_template_shows_them(
+    markdown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "t.j2").write_text("{{ name }}|{{ safe }}")
     monkeypatch.setattr(templates, "templates_folder", lambda template: tmp_path)
     environment = templates.template_environment("t.j2", markdown=markdown)

@@ -19,4 +19,6 @@ def test_each_promise_names_tests_that_exist() -> None:
         assert named and not NAMED.sub("", tests).replace(",", "").strip(), promise
         for file, name in named:
             tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
-            assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}, (file, name)
+            assert name in {
+                node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
+            }, (file, name)

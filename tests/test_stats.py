@@ -1,4 +1,5 @@
-"""Intervals, bootstraps, tests and corrections: references of other libraries, simulations, and edges; one of each."""
+"""Intervals, bootstraps, tests and corrections: references of other libraries, simulations, and
+edges; one of each."""
 
 from __future__ import annotations
 
@@ -54,7 +55,11 @@ from counterfoil.stats import (
 PACKAGE = Path(__file__).parents[1] / "builders" / "counterfoil"
 
 
-@given(st.floats(0.001, 3000).flatmap(lambda n: st.tuples(st.floats(0, 1).map(lambda share: share * n), st.just(n))))
+@given(
+    st.floats(0.001, 3000).flatmap(
+        lambda n: st.tuples(st.floats(0, 1).map(lambda share: share * n), st.just(n))
+    )
+)
 def test_intervals_are_wilsons(counts: tuple[float, float]) -> None:
     """Counts are fractional here."""
     low, high = wilson_interval(*counts)
@@ -70,7 +75,9 @@ def test_wilson_equals_its_formula(correct: int, total: int) -> None:
     half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total)) / (1 + z * z / total)
     estimate = wilson_estimate(correct, total)
     assert estimate.value == p
-    assert (estimate.low, estimate.high) == pytest.approx((max(0.0, centre - half), min(1.0, centre + half)))
+    assert (estimate.low, estimate.high) == pytest.approx(
+        (max(0.0, centre - half), min(1.0, centre + half))
+    )
 
 
 @given(total=st.integers(1, 1000), data=st.data())
@@ -97,12 +104,19 @@ def test_many_units_tell_how_alike_their_rows_are(alike: float) -> None:
     rng = np.random.default_rng(0)
     rows = np.repeat([3, 8, 20], 300)
     parts = [(units_of(rng, rows, rate, alike), rows) for rate in (0.2, 0.6)]
-    assert unit_correlation(*parts) == pytest.approx(alike, abs=0.03), "each part around its own share"
-    assert effective_size(rows, alike) == pytest.approx(rows.sum() / (1 + alike * ((rows**2).sum() / rows.sum() - 1)))
+    assert unit_correlation(*parts) == pytest.approx(alike, abs=0.03), (
+        "each part around its own share"
+    )
+    assert effective_size(rows, alike) == pytest.approx(
+        rows.sum() / (1 + alike * ((rows**2).sum() / rows.sum() - 1))
+    )
 
 
-@pytest.mark.parametrize(("units", "quantile"), [(6, 2.228139), (3, 2.776445), (21, 2.021075)])  # of tables of t
-def test_few_units_widen_the_interval_as_twice_their_degrees_of_freedom_say(units: int, quantile: float) -> None:
+# of tables of t
+@pytest.mark.parametrize(("units", "quantile"), [(6, 2.228139), (3, 2.776445), (21, 2.021075)])
+def test_few_units_widen_the_interval_as_twice_their_degrees_of_freedom_say(
+    units: int, quantile: float
+) -> None:
     low, high = few_units_interval(0.3, 40.0, units)
     rows = 40.0 * (1.959964 / quantile) ** 2
     assert special.betainc(0.3 * rows, 0.7 * rows + 1, low) == pytest.approx(0.025, rel=1e-3)
@@ -138,18 +152,29 @@ def test_images_that_fail_together_tell_less_than_so_many_alone() -> None:
     together = np.where(np.arange(12) < 6, 25, 0)[:, None]
     [clustered] = clustered_rates(together, images)
     alone = wilson_estimate(150, 300)
-    assert clustered.low is not None and clustered.high is not None and alone.low is not None and alone.high is not None
+    assert (
+        clustered.low is not None
+        and clustered.high is not None
+        and alone.low is not None
+        and alone.high is not None
+    )
     assert clustered.high - clustered.low > 3 * (alone.high - alone.low)
 
 
 def test_a_single_caption_has_the_interval_of_its_images() -> None:
-    assert clustered_rates(np.array([[3, 0]]), np.array([10])) == [wilson_estimate(3, 10), wilson_estimate(0, 10)]
+    assert clustered_rates(np.array([[3, 0]]), np.array([10])) == [
+        wilson_estimate(3, 10),
+        wilson_estimate(0, 10),
+    ]
 
 
 def test_captions_that_all_agree_are_no_certainty() -> None:
     rates = clustered_rates(np.array([[50, 0], [50, 0], [9, 0]]), np.array([50, 50, 9]))
     bound = 0.025 ** (1 / 3)
-    assert [(rate.low, rate.high) for rate in rates] == [pytest.approx((bound, 1.0)), pytest.approx((0.0, 1 - bound))]
+    assert [(rate.low, rate.high) for rate in rates] == [
+        pytest.approx((bound, 1.0)),
+        pytest.approx((0.0, 1 - bound)),
+    ]
 
 
 def test_no_model_changes_another() -> None:
@@ -163,7 +188,9 @@ def test_the_base_is_mixed_as_the_images_are() -> None:
     failed = np.array([[1, 10], [5, 0], [7, 7]])
     images = np.array([10, 10, 0])
     rates = matched_rates(failed, images, np.array([30, 10, 99]))
-    assert rates is not None and rates.tolist() == pytest.approx([(30 * 0.1 + 10 * 0.5) / 40, 30 / 40])
+    assert rates is not None and rates.tolist() == pytest.approx(
+        [(30 * 0.1 + 10 * 0.5) / 40, 30 / 40]
+    )
     assert matched_rates(failed, images, np.array([0, 0, 5])) is None, "no image of that class"
 
 
@@ -188,7 +215,9 @@ def test_percentile_interval_equals_sorted_positions() -> None:
     assert (estimate.value, estimate.low, estimate.high) == pytest.approx((500.0, 25.0, 975.0))
     assert percentile_interval(0.5, np.array([np.nan])).low is None
     opened = percentile_interval(500.0, values, (500.0, 0.0), least=-np.inf)
-    assert (opened.low, opened.high) == pytest.approx((500 - np.hypot(475, 500), 1.0)), "no end is over 1"
+    assert (opened.low, opened.high) == pytest.approx((500 - np.hypot(475, 500), 1.0)), (
+        "no end is over 1"
+    )
 
 
 @given(first=st.integers(0, 30), second=st.integers(0, 30))
@@ -211,10 +240,16 @@ def test_holm_is_the_step_down_of_its_definition() -> None:
 
 
 @given(
-    st.lists(st.sampled_from([0.0, 1e-9, 0.001, 0.01, 0.02, 0.04, 0.5, 1.0]) | st.floats(0, 1), min_size=1, max_size=40)
+    st.lists(
+        st.sampled_from([0.0, 1e-9, 0.001, 0.01, 0.02, 0.04, 0.5, 1.0]) | st.floats(0, 1),
+        min_size=1,
+        max_size=40,
+    )
 )
 def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
-    assert holm(p_values) == pytest.approx(list(multipletests(p_values, method="holm")[1]), abs=1e-15)
+    assert holm(p_values) == pytest.approx(
+        list(multipletests(p_values, method="holm")[1]), abs=1e-15
+    )
 
 
 STOPPED_RUNS = 2000
@@ -247,7 +282,8 @@ def test_it_is_unbiased_and_its_interval_covers(k: int, rate: float) -> None:
 @pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("k", [5, 20])
 def test_failures_over_images_is_too_high(k: int) -> None:
-    """Check what the estimate corrects: at five failures about a quarter of the rate, at twenty a twentieth."""
+    """Check what the estimate corrects: at five failures about a quarter of the rate, at twenty a
+    twentieth."""
     rng = np.random.default_rng([18, k])
     estimates = [stopped_rate(drawn_until(rng, 0.05, k), k) for _ in range(STOPPED_RUNS)]
     naive = np.mean([estimate.k / estimate.n for estimate in estimates]) / 0.05 - 1
@@ -261,7 +297,9 @@ def test_with_a_cap_the_interval_still_covers(cap: int) -> None:
     estimates = [stopped_rate(rng.random(cap) < 0.1, 10) for _ in range(STOPPED_RUNS)]
     reached = np.mean([estimate.reached for estimate in estimates])
     assert 0.02 < reached < 0.999
-    covered = np.mean([estimate.interval[0] <= 0.1 <= estimate.interval[1] for estimate in estimates])
+    covered = np.mean(
+        [estimate.interval[0] <= 0.1 <= estimate.interval[1] for estimate in estimates]
+    )
     assert covered >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / STOPPED_RUNS)
 
 
@@ -310,8 +348,12 @@ SETS = [((30, 60), (12, 90)), ((9, 20), (33, 100)), ((150, 200), (301, 700))]
 
 @pytest.mark.parametrize(("a", "b"), SETS)
 def test_without_a_margin_p_is_that_of_statsmodels(a: tuple[int, int], b: tuple[int, int]) -> None:
-    reference: Any = reference_test(*a, *b, value=0, method="score", compare="diff", alternative="larger")
-    assert score_test(count_of(*a), count_of(*b), 0) == pytest.approx(float(reference.pvalue), rel=1e-4)
+    reference: Any = reference_test(
+        *a, *b, value=0, method="score", compare="diff", alternative="larger"
+    )
+    assert score_test(count_of(*a), count_of(*b), 0) == pytest.approx(
+        float(reference.pvalue), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize(("a", "b"), SETS)
@@ -319,7 +361,8 @@ def test_without_a_margin_p_is_that_of_statsmodels(a: tuple[int, int], b: tuple[
 def test_the_variance_is_taken_at_the_likeliest_rates_that_differ_by_the_margin(
     a: tuple[int, int], b: tuple[int, int], margin: float
 ) -> None:
-    """Compare with a search over all rates. (statsmodels 0.15 takes rates here that are not the likeliest.)"""
+    """Compare with a search over all rates. (statsmodels 0.15 takes rates here that are not the
+    likeliest.)"""
     low = np.linspace(1e-6, 1 - margin - 1e-6, 200_001)
     parts = ((a, low + margin), (b, low))
     likelihood = sum(k * np.log(rate) + (n - k) * np.log(1 - rate) for (k, n), rate in parts)
@@ -328,14 +371,19 @@ def test_the_variance_is_taken_at_the_likeliest_rates_that_differ_by_the_margin(
     variance = high * (1 - high) / a[1] + best * (1 - best) / b[1]
     total = a[1] + b[1]
     z = (a[0] / a[1] - b[0] / b[1] - margin) / np.sqrt(variance * total / (total - 1))
-    assert score_test(count_of(*a), count_of(*b), margin) == pytest.approx(float(stats.norm.sf(z)), rel=1e-4)
+    assert score_test(count_of(*a), count_of(*b), margin) == pytest.approx(
+        float(stats.norm.sf(z)), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [((0, 20), (0, 100)), ((20, 20), (0, 100)), ((20, 20), (100, 100)), ((0, 9), (9, 9))]
+    ("a", "b"),
+    [((0, 20), (0, 100)), ((20, 20), (0, 100)), ((20, 20), (100, 100)), ((0, 9), (9, 9))],
 )
 @pytest.mark.parametrize("margin", [0.0, 0.05])
-def test_rates_of_nought_and_one_have_a_p_and_intervals(a: tuple[int, int], b: tuple[int, int], margin: float) -> None:
+def test_rates_of_nought_and_one_have_a_p_and_intervals(
+    a: tuple[int, int], b: tuple[int, int], margin: float
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         p = score_test(count_of(*a), count_of(*b), margin)
@@ -363,8 +411,11 @@ def test_a_margin_that_any_test_would_pass_is_the_smallest_difference() -> None:
     assert smallest_difference(count_of(0, 500), count_of(50, 500), 0.05, 0.99, 1) is not None
 
 
-def drawn_units(rng: np.random.Generator, units: int, rows: int, rate: float, alike: float) -> tuple[np.ndarray, ...]:
-    """Draw (failed, units) of rows whose units fail alike: each unit has its Beta-distributed rate."""
+def drawn_units(
+    rng: np.random.Generator, units: int, rows: int, rate: float, alike: float
+) -> tuple[np.ndarray, ...]:
+    """Draw (failed, units) of rows whose units fail alike: each unit has its Beta-distributed
+    rate."""
     a = rate * (1 - alike) / alike
     b = (1 - rate) * (1 - alike) / alike
     rates = rng.beta(a, b, units)
@@ -385,7 +436,8 @@ def test_rows_of_one_unit_count_for_less() -> None:
 @pytest.mark.release(of="statistics")
 @pytest.mark.parametrize("difference", [0.0, 0.05])
 def test_a_true_null_is_rejected_no_more_often_than_said(difference: float) -> None:
-    """Rows of a garment share a rate, and a garment is in the set or not: the hard case for a test of rows."""
+    """Rows of a garment share a rate, and a garment is in the set or not: the hard case for a test
+    of rows."""
     rng = np.random.default_rng([2, round(100 * difference)])
     small = 0
     runs = 400
@@ -393,7 +445,9 @@ def test_a_true_null_is_rejected_no_more_often_than_said(difference: float) -> N
         a, units_a = drawn_units(rng, 20, 4, 0.2 + difference, 0.3)
         b, units_b = drawn_units(rng, 60, 4, 0.2, 0.3)
         in_set = np.arange(len(a) + len(b)) < len(a)
-        counts = count_failures(np.concatenate([a, b]), np.concatenate([units_a, units_b + 20]), in_set)
+        counts = count_failures(
+            np.concatenate([a, b]), np.concatenate([units_a, units_b + 20]), in_set
+        )
         small += score_test(*counts, 0.05) <= 0.1
     # At the border of H0 a tenth of the runs reject, within three standard errors; inside it fewer.
     assert small / runs <= 0.1 + 3 * np.sqrt(0.09 / runs)
@@ -409,7 +463,9 @@ def test_intervals_cover_clustered_rates() -> None:
         a, units_a = drawn_units(rng, 25, 4, 0.5, 0.3)
         b, units_b = drawn_units(rng, 60, 4, 0.2, 0.3)
         in_set = np.arange(len(a) + len(b)) < len(a)
-        counts = count_failures(np.concatenate([a, b]), np.concatenate([units_a, units_b + 25]), in_set)
+        counts = count_failures(
+            np.concatenate([a, b]), np.concatenate([units_a, units_b + 25]), in_set
+        )
         low, high = newcombe_interval(*counts) or (1, 0)
         covered += low <= 0.3 <= high
     assert covered / runs >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / runs)
@@ -417,13 +473,17 @@ def test_intervals_cover_clustered_rates() -> None:
 
 @pytest.mark.release(of="statistics")
 def test_a_rate_of_fifteen_patients_of_twenty_rows_is_covered() -> None:
-    """Rows divided by the ANOVA estimate of how alike they are cover 86 %; all cells are in `prove_intervals.py`."""
+    """Rows divided by the ANOVA estimate of how alike they are cover 86 %; all cells are in
+    `prove_intervals.py`."""
     rng = np.random.default_rng(5)
     covered = 0
     runs = 300
     for _ in range(runs):
         failed, units = drawn_units(rng, 15, 20, 0.1, 0.3)
-        low, high = rate_interval(count_failures(failed, units, np.ones(len(failed), bool))[0]) or (1, 0)
+        low, high = rate_interval(count_failures(failed, units, np.ones(len(failed), bool))[0]) or (
+            1,
+            0,
+        )
         covered += low <= 0.1 <= high
     assert covered / runs >= 0.95 - 2 * np.sqrt(0.05 * 0.95 / runs)
 
@@ -455,7 +515,9 @@ def test_q_values_are_benjamini_and_hochbergs_and_widen_what_is_reported() -> No
     assert benjamini_hochberg([]) == []
     assert false_coverage_level(1, 20, 0.1) == pytest.approx(0.995)
     assert false_coverage_level(20, 20, 0.1) == pytest.approx(0.9)
-    wide, usual = (newcombe_interval(count_of(9, 20), count_of(10, 100), level) for level in (0.995, 0.95))
+    wide, usual = (
+        newcombe_interval(count_of(9, 20), count_of(10, 100), level) for level in (0.995, 0.95)
+    )
     assert wide is not None and usual is not None and wide[0] < usual[0] < usual[1] < wide[1]
 
 
@@ -467,7 +529,9 @@ def test_the_smallest_difference_is_one_that_is_shown_four_times_in_five() -> No
     rng = np.random.default_rng(4)
     shown = [
         score_test(
-            count_of(int(rng.binomial(80, 0.1 + smallest)), 80), count_of(int(rng.binomial(320, 0.1)), 320), 0.05
+            count_of(int(rng.binomial(80, 0.1 + smallest)), 80),
+            count_of(int(rng.binomial(320, 0.1)), 320),
+            0.05,
         )
         <= 0.1 / 4
         for _ in range(300)
@@ -479,10 +543,15 @@ def test_the_smallest_difference_is_one_that_is_shown_four_times_in_five() -> No
 
 
 @given(st.integers(5, 60), st.integers(5, 60), st.data())
-def test_more_failures_in_the_set_never_raise_p(rows: int, others: int, data: st.DataObject) -> None:
+def test_more_failures_in_the_set_never_raise_p(
+    rows: int, others: int, data: st.DataObject
+) -> None:
     few = data.draw(st.integers(0, rows - 1))
     rest = count_of(data.draw(st.integers(0, others)), others)
-    assert score_test(count_of(few + 1, rows), rest, 0.05) <= score_test(count_of(few, rows), rest, 0.05) + 1e-6
+    assert (
+        score_test(count_of(few + 1, rows), rest, 0.05)
+        <= score_test(count_of(few, rows), rest, 0.05) + 1e-6
+    )
 
 
 def test_a_sequential_p_is_the_plain_one_up_to_a_tenth() -> None:
@@ -499,7 +568,10 @@ def test_a_sequential_p_is_no_smaller_than_a_uniform_one(permutations: int) -> N
     rng = np.random.default_rng(0)
     # The score's own place among its permutations is uniform.
     p_values = np.array(
-        [sequential_p((rng.random(permutations) < score).tolist(), permutations) for score in rng.random(4000)]
+        [
+            sequential_p((rng.random(permutations) < score).tolist(), permutations)
+            for score in rng.random(4000)
+        ]
     )
     for level in (0.05, 0.1, 0.2, 0.5, 0.8):
         assert (p_values <= level).mean() <= level + 3 * (level * (1 - level) / 4000) ** 0.5
@@ -511,18 +583,26 @@ def test_the_line_is_a_tenth_of_the_way_up(chance: float, line: float) -> None:
     assert chance_line(chance) == pytest.approx(line)
 
 
-def test_wilsons_interval_of_any_reach_is_that_of_its_level_and_wider_with_few_degrees_of_freedom() -> None:
+def test_wilsons_interval_of_any_reach_is_that_of_its_level_and_wider_with_few_degrees_of_freedom() -> (
+    None
+):
     for level in (0.9, 0.99, 0.999):
         reach = float(stats.norm.isf((1 - level) / 2))
         assert wilson_reach(0.3, 40, reach) == pytest.approx(wilson_interval(12, 40, level))
         # With four degrees of freedom as many rows are worth fewer: Wilson's interval of so many.
         worth = 40 * (reach / float(stats.t.isf((1 - level) / 2, 4))) ** 2
-        assert wilson_reach(0.3, 40, reach, 4) == pytest.approx(wilson_interval(0.3 * worth, worth, level))
+        assert wilson_reach(0.3, 40, reach, 4) == pytest.approx(
+            wilson_interval(0.3 * worth, worth, level)
+        )
 
 
 def test_nobody_else_writes_them() -> None:
-    """Two definitions would drift apart: two files have the quantile, and no other asks a library for a statistic."""
-    library = r"1\.95996|inv_cdf|from statsmodels|import statsmodels|scipy import .*\bstats\b|scipy\.stats\.\w"
+    """Two definitions would drift apart: two files have the quantile, and no other asks a library
+    for a statistic."""
+    library = (
+        r"1\.95996|inv_cdf|from statsmodels|import statsmodels|scipy import"
+        r" .*\bstats\b|scipy\.stats\.\w"
+    )
     others = [
         path.relative_to(PACKAGE).as_posix()
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -532,8 +612,12 @@ def test_nobody_else_writes_them() -> None:
 
 
 @pytest.mark.release(of="statistics")
-@pytest.mark.parametrize(("rows", "values", "share", "least"), [(80, 12, 0.0, 0.91), (100, 30, 0.95, 0.91)])
-def test_simultaneous_intervals_hold_at_once(rows: int, values: int, share: float, least: float) -> None:
+@pytest.mark.parametrize(
+    ("rows", "values", "share", "least"), [(80, 12, 0.0, 0.91), (100, 30, 0.95, 0.91)]
+)
+def test_simultaneous_intervals_hold_at_once(
+    rows: int, values: int, share: float, least: float
+) -> None:
     rng = np.random.default_rng(6)
     runs = 300
     covered = 0
@@ -546,7 +630,10 @@ def test_simultaneous_intervals_hold_at_once(rows: int, values: int, share: floa
         means = seen.mean(axis=0)
         reach = simultaneous_reach(means, draws)
         if share:
-            covered += all(low <= share <= high for low, high in (wilson_reach(mean, rows, reach) for mean in means))
+            covered += all(
+                low <= share <= high
+                for low, high in (wilson_reach(mean, rows, reach) for mean in means)
+            )
         else:
             covered += bool((np.abs(means) <= reach * draws.std(axis=0)).all())
     assert least <= covered / runs <= 0.99
@@ -555,12 +642,18 @@ def test_simultaneous_intervals_hold_at_once(rows: int, values: int, share: floa
 def test_intervals_that_hold_at_once_reach_as_far_as_one_at_least() -> None:
     assert simultaneous_reach(np.zeros(2), np.zeros((50, 2)), 0.01) == NORMAL
     # Where nothing varies, by Bonferroni.
-    assert simultaneous_reach(np.zeros(2), np.zeros((50, 2))) == pytest.approx(stats.norm.ppf(1 - 0.05 / 4))
-    still = np.concatenate([np.zeros((50, 1)), np.random.default_rng(0).normal(0, 1, (50, 1))], axis=1)
+    assert simultaneous_reach(np.zeros(2), np.zeros((50, 2))) == pytest.approx(
+        stats.norm.ppf(1 - 0.05 / 4)
+    )
+    still = np.concatenate(
+        [np.zeros((50, 1)), np.random.default_rng(0).normal(0, 1, (50, 1))], axis=1
+    )
     assert simultaneous_reach(np.zeros(2), still) == simultaneous_reach(np.zeros(1), still[:, 1:])
 
 
-@pytest.mark.parametrize(("errors", "recalls"), [(5, (0.9, 0.6)), (5, (0.97, 0.97)), (40, (0.7, 0.8))])
+@pytest.mark.parametrize(
+    ("errors", "recalls"), [(5, (0.9, 0.6)), (5, (0.97, 0.97)), (40, (0.7, 0.8))]
+)
 def test_a_balanced_accuracys_interval_holds_the_truth_of_independent_rows(
     errors: int, recalls: tuple[float, float]
 ) -> None:
@@ -568,13 +661,22 @@ def test_a_balanced_accuracys_interval_holds_the_truth_of_independent_rows(
     truth = np.arange(100) >= errors
     covered = width = 0.0
     for _ in range(600):
-        answers = [np.where(truth, rng.random(100) < recalls[0], rng.random(100) >= recalls[1]) for _ in range(2)]
+        answers = [
+            np.where(truth, rng.random(100) < recalls[0], rng.random(100) >= recalls[1])
+            for _ in range(2)
+        ]
         low, high = balanced_accuracy_interval([truth, truth], answers, None)
         covered += low <= np.mean(recalls) <= high
         width += (high - low) / 600
     assert covered / 600 >= 0.93
     # Not wider than the normal interval by much.
-    variance = sum(share * (1 - share) / n for share, n in zip(recalls, (100 - errors, errors), strict=True)) / 8
+    variance = (
+        sum(
+            share * (1 - share) / n
+            for share, n in zip(recalls, (100 - errors, errors), strict=True)
+        )
+        / 8
+    )
     assert width < 2 * 1.96 * variance**0.5 + 0.1
 
 

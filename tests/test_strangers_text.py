@@ -1,4 +1,5 @@
-"""Text of strangers: whatever prints or writes it escapes what acts on a terminal, a page or a spreadsheet."""
+"""Text of strangers: whatever prints or writes it escapes what acts on a terminal, a page or a
+spreadsheet."""
 
 from __future__ import annotations
 
@@ -14,7 +15,15 @@ import pytest
 
 import counterfoil
 from counterfoil.cli.progress import BuildDisplay, StageProgress
-from counterfoil.cli.terminal import note, print_json, print_rows, print_table, say, show_error, terminal
+from counterfoil.cli.terminal import (
+    note,
+    print_json,
+    print_rows,
+    print_table,
+    say,
+    show_error,
+    terminal,
+)
 from counterfoil.documents import csv_text, document_bytes
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
@@ -54,7 +63,9 @@ PRINTERS: dict[str, Callable[[str], object]] = {
 
 
 @pytest.mark.parametrize("printer", PRINTERS)
-def test_what_is_printed_acts_on_no_terminal(printer: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed_acts_on_no_terminal(
+    printer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     PRINTERS[printer](HOSTILE)
     out = "".join(capsys.readouterr())
     assert "owned" in out and "\\u202e" in out and not ACTING.search(out)
@@ -63,38 +74,61 @@ def test_what_is_printed_acts_on_no_terminal(printer: str, capsys: pytest.Captur
 def test_a_json_text_keeps_its_values() -> None:
     text = visible(json.dumps({HOSTILE: "\udcff\x00 😀"}, ensure_ascii=False))
     assert not ACTING.search(text) and json.loads(text) == {HOSTILE: "\udcff\x00 😀"}
-    assert json.loads(document_bytes([HOSTILE])) == [HOSTILE] and not ACTING.search(document_bytes([HOSTILE]).decode())
+    assert json.loads(document_bytes([HOSTILE])) == [HOSTILE] and not ACTING.search(
+        document_bytes([HOSTILE]).decode()
+    )
 
 
 def test_cells_and_columns_are_texts_without_what_acts() -> None:
     for text in (csv_text([{HOSTILE: HOSTILE}]), csv_text([{"a": HOSTILE}], ["a", HOSTILE])):
         assert not ACTING.search(text)
         cells = [cell for line in csv.reader(io.StringIO(text)) for cell in line]
-        assert not [cell for cell in cells if cell.startswith("=")] and f"'{visible(HOSTILE)}" in cells
+        assert (
+            not [cell for cell in cells if cell.startswith("=")] and f"'{visible(HOSTILE)}" in cells
+        )
 
 
 def test_a_line_has_no_break_and_no_tab() -> None:
     assert on_a_line("a\n\tb\u202e") == "a\\n\\tb\\u202e"
 
 
-def test_a_pages_script_reads_no_acting_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pages_script_reads_no_acting_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "t.j2").write_text("{{ data | tojson }}")
     monkeypatch.setattr(templates, "templates_folder", lambda template: tmp_path)
-    page = templates.template_environment("t.j2").get_template("t.j2").render(data={HOSTILE: [HOSTILE, (1, None)]})
+    page = (
+        templates.template_environment("t.j2")
+        .get_template("t.j2")
+        .render(data={HOSTILE: [HOSTILE, (1, None)]})
+    )
     assert json.loads(page) == {visible(HOSTILE): [visible(HOSTILE), [1, None]]}
 
 
 def test_a_hostile_class_and_a_hostile_shift_act_nowhere(tmp_path: Path) -> None:
     classes, shifts = ([f"{HOSTILE}{number}" for number in kind] for kind in ("01", "23"))
-    columns = {"label": [classes[row % 2] for row in range(12)], "weather": [shifts[row // 6] for row in range(12)]}
+    columns = {
+        "label": [classes[row % 2] for row in range(12)],
+        "weather": [shifts[row // 6] for row in range(12)],
+    }
     images = image_table([encoded(noise(row)) for row in range(12)], **columns)
     folder = parquet_folder(tmp_path / "photos", test=images)
     models = {
-        name: lambda batch, row=row: np.tile(row, (len(batch), 1)) for name, row in (("a", (1, 0)), ("b", (0, 1)))
+        name: lambda batch, row=row: np.tile(row, (len(batch), 1))
+        for name, row in (("a", (1, 0)), ("b", (0, 1)))
     }
-    done = evaluate(folder, models, groups="weather", base=shifts[0], out=tmp_path / "out", gate=["drop(any) <= 3"])
+    done = evaluate(
+        folder,
+        models,
+        groups="weather",
+        base=shifts[0],
+        out=tmp_path / "out",
+        gate=["drop(any) <= 3"],
+    )
     refuse_acting(
-        done, tmp_path / "out", {"report.html", "failures.html", "failures.html 0", "results.json", "classes.csv"}
+        done,
+        tmp_path / "out",
+        {"report.html", "failures.html", "failures.html 0", "results.json", "classes.csv"},
     )
 
 
@@ -111,11 +145,17 @@ def test_texts_are_written_by_what_escapes_them() -> None:
         if "ensure_ascii=False" in text and name not in WRITTEN_FOR_US:
             tree = ast.parse(text)
             calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-            escaped = {id(given) for call in calls if ast.unparse(call.func) == "visible" for given in call.args}
+            escaped = {
+                id(given)
+                for call in calls
+                if ast.unparse(call.func) == "visible"
+                for given in call.args
+            }
             raw |= {
                 name
                 for call in calls
-                if any(word.arg == "ensure_ascii" for word in call.keywords) and id(call) not in escaped
+                if any(word.arg == "ensure_ascii" for word in call.keywords)
+                and id(call) not in escaped
             }
     assert tables == {"documents.py", "recipe/rows_table.py"}
     assert raw <= {"cli/terminal.py"}  # `print_json` escapes the text that it prints

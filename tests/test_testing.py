@@ -1,4 +1,5 @@
-"""The checks of `counterfoil.testing`: registered objects pass them, and a broken promise is named."""
+"""The checks of `counterfoil.testing`: registered objects pass them, and a broken promise is
+named."""
 
 from __future__ import annotations
 
@@ -32,7 +33,14 @@ from counterfoil.testing import (
 from support.plugins import install
 
 # As published: see tests/corrupting/test_corruptions.py.
-NOT_EVER_FARTHER = {"saturate", "elastic_transform", "spatter", "frost", "glass_blur", "motion_blur"}
+NOT_EVER_FARTHER = {
+    "saturate",
+    "elastic_transform",
+    "spatter",
+    "frost",
+    "glass_blur",
+    "motion_blur",
+}
 BROKEN = """
 import numpy as np
 from counterfoil.plugins import Corruption, Measure
@@ -57,7 +65,9 @@ def test_every_corruption_keeps_its_promises(name: str) -> None:
     check_corruption(name, farther=name not in NOT_EVER_FARTHER)
 
 
-@pytest.mark.parametrize("name", [name for name in MEASURES.bundled if MEASURES.bundled[name].resampled])
+@pytest.mark.parametrize(
+    "name", [name for name in MEASURES.bundled if MEASURES.bundled[name].resampled]
+)
 def test_every_measure_of_resamples_keeps_its_promises(name: str) -> None:
     check_measure(name)
 
@@ -74,7 +84,10 @@ def test_a_classifier_of_the_lab_keeps_its_promises(name: str) -> None:
 )
 def test_keep_rules_keep_their_promises(rule: Any, whole: bool) -> None:
     scores = [0.1, 0.5, None, 0.3]
-    cell = [Verdict({"object": score, "shift": score}, {"object": 0.2, "shift": 0.2}) for score in scores]
+    cell = [
+        Verdict({"object": score, "shift": score}, {"object": 0.2, "shift": 0.2})
+        for score in scores
+    ]
     check_keep_rule(rule, cell)
     assert rule.whole_cell is whole
 
@@ -85,15 +98,31 @@ def test_keep_rules_keep_their_promises(rule: Any, whole: bool) -> None:
         ("corruptions", "RANDOM", check_corruption, "the same seed gives other bytes"),
         ("corruptions", "WIDER", check_corruption, "the shape changes"),
         ("corruptions", "WEAKER", check_corruption, "a higher severity changes less"),
-        ("corruptions", "PROCESSOR", partial(check_corruption, farther=False), "an older processor gives other bytes"),
+        (
+            "corruptions",
+            "PROCESSOR",
+            partial(check_corruption, farther=False),
+            "an older processor gives other bytes",
+        ),
         ("measures", "UNWEIGHTED", check_measure, "weights give"),
     ],
 )
 def test_a_broken_promise_is_told(
-    group: str, value: str, check: Callable[[str], None], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    group: str,
+    value: str,
+    check: Callable[[str], None],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     package = f"broken_{value.lower()}"
-    install(tmp_path, monkeypatch, package, {f"counterfoil.{group}": {"broken": f"{package}:{value}"}}, BROKEN)
+    install(
+        tmp_path,
+        monkeypatch,
+        package,
+        {f"counterfoil.{group}": {"broken": f"{package}:{value}"}},
+        BROKEN,
+    )
     with pytest.raises(AssertionError, match=words):
         check("broken")
 
@@ -108,7 +137,9 @@ def test_the_engine_of_this_machine_keeps_its_promises(workers: int, tmp_path: P
     check_engine(engine_for(["none"], workers), tmp_path)
 
 
-def test_an_engine_that_forgets_an_item_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_forgets_an_item_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = LocalEngine.run
     monkeypatch.setattr(LocalEngine, "run", lambda self, work, items: whole(self, work, items[1:]))
     with pytest.raises(AssertionError, match="are finished as"):
@@ -124,7 +155,10 @@ def test_a_detector_of_the_lab_keeps_its_promises() -> None:
     [
         ("wardrobe-corrupt", ["source.classes=null"]),
         ("wardrobe-mini", ["tokens=null", "generator.steps=1", "generator.batch_size=2"]),
-        ("wardrobe-edited", ["tokens=null", "generator.steps=2", "generator.batch_size=2", "samples.candidates=1"]),
+        (
+            "wardrobe-edited",
+            ["tokens=null", "generator.steps=2", "generator.batch_size=2", "samples.candidates=1"],
+        ),
     ],
 )
 def test_our_own_generators_keep_their_promises(name: str, changes: list[str]) -> None:

@@ -1,4 +1,5 @@
-"""Failure points, curves and comparisons of trajectories, against other libraries, definitions and simulations."""
+"""Failure points, curves and comparisons of trajectories, against other libraries, definitions and
+simulations."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def test_a_recovery_is_a_right_answer_after_a_wrong_one() -> None:
 
 
 def test_first_failures_of_complete_trajectories_are_those_of_cns_bench() -> None:
-    """Compare with the definition: the first wrong row of a class and seed, by scale, or else `max_shift`."""
+    """Compare with the definition: the first wrong row of a class and seed, by scale, or else
+    `max_shift`."""
     rng = np.random.default_rng(0)
     right = rng.random((200, 5)) < np.linspace(0.95, 0.4, 5)
     rows = pd.DataFrame(
@@ -93,11 +95,16 @@ def test_with_censoring_on_the_right_alone_the_curve_is_kaplan_and_meiers() -> N
     # A trajectory last seen right at a level is at risk there.
     reference = SurvfuncRight(np.where(failed, fails + 1, seen), failed.astype(int))
     assert reference.surv_times.tolist() == [1, 2, 3, 4]
-    assert [1 - share.value for share in curve] == pytest.approx(np.asarray(reference.surv_prob).tolist(), abs=1e-5)
+    assert [1 - share.value for share in curve] == pytest.approx(
+        np.asarray(reference.surv_prob).tolist(), abs=1e-5
+    )
 
 
-def drawn(rng: np.random.Generator, n: int, lost: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Draw n trajectories that fail at an even level up to 1.25, a share `lost` of whose levels is missing."""
+def drawn(
+    rng: np.random.Generator, n: int, lost: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Draw n trajectories that fail at an even level up to 1.25, a share `lost` of whose levels is
+    missing."""
     fails = rng.random(n) * 1.25
     first, last = failure_runs(rng.random((n, 4)) >= lost, (fails[:, None] > LEVELS)[:, :, None])
     return first[:, 0], last[:, 0]
@@ -108,7 +115,9 @@ def test_shares_are_the_likeliest_and_near_the_truth_where_levels_are_lost() -> 
     first, last = drawn(rng, 4000, 0.4)
     runs, counts = np.unique(np.stack([first, last], axis=1), axis=0, return_counts=True)
     shares = failure_shares(counts.astype(float), runs, 5)
-    assert shares.sum() == pytest.approx(1) and shares.cumsum()[:4] == pytest.approx(LEVELS / 1.25, abs=0.03)
+    assert shares.sum() == pytest.approx(1) and shares.cumsum()[:4] == pytest.approx(
+        LEVELS / 1.25, abs=0.03
+    )
     inside = (runs[:, :1] <= np.arange(5)) & (np.arange(5) <= runs[:, 1:])
     # Of the likeliest shares, no cell would gain by more (Gentleman and Geyer 1994).
     gradient = (counts / (inside @ shares)) @ inside / counts.sum()
@@ -124,7 +133,10 @@ def test_intervals_of_shares_and_of_the_median_cover(lost: float) -> None:
     medians = 0
     for _ in range(runs):
         curve = failed_curve(*drawn(rng, 60, lost), 4, rng)
-        shares += sum((c.low or 0) <= truth <= (c.high or 0) for c, truth in zip(curve, LEVELS / 1.25, strict=True))
+        shares += sum(
+            (c.low or 0) <= truth <= (c.high or 0)
+            for c, truth in zip(curve, LEVELS / 1.25, strict=True)
+        )
         median = rising_reaches(curve, LEVELS, ALIKE, 0.5)
         medians += median.low <= 0.625 <= median.high
     assert 0.925 <= shares / (4 * runs) <= 0.985
@@ -152,13 +164,17 @@ def test_intervals_of_the_ten_point_level_cover() -> None:
 
 def test_a_level_is_read_between_levels_and_from_the_base_or_not_reached() -> None:
     def level(*drops: float) -> float:
-        return rising_reaches([Estimate(drop, drop - 0.05, drop + 0.05) for drop in drops], LEVELS, ALIKE, 0.1).value
+        return rising_reaches(
+            [Estimate(drop, drop - 0.05, drop + 0.05) for drop in drops], LEVELS, ALIKE, 0.1
+        ).value
 
     assert level(0.2, 0.3, 0.4, 0.5) == pytest.approx(0.125)
     assert level(-0.1, 0.05, 0.15, 0.4) == pytest.approx(0.625)
     assert level(0.0, 0.14, 0.06, 0.3) == pytest.approx(0.5)  # the two in the middle are one: .1
     assert level(0.0, 0.01, 0.02, 0.09) == math.inf
-    assert level(0.0, 0.05, 0.08, 0.9 - 0.8) == pytest.approx(1), "ten points exactly, but for a float's rounding"
+    assert level(0.0, 0.05, 0.08, 0.9 - 0.8) == pytest.approx(1), (
+        "ten points exactly, but for a float's rounding"
+    )
     open_end = rising_reaches([Estimate(0.0)] * 4, LEVELS, ALIKE, 0.1)
     assert open_end.high == math.inf and open_end.low == pytest.approx(0.025)
 
@@ -188,4 +204,8 @@ def test_models_that_are_alike_are_told_apart_as_often_as_the_level_says() -> No
 def test_a_rank_is_as_sure_as_the_differences_behind_it() -> None:
     values = np.array([0.9, 0.5, 0.52])
     differences = values[:, None] - values
-    assert ranks(differences - 0.1, differences + 0.1, values).tolist() == [[1, 1, 1], [3, 2, 3], [2, 2, 3]]
+    assert ranks(differences - 0.1, differences + 0.1, values).tolist() == [
+        [1, 1, 1],
+        [3, 2, 3],
+        [2, 2, 3],
+    ]

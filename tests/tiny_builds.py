@@ -1,4 +1,5 @@
-"""Real builds made small: three classes, four shifts, one step; and what two dataset directories hold."""
+"""Real builds made small: three classes, four shifts, one step; and what two dataset directories
+hold."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from counterfoil.building.build_dataset import BuildResult, build
 from counterfoil.store.reading import read_rows
 
 CLASSES = (
-    "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5},"
+    "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal,"
+    " source_label: 5},"
     " {id: '08', name: bag, source_label: 8}]"
 )
 SHIFTS = ("base", "in_the_snow", "red", "pencil_sketch")
@@ -26,7 +28,8 @@ TINY = (
     "prompts.shifts.in_the_grass=null",
     "prompts.shifts.at_night=null",
     "generator={model: lab:sd, steps: 1, guidance: 1.0, size: 32, batch_size: 4, dtype: float32}",
-    "screen={model: lab:clip, object_threshold: -1, shift_threshold: -1, store_embeddings: true, keep_rejected: false,"
+    "screen={model: lab:clip, object_threshold: -1, shift_threshold: -1, store_embeddings: true,"
+    " keep_rejected: false,"
     " keep: thresholds, judge: null}",
     "samples={candidates: 2, seed: 0, noise: paired}",
     "output={format: parquet, rows_per_shard: 4}",
@@ -43,7 +46,9 @@ PRIVATE = {".counterfoil", "index.html"}
 
 
 def tiny(out: Path, *changes: str, workers: int = 1, **options: Any) -> BuildResult:
-    return build("wardrobe-mini", out, overrides=[*TINY, *changes], device="cpu", workers=workers, **options)
+    return build(
+        "wardrobe-mini", out, overrides=[*TINY, *changes], device="cpu", workers=workers, **options
+    )
 
 
 def published(directory: Path) -> dict[str, bytes]:
@@ -74,7 +79,17 @@ def command(*arguments: str) -> tuple[list[str], dict[str, str]]:
 
 def build_arguments(out: Path, *changes: str, workers: int = 1) -> list[str]:
     settings = [word for change in (*TINY, *changes) for word in ("--set", change)]
-    return ["build", "wardrobe-mini", "--out", str(out), "--workers", str(workers), "--device", "cpu", *settings]
+    return [
+        "build",
+        "wardrobe-mini",
+        "--out",
+        str(out),
+        "--workers",
+        str(workers),
+        "--device",
+        "cpu",
+        *settings,
+    ]
 
 
 def run_command(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -83,11 +98,14 @@ def run_command(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def killed(arguments: Sequence[str], out: Path, shards: int) -> None:
-    """Run the command and end it by SIGKILL once so many shards are done: it leaves half a dataset."""
+    """Run the command and end it by SIGKILL once so many shards are done: it leaves half a
+    dataset."""
     words, environment = command(*arguments)
     receipts = out / "receipts"
     with warm.start(words, environment) as process:
-        while process.poll() is None and not (receipts.is_dir() and len(list(receipts.glob("*.json"))) >= shards):
+        while process.poll() is None and not (
+            receipts.is_dir() and len(list(receipts.glob("*.json"))) >= shards
+        ):
             time.sleep(0.005)
         process.kill()
         _, output = process.communicate()

@@ -1,4 +1,5 @@
-"""Captioners of a few thousand random weights, saved as transformers saves them: one of every kind."""
+"""Captioners of a few thousand random weights, saved as transformers saves them: one of every
+kind."""
 
 from __future__ import annotations
 
@@ -49,11 +50,15 @@ def word_tokenizer(*special: str, **named: Any) -> PreTrainedTokenizerFast:
 
 
 def image_processor() -> ViTImageProcessor:
-    return ViTImageProcessor(size={"height": SIDE, "width": SIDE}, image_mean=[0.5] * 3, image_std=[0.5] * 3)
+    return ViTImageProcessor(
+        size={"height": SIDE, "width": SIDE}, image_mean=[0.5] * 3, image_std=[0.5] * 3
+    )
 
 
 def vision_encoder_decoder(folder: Path, seed: int = 0, positions: int = 32) -> Path:
-    tokenizer = word_tokenizer("[PAD]", "[BOS]", "[EOS]", pad_token="[PAD]", bos_token="[BOS]", eos_token="[EOS]")
+    tokenizer = word_tokenizer(
+        "[PAD]", "[BOS]", "[EOS]", pad_token="[PAD]", bos_token="[BOS]", eos_token="[EOS]"
+    )
     encoder = ViTConfig(
         hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=SIDE, patch_size=4,
         initializer_range=0.5,
@@ -80,8 +85,11 @@ def saved(folder: Path, *parts: Any) -> Path:
 
 
 def bert_tokenizer(*more: str) -> PreTrainedTokenizerFast:
-    """Return a tokenizer with a token a word and BERT's special ones: padding, class and separator."""
-    return word_tokenizer("[PAD]", "[CLS]", "[SEP]", *more, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]")
+    """Return a tokenizer with a token a word and BERT's special ones: padding, class and
+    separator."""
+    return word_tokenizer(
+        "[PAD]", "[CLS]", "[SEP]", *more, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
+    )
 
 
 def git(folder: Path, seed: int = 0) -> Path:
@@ -125,7 +133,9 @@ TEMPLATE = (
 
 def chat_tokenizer(*special: str) -> PreTrainedTokenizerFast:
     names = ("<pad>", "<end>", "<image>", *special)
-    tokenizer = word_tokenizer(*names, pad_token="<pad>", eos_token="<end>", extra_special_tokens=list(names[2:]))
+    tokenizer = word_tokenizer(
+        *names, pad_token="<pad>", eos_token="<end>", extra_special_tokens=list(names[2:])
+    )
     tokenizer.add_tokens(["user", "assistant", ":", "describe", "image", "one", "sentence"])
     return tokenizer
 
@@ -145,7 +155,9 @@ def llava(folder: Path, seed: int = 0) -> Path:
         image_token_index=2, image_seq_length=16, vision_feature_layer=-1,
     )  # fmt: skip
     torch.manual_seed(seed)
-    pictures = CLIPImageProcessor(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE})
+    pictures = CLIPImageProcessor(
+        size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}
+    )
     processor = LlavaProcessor(
         pictures, tokenizer, patch_size=4, vision_feature_select_strategy="default", chat_template=TEMPLATE,
         num_additional_image_tokens=1,
@@ -155,7 +167,9 @@ def llava(folder: Path, seed: int = 0) -> Path:
 
 def idefics3(folder: Path, seed: int = 0) -> Path:
     rows = [f"<row_{row + 1}_col_{column + 1}>" for row in range(6) for column in range(6)]
-    tokenizer = chat_tokenizer("<fake_token_around_image>", "<end_of_utterance>", "<global-img>", *rows)
+    tokenizer = chat_tokenizer(
+        "<fake_token_around_image>", "<end_of_utterance>", "<global-img>", *rows
+    )
     config = Idefics3Config(
         vision_config={
             "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
@@ -171,14 +185,18 @@ def idefics3(folder: Path, seed: int = 0) -> Path:
     )  # fmt: skip
     torch.manual_seed(seed)
     pictures = Idefics3ImageProcessor(
-        size={"longest_edge": 2 * SIDE}, max_image_size={"longest_edge": SIDE}, do_image_splitting=True
+        size={"longest_edge": 2 * SIDE},
+        max_image_size={"longest_edge": SIDE},
+        do_image_splitting=True,
     )
     processor = Idefics3Processor(pictures, tokenizer, image_seq_len=4, chat_template=TEMPLATE)
     return saved(folder, Idefics3ForConditionalGeneration(config), processor)
 
 
 def qwen2_vl(folder: Path, seed: int = 0) -> Path:
-    tokenizer = chat_tokenizer("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+    tokenizer = chat_tokenizer(
+        "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"
+    )
     ids = dict(zip(("vision_start", "vision_end", "image", "video"), range(3, 7), strict=True))
     config = Qwen2VLConfig(
         vision_config={
@@ -195,7 +213,9 @@ def qwen2_vl(folder: Path, seed: int = 0) -> Path:
         vision_end_token_id=ids["vision_end"],
     )  # fmt: skip
     torch.manual_seed(seed)
-    pictures = Qwen2VLImageProcessor(patch_size=4, merge_size=2, min_pixels=64, max_pixels=4 * SIDE**2)
+    pictures = Qwen2VLImageProcessor(
+        patch_size=4, merge_size=2, min_pixels=64, max_pixels=4 * SIDE**2
+    )
     videos = Qwen2VLVideoProcessor(patch_size=4, merge_size=2)
     template = TEMPLATE.replace("<image>", "<|vision_start|><|image_pad|><|vision_end|>")
     processor = Qwen2VLProcessor(pictures, tokenizer, videos, chat_template=template)

@@ -1,4 +1,5 @@
-"""A text model of a few thousand random weights that can be talked with, saved as transformers saves it."""
+"""A text model of a few thousand random weights that can be talked with, saved as transformers
+saves it."""
 
 from __future__ import annotations
 
@@ -16,8 +17,12 @@ TEMPLATE = (
 )
 
 
-def llama(folder: Path, seed: int = 0, positions: int = 256, template: str | None = TEMPLATE) -> Path:
-    tokenizer = word_tokenizer("<pad>", "<end>", pad_token="<pad>", eos_token="<end>", chat_template=template)
+def llama(
+    folder: Path, seed: int = 0, positions: int = 256, template: str | None = TEMPLATE
+) -> Path:
+    tokenizer = word_tokenizer(
+        "<pad>", "<end>", pad_token="<pad>", eos_token="<end>", chat_template=template
+    )
     tokenizer.add_tokens(["user", "assistant", ":", "describe"])
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,

@@ -32,7 +32,11 @@ def _yolos() -> tuple[Any, Any]:
 
 
 def _detr() -> tuple[Any, Any]:
-    backbone: Any = {"model_type": "timm_backbone", "backbone": "resnet10t", "out_indices": [1, 2, 3, 4]}
+    backbone: Any = {
+        "model_type": "timm_backbone",
+        "backbone": "resnet10t",
+        "out_indices": [1, 2, 3, 4],
+    }
     config = transformers.DetrConfig(
         backbone_config=backbone, d_model=32, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32,
         decoder_ffn_dim=32, encoder_attention_heads=2, decoder_attention_heads=2, num_queries=6, **_LABELS,
@@ -46,7 +50,9 @@ def _rt_detr() -> tuple[Any, Any]:
         "model_type": "rt_detr_resnet", "embedding_size": 8, "hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1],
         "layer_type": "basic", "out_features": _STAGES,
     }  # fmt: skip
-    config = transformers.RTDetrConfig(backbone_config=backbone, encoder_in_channels=[8, 16, 16], **_RT, **_LABELS)
+    config = transformers.RTDetrConfig(
+        backbone_config=backbone, encoder_in_channels=[8, 16, 16], **_RT, **_LABELS
+    )
     return transformers.RTDetrForObjectDetection(config), _squares()
 
 
@@ -56,7 +62,9 @@ def _d_fine() -> tuple[Any, Any]:
         "stage_in_channels": [8, 8, 16, 16], "stage_mid_channels": [8] * 4, "stage_out_channels": [8, 16, 16, 16],
         "stage_num_blocks": [1] * 4, "stage_numb_of_layers": [1] * 4, "depths": [1] * 4, "out_features": _STAGES,
     }  # fmt: skip
-    config = transformers.DFineConfig(backbone_config=backbone, encoder_in_channels=[16] * 3, **_RT, **_LABELS)
+    config = transformers.DFineConfig(
+        backbone_config=backbone, encoder_in_channels=[16] * 3, **_RT, **_LABELS
+    )
     return transformers.DFineForObjectDetection(config), _squares()
 
 
@@ -73,7 +81,8 @@ FAMILIES: dict[str, Callable[[], tuple[Any, Any]]] = {
 
 
 def save_detector(family: str, folder: Path) -> Path:
-    """Save a detector of a family as transformers does; its weights follow from the family alone."""
+    """Save a detector of a family as transformers does; its weights follow from the family
+    alone."""
     torch.manual_seed(len(family))
     model, processor = FAMILIES[family]()
     model.save_pretrained(folder)

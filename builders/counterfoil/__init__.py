@@ -1,10 +1,11 @@
-"""Counterfoil builds counterfactual image test sets from recipes and measures where vision models fail.
+"""Counterfoil builds counterfactual image test sets from recipes and measures where vision models
+fail.
 
 Each command is a function here. They are listed in the order in which most people need them:
 
     init(source, out)                        propose a recipe for your own images
-    evaluate(dataset, models)                measure accuracies and drops, with intervals and a report
-    build(recipe, out)                       build the dataset of a recipe
+    evaluate(dataset, models)                measure accuracies and drops, with intervals and a
+    report build(recipe, out)                       build the dataset of a recipe
     calibrate(dataset)                       write a page on which you choose thresholds by looking
     recut(dataset, cut, out)                 apply those thresholds to the dataset
     review(dataset)                          write a page on which people check labels
@@ -20,14 +21,15 @@ Each command is a function here. They are listed in the order in which most peop
     corrupt(image, name, severity)           corrupt one image; corruptions() lists the names
     Corrupt(names, severities)               the same as a transform of training code
 
-Three functions read a recipe without running it: load_recipe(name), resolve_classes(recipe), make_plan(recipe).
+Three functions read a recipe without running it: load_recipe(name), resolve_classes(recipe),
+make_plan(recipe).
 
-A recipe is a bundled name, a path or a Recipe. A model is a name, a torch module or a function with `transform=`. A
-single text where a function takes several is one of them. What a command prints as `Warning: …` is a
-`counterfoil.errors.CounterfoilWarning`.
-Notebooks and terminals show one line of progress; disable_progress_bars() hides it and enable_progress_bars() shows it
-again. Heavy libraries load when you first call a function that needs them. `help(counterfoil.evaluate)` explains the
-arguments of a function.
+A recipe is a bundled name, a path or a Recipe. A model is a name, a torch module or a function with
+`transform=`. A single text where a function takes several is one of them. What a command prints as
+`Warning: …` is a `counterfoil.errors.CounterfoilWarning`.
+Notebooks and terminals show one line of progress; disable_progress_bars() hides it and
+enable_progress_bars() shows it again. Heavy libraries load when you first call a function that
+needs them. `help(counterfoil.evaluate)` explains the arguments of a function.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""The numbers of a robustness report, on arrays: accuracies, drops, intervals, slopes, near chance. All are fractions.
+"""The numbers of a robustness report, on arrays: accuracies, drops, intervals, slopes, near chance.
+All are fractions.
 
-The images of one class and one candidate index form a unit. With paired noise, the base image and the shifted image of
-a unit share their noise, so the bootstrap draws them together. If the input dataset names units (videos, patients),
-these are drawn, over all classes at once. Sources: Vendrow 2023, section 6 and Appendix A.5.
+The images of one class and one candidate index form a unit. With paired noise, the base image and
+the shifted image of a unit share their noise, so the bootstrap draws them together. If the input
+dataset names units (videos, patients), these are drawn, over all classes at once. Sources: Vendrow
+2023, section 6 and Appendix A.5.
 
-A model is *near chance* if Wilson's lower end of its class-averaged base accuracy is less than a tenth of the way from
-chance to 1. A class is near chance if the same holds for its base accuracy, averaged over the models that are not near
-chance. Such models and classes can hardly drop further, so averages, impacts and slopes leave them out. This is
-decided once, on the base, for all groups.
+A model is *near chance* if Wilson's lower end of its class-averaged base accuracy is less than a
+tenth of the way from chance to 1. A class is near chance if the same holds for its base accuracy,
+averaged over the models that are not near chance. Such models and classes can hardly drop further,
+so averages, impacts and slopes leave them out. This is decided once, on the base, for all groups.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ from counterfoil.stats import (
     wilson_reach,
 )
 
-# The largest ratio of shifted to base accuracy in the interval of a relative drop, if the base may be 0.
+# The largest ratio of shifted to base accuracy in the interval of a relative drop, if the base may
+# be 0.
 _LARGEST_RATIO = 100.0
 _DRAWN_AT_ONCE = 1 << 24  # replicates times units held in memory at once: 400 MB of counts
 # No line is fitted through fewer models than this.
@@ -52,11 +55,14 @@ _NO_SPREAD = 1e-12  # in squared probits: below this, base accuracies differ by 
 
 @dataclass(frozen=True)
 class ClassUnits:
-    """The images of one class on the base and under one shift, by unit. A unit is one candidate index.
+    """The images of one class on the base and under one shift, by unit. A unit is one candidate
+    index.
 
-    base_present, shift_present: (n,) bool, whether the unit's image was accepted and could be read. base_correct,
-    shift_correct: (n, models) bool, whether the model is right; rows of absent images are ignored. sources: the units
-    of the input dataset, if it names any, and those of base images and of shifted images, (n,) each.
+    base_present, shift_present: (n,) bool, whether the unit's image was accepted and could be read.
+    base_correct,
+    shift_correct: (n, models) bool, whether the model is right; rows of absent images are ignored.
+    sources: the units of the input dataset, if it names any, and those of base images and of
+    shifted images, (n,) each.
     """
 
     class_id: str
@@ -75,7 +81,8 @@ class ClassUnits:
         return replace(self, base_present=both, shift_present=both)
 
     def by_source(self) -> tuple[UnitValues, UnitValues]:
-        """Return the units of the input dataset and the right answers of base images, and of shifted images."""
+        """Return the units of the input dataset and the right answers of base images, and of
+        shifted images."""
         assert self.sources is not None
         base = self.base_present
         shift = self.shift_present
@@ -87,10 +94,11 @@ class ClassUnits:
 class Drops:
     """The drops of all models, as arrays (models,) and (replicates, models).
 
-    replicates: the drop in each replicate. base_replicates: the base accuracy in the same replicates. averaged:
-    (models,) bool, the models to average over. classes: each class's drop averaged over these models; None if there is
-    no such model. agreed: what the classes whose images are all right or all wrong add to the ends of the drop's
-    interval. units: how many units of the input dataset are drawn; None if images are drawn.
+    replicates: the drop in each replicate. base_replicates: the base accuracy in the same
+    replicates. averaged: (models,) bool, the models to average over. classes: each class's drop
+    averaged over these models; None if there is no such model. agreed: what the classes whose
+    images are all right or all wrong add to the ends of the drop's interval. units: how many units
+    of the input dataset are drawn; None if images are drawn.
     """
 
     base_accuracy: Floats
@@ -109,7 +117,8 @@ class Drops:
         return interval_of_draws(float(self.drop[model]), drawn, (below, above), units=self.units)
 
     def impact(self) -> Estimate | None:
-        """Return the absolute impact: the drop averaged over the `averaged` models (Vendrow 2023, section 6).
+        """Return the absolute impact: the drop averaged over the `averaged` models (Vendrow 2023,
+        section 6).
 
         None if there are no such models.
         """
@@ -118,7 +127,8 @@ class Drops:
 
 @dataclass(frozen=True)
 class Averages:
-    """The class-averaged accuracy of every model, (models,), and its bootstrap replicates, (replicates, models)."""
+    """The class-averaged accuracy of every model, (models,), and its bootstrap replicates,
+    (replicates, models)."""
 
     accuracy: Floats
     replicates: Floats
@@ -128,12 +138,15 @@ class Averages:
     def interval(self, model: int) -> Estimate:
         below, above = (float(side[model]) for side in self.agreed)
         drawn = self.replicates[:, model]
-        return interval_of_draws(float(self.accuracy[model]), drawn, (below, above), 0.0, self.units)
+        return interval_of_draws(
+            float(self.accuracy[model]), drawn, (below, above), 0.0, self.units
+        )
 
 
 @dataclass(frozen=True)
 class Slope:
-    """The least-squares line `accuracy = slope * base accuracy + intercept` through one point per model."""
+    """The least-squares line `accuracy = slope * base accuracy + intercept` through one point per
+    model."""
 
     slope: float
     low: float
@@ -144,7 +157,8 @@ class Slope:
 
 
 def accuracy_per_class(present: Bools, correct: Bools) -> Floats:
-    """Return each model's share of right answers to the present images, (models,), from (n,) and (n, models)."""
+    """Return each model's share of right answers to the present images, (models,), from (n,) and
+    (n, models)."""
     if not present.any():
         return np.full(correct.shape[1], np.nan)
     return correct[present].mean(axis=0)
@@ -163,13 +177,15 @@ def drops(
     replicates: int = REPLICATES,
     averaged: Bools | None = None,
 ) -> Drops:
-    """Return class-averaged accuracies on base and shift, their difference, and the bootstrap replicates of it.
+    """Return class-averaged accuracies on base and shift, their difference, and the bootstrap
+    replicates of it.
 
-    Each replicate draws the units of every class with replacement, as many as the class has. If `paired`, a unit's base
-    image and its shifted image are drawn together; otherwise they are drawn separately. The draws depend only on
-    `seed`, `salt` (the shift's name) and the class id. If a draw of a class has no base image or no shifted image, the
-    replicate leaves the class out. averaged (models,): the models to average over, by default all. If the classes name
-    units of the input dataset, these are drawn.
+    Each replicate draws the units of every class with replacement, as many as the class has. If
+    `paired`, a unit's base image and its shifted image are drawn together; otherwise they are drawn
+    separately. The draws depend only on `seed`, `salt` (the shift's name) and the class id. If a
+    draw of a class has no base image or no shifted image, the replicate leaves the class out.
+    averaged (models,): the models to average over, by default all. If the classes name units of the
+    input dataset, these are drawn.
     """
     if not classes:
         raise ValueError("no class to average over")
@@ -200,9 +216,13 @@ def drops(
         sides = (base_of_class, cls.counts[0]), (shift_of_class, cls.counts[1])
         agreed = distances_of_difference(*sides, cls.base_correct[both], cls.shift_correct[both])
         squares += np.square(agreed)
-        per_class[cls.class_id] = _impact(base_of_class - shift_of_class, difference, agreed, averaged)
+        per_class[cls.class_id] = _impact(
+            base_of_class - shift_of_class, difference, agreed, averaged
+        )
     with np.errstate(invalid="ignore"):
-        drawn, base_drawn = (sums / np.where(counted == 0, np.nan, counted) for sums in (total, base_total))
+        drawn, base_drawn = (
+            sums / np.where(counted == 0, np.nan, counted) for sums in (total, base_total)
+        )
     base /= len(classes)
     shift /= len(classes)
     below, above = np.sqrt(squares) / len(classes)
@@ -239,7 +259,9 @@ def _average_by_source(side: Sequence[UnitValues], draws: Units) -> Averages:
     return Averages(accuracy, draws.average(side), (nothing, nothing), units)
 
 
-def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates: int = REPLICATES) -> Averages:
+def averages(
+    classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates: int = REPLICATES
+) -> Averages:
     """Return base accuracies averaged over classes, with bootstrap replicates.
 
     The draws depend only on `seed`, `salt` and the class id. Units are drawn as in `drops`.
@@ -256,7 +278,11 @@ def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates:
         of_class = accuracy_per_class(cls.base_present, cls.base_correct)
         right = cls.base_correct[cls.base_present].astype(np.float64)
         accuracy += of_class
-        total += bootstrap_weights(len(right), replicates, seeded(seed, salt, cls.class_id)) @ right / len(right)
+        total += (
+            bootstrap_weights(len(right), replicates, seeded(seed, salt, cls.class_id))
+            @ right
+            / len(right)
+        )
         squares += np.square(distances_of_share(of_class, len(right)))
     below, above = np.sqrt(squares) / len(classes)
     return Averages(accuracy / len(classes), total / len(classes), (below, above))
@@ -265,11 +291,13 @@ def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates:
 def slope(
     base_accuracy: Sequence[float], accuracy: Sequence[float], images: tuple[int, int] | None = None
 ) -> Slope | None:
-    """Fit the ID/OOD slope: the least-squares line of shifted on base accuracy, one point per model, with a t interval.
+    """Fit the ID/OOD slope: the least-squares line of shifted on base accuracy, one point per
+    model, with a t interval.
 
-    Both axes are plain accuracies, as in Vendrow 2023 (section 6, "the slope of the best-fit-line"). If `images` gives
-    the numbers of base and shifted images, both axes are probits, because many models lie on a line in probits (Miller
-    2021; Taori 2020 took logits). None with fewer than five models, or if all base accuracies are equal.
+    Both axes are plain accuracies, as in Vendrow 2023 (section 6, "the slope of the
+    best-fit-line"). If `images` gives the numbers of base and shifted images, both axes are
+    probits, because many models lie on a line in probits (Miller 2021; Taori 2020 took logits).
+    None with fewer than five models, or if all base accuracies are equal.
     """
     x = np.asarray(base_accuracy, dtype=np.float64)
     y = np.asarray(accuracy, dtype=np.float64)
@@ -284,17 +312,22 @@ def slope(
 
 
 def probits(accuracy: Floats, images: int) -> Floats:
-    """Return the normal quantile of (k + ½) / (n + 1) for k right of n images. It is finite for accuracies 0 and 1."""
+    """Return the normal quantile of (k + ½) / (n + 1) for k right of n images. It is finite for
+    accuracies 0 and 1."""
     return ndtri((accuracy * images + 0.5) / (images + 1))
 
 
-def effective_robustness(base_accuracy: Floats, accuracy: Floats, images: tuple[int, int]) -> Floats:
-    """Return the accuracy under the shift minus the accuracy that the probit line of the *other* models predicts.
+def effective_robustness(
+    base_accuracy: Floats, accuracy: Floats, images: tuple[int, int]
+) -> Floats:
+    """Return the accuracy under the shift minus the accuracy that the probit line of the *other*
+    models predicts.
 
-    Arguments and result are fractions of shape (…, models). A value is NaN if there are fewer than five other models,
-    or if all of them have the same base accuracy. Taori 2020 and Miller 2021 fit the line to hundreds of standard
-    models and judge other models by it. Here no model is marked as standard, and one outlier among ten models would
-    pull the line towards itself. The line of each model therefore leaves out this model.
+    Arguments and result are fractions of shape (…, models). A value is NaN if there are fewer than
+    five other models, or if all of them have the same base accuracy. Taori 2020 and Miller 2021 fit
+    the line to hundreds of standard models and judge other models by it. Here no model is marked as
+    standard, and one outlier among ten models would pull the line towards itself. The line of each
+    model therefore leaves out this model.
     """
     x = probits(base_accuracy, images[0])
     y = probits(accuracy, images[1])
@@ -319,11 +352,12 @@ def effective_robustness(base_accuracy: Floats, accuracy: Floats, images: tuple[
 
 
 def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dict[int, Estimate]:
-    """Return the effective robustness of each averaged model that has one, with its bootstrap interval, by model index.
+    """Return the effective robustness of each averaged model that has one, with its bootstrap
+    interval, by model index.
 
-    All models share the draws of images, so the line is fitted anew in each draw. In simulations with 6 to 20 models
-    and 100 to 500 images, the interval held the true value in 92 to 93 %. The interval does not include the uncertainty
-    from the choice of models.
+    All models share the draws of images, so the line is fitted anew in each draw. In simulations
+    with 6 to 20 models and 100 to 500 images, the interval held the true value in 92 to 93 %. The
+    interval does not include the uncertainty from the choice of models.
     """
     places = np.flatnonzero(drops.averaged)
     base = drops.base_replicates[:, places]
@@ -334,7 +368,10 @@ def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dic
     # A larger drop means less robustness, so the two ends change places.
     return {
         int(index): interval_of_draws(
-            float(values[at]), replicates[:, at], (float(above[at]), float(below[at])), units=drops.units
+            float(values[at]),
+            replicates[:, at],
+            (float(above[at]), float(below[at])),
+            units=drops.units,
         )
         for at, index in enumerate(places)
         if np.isfinite(values[at])
@@ -342,20 +379,27 @@ def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dic
 
 
 def _impact(
-    drop: Floats, replicates: Floats, agreed: EndDistances, averaged: Bools, units: int | None = None
+    drop: Floats,
+    replicates: Floats,
+    agreed: EndDistances,
+    averaged: Bools,
+    units: int | None = None,
 ) -> Estimate | None:
     """Return the drop (models,) averaged over the marked models; None if none are marked."""
     if not averaged.any():
         return None
-    # All models see the same images, so their errors may be fully correlated. The distances to the ends are therefore
-    # averaged themselves, not their squares.
+    # All models see the same images, so their errors may be fully correlated. The distances to the
+    # ends are therefore averaged themselves, not their squares.
     below, above = (float(side[averaged].mean()) for side in agreed)
     drawn = replicates[:, averaged].mean(axis=1)
     return interval_of_draws(float(drop[averaged].mean()), drawn, (below, above), units=units)
 
 
-def _draws(cls: ClassUnits, rng: np.random.Generator, replicates: int, paired: bool) -> tuple[Floats, Floats]:
-    """Return the accuracy of one class in every replicate, on base and on shift, (replicates, models) each."""
+def _draws(
+    cls: ClassUnits, rng: np.random.Generator, replicates: int, paired: bool
+) -> tuple[Floats, Floats]:
+    """Return the accuracy of one class in every replicate, on base and on shift, (replicates,
+    models) each."""
     base = (cls.base_present, cls.base_correct)
     shift = (cls.shift_present, cls.shift_correct)
     if paired:
@@ -370,11 +414,12 @@ def _draws(cls: ClassUnits, rng: np.random.Generator, replicates: int, paired: b
 def drawn_accuracies(
     sides: Sequence[tuple[Bools, Bools]], drawn: Bools, rng: np.random.Generator, replicates: int
 ) -> list[Floats]:
-    """Return the accuracy of each side in every replicate, (replicates, models) each. All sides share the drawn units.
+    """Return the accuracy of each side in every replicate, (replicates, models) each. All sides
+    share the drawn units.
 
-    A side holds the units that are present (n,), and the right answers (n, models). drawn: (n,) the units to draw.
-    Replicates are computed in blocks, which bounds the memory. The sums are of whole numbers, so the blocks do not
-    change the result.
+    A side holds the units that are present (n,), and the right answers (n, models). drawn: (n,) the
+    units to draw. Replicates are computed in blocks, which bounds the memory. The sums are of whole
+    numbers, so the blocks do not change the result.
     """
     shown = [present[drawn].astype(np.float64) for present, _ in sides]
     right = [(correct & present[:, None])[drawn].astype(np.float64) for present, correct in sides]
@@ -386,15 +431,19 @@ def drawn_accuracies(
     return accuracies
 
 
-def _weights(units: int, replicates: int, rng: np.random.Generator) -> Iterator[tuple[slice, Floats]]:
-    """Yield blocks of replicates and their `bootstrap_weights`; the size of a block bounds the memory."""
+def _weights(
+    units: int, replicates: int, rng: np.random.Generator
+) -> Iterator[tuple[slice, Floats]]:
+    """Yield blocks of replicates and their `bootstrap_weights`; the size of a block bounds the
+    memory."""
     rows = max(1, _DRAWN_AT_ONCE // max(1, units))
     for start in range(0, replicates, rows):
         stop = min(start + rows, replicates)
         yield slice(start, stop), bootstrap_weights(units, stop - start, rng)
 
 
-# The rows (k,) of a side, and the values (n,) of all images: right answers, or differences of right answers.
+# The rows (k,) of a side, and the values (n,) of all images: right answers, or differences of right
+# answers.
 Side = tuple[Ints, Bools | Floats]
 
 
@@ -406,9 +455,9 @@ def draw_class_averages(
 ) -> Floats:
     """Return each side's average over strata in each bootstrap replicate, (replicates, sides).
 
-    strata, units: (n,). Units are drawn within each stratum, each with all of its images. generator_of: returns the
-    random generator of a stratum. A stratum without drawn images is left out of the average. The average is NaN if no
-    stratum of a side has drawn images.
+    strata, units: (n,). Units are drawn within each stratum, each with all of its images.
+    generator_of: returns the random generator of a stratum. A stratum without drawn images is left
+    out of the average. The average is NaN if no stratum of a side has drawn images.
     """
     total = np.zeros((REPLICATES, len(sides)))
     counted = np.zeros((REPLICATES, len(sides)))
@@ -425,7 +474,9 @@ def draw_class_averages(
             at = np.searchsorted(own_units, units[side_rows])
             sums = np.bincount(at, weights=values[side_rows], minlength=len(own_units))
             drawn = weights @ np.bincount(at, minlength=len(own_units))
-            total[:, side] += np.divide(weights @ sums, drawn, out=np.zeros(REPLICATES), where=drawn > 0)
+            total[:, side] += np.divide(
+                weights @ sums, drawn, out=np.zeros(REPLICATES), where=drawn > 0
+            )
             counted[:, side] += drawn > 0
     return np.divide(total, counted, out=np.full_like(total, np.nan), where=counted > 0)
 
@@ -434,9 +485,10 @@ def draw_class_averages(
 class ClassAverage:
     """An accuracy averaged over classes.
 
-    images: the harmonic mean of the numbers of images per class. counts: (classes,) the images per class. shares:
-    (classes,) the share of right answers per class. freedom: the degrees of freedom of the variance (Satterthwaite
-    1946). draws: (R,) the value in each bootstrap replicate. units: how many units are drawn in it; None if images are.
+    images: the harmonic mean of the numbers of images per class. counts: (classes,) the images per
+    class. shares: (classes,) the share of right answers per class. freedom: the degrees of freedom
+    of the variance (Satterthwaite 1946). draws: (R,) the value in each bootstrap replicate. units:
+    how many units are drawn in it; None if images are.
     """
 
     value: float
@@ -449,8 +501,11 @@ class ClassAverage:
     units: int | None = None
 
     @classmethod
-    def of(cls, labels: Ints, right: NDArray[Any], draws: Floats, units: int | None = None) -> ClassAverage:
-        """Average right answers over classes, from the labels (n,) and the right answers (n,) of some images."""
+    def of(
+        cls, labels: Ints, right: NDArray[Any], draws: Floats, units: int | None = None
+    ) -> ClassAverage:
+        """Average right answers over classes, from the labels (n,) and the right answers (n,) of
+        some images."""
         _, label, count = np.unique(labels, return_inverse=True, return_counts=True)
         share = np.bincount(label, weights=right) / count
         each = share * (1 - share) / np.maximum(count - 1, 1) / len(count) ** 2
@@ -463,7 +518,8 @@ class ClassAverage:
         return cls(float(share.mean()), images, count, share, variance, freedom, draws, units)
 
     def varying(self, reach: float) -> Bounds:
-        """Return the distances to the ends of Wilson's interval, for the number of images that the variance implies."""
+        """Return the distances to the ends of Wilson's interval, for the number of images that the
+        variance implies."""
         if self.variance == 0:
             return 0.0, 0.0
         images = self.value * (1 - self.value) / self.variance
@@ -471,15 +527,19 @@ class ClassAverage:
         return self.value - low, high - self.value
 
     def agreeing(self, reach: float) -> Bounds:
-        """Return the distances below and above that classes of only right or only wrong answers add, by Wilson."""
+        """Return the distances below and above that classes of only right or only wrong answers
+        add, by Wilson."""
         far = reach**2 / (self.counts + reach**2)
-        below, above = (math.sqrt(float((far[self.shares == end] ** 2).sum())) for end in (1.0, 0.0))
+        below, above = (
+            math.sqrt(float((far[self.shares == end] ** 2).sum())) for end in (1.0, 0.0)
+        )
         return below / len(far), above / len(far)
 
 
 @dataclass(frozen=True)
 class AverageComparison:
-    """An accuracy averaged over classes, or `first` less `second`, or this difference relative to `first`."""
+    """An accuracy averaged over classes, or `first` less `second`, or this difference relative to
+    `first`."""
 
     first: ClassAverage
     second: ClassAverage | None = None
@@ -505,7 +565,8 @@ class AverageComparison:
 
     @property
     def drawn(self) -> Floats:
-        """The value in each bootstrap replicate, (R,). Those of a relative difference come from the delta method."""
+        """The value in each bootstrap replicate, (R,). Those of a relative difference come from the
+        delta method."""
         if self.second is None:
             return self.first.draws
         if not self.relative:
@@ -516,31 +577,43 @@ class AverageComparison:
     def interval(self, reach: float) -> Estimate:
         """Return the value with an interval `reach` standard errors long.
 
-        One average has Wilson's interval. A difference combines the Wilson intervals of both averages (Newcombe 1998,
-        method 10). The interval of a relative difference holds each d for which second = (1 - d) · first is plausible:
-        the interval of (1 - d) · first - second then holds 0 (Donner and Zou 2012). If units are drawn, the interval
-        is that of a `Drawn`.
+        One average has Wilson's interval. A difference combines the Wilson intervals of both
+        averages (Newcombe 1998, method 10). The interval of a relative difference holds each d for
+        which second = (1 - d) · first is plausible: the interval of (1 - d) · first - second then
+        holds 0 (Donner and Zou 2012). If units are drawn, the interval is that of a `Drawn`.
         """
         first = self.first
         second = self.second
         if first.units is not None:
             units = min(first.units, self.last.units or 0)
             signed = second is not None
-            return Drawn(self.centre, self.drawn, 0.0, (0.0, 0.0), units, signed, by_units=True).interval(reach)
+            return Drawn(
+                self.centre, self.drawn, 0.0, (0.0, 0.0), units, signed, by_units=True
+            ).interval(reach)
         if second is None:
             below, above = mover(first.varying(reach), first.agreeing(reach))
-            return Estimate(first.value, max(0.0, first.value - float(below)), min(1.0, first.value + float(above)))
+            return Estimate(
+                first.value,
+                max(0.0, first.value - float(below)),
+                min(1.0, first.value + float(above)),
+            )
         of_first, of_second = (side.draws - np.nanmean(side.draws) for side in (first, second))
         spread = math.sqrt(float(np.nanmean(of_first**2) * np.nanmean(of_second**2)))
         correlation = float(np.nanmean(of_first * of_second)) / spread if spread else 0.0
-        # Each distance is at least `floor`: the difference is not known exactly even if no pair differs.
-        floor = reach**2 / (min(side.images * len(side.counts) for side in (first, second)) + reach**2)
+        # Each distance is at least `floor`: the difference is not known exactly even if no pair
+        # differs.
+        floor = reach**2 / (
+            min(side.images * len(side.counts) for side in (first, second)) + reach**2
+        )
 
         def end(share: float, upper: bool) -> float:
             scaled, agreeing = (
-                [share * side for side in sides] for sides in (first.varying(reach), first.agreeing(reach))
+                [share * side for side in sides]
+                for sides in (first.varying(reach), first.agreeing(reach))
             )
-            varying = distances_with_correlation((scaled[0], scaled[1]), second.varying(reach), correlation)
+            varying = distances_with_correlation(
+                (scaled[0], scaled[1]), second.varying(reach), correlation
+            )
             varying = max(floor, varying[0]), max(floor, varying[1])
             below, above = mover(varying, (agreeing[0], agreeing[1]), second.agreeing(reach)[::-1])
             return share * first.value - second.value + (float(above) if upper else -float(below))
@@ -568,30 +641,36 @@ def calibration_errors(
 ) -> list[Estimate]:
     """Return the expected calibration error of each model, with its interval.
 
-    confidence, right: (n, models), n >= 1. The error is the mean over bins of the distance between confidence and
-    accuracy. The error is biased upward, and its bootstrap draws are biased upward further, so the interval is extended
-    to include the value.
+    confidence, right: (n, models), n >= 1. The error is the mean over bins of the distance between
+    confidence and accuracy. The error is biased upward, and its bootstrap draws are biased upward
+    further, so the interval is extended to include the value.
     """
     apart = right - confidence.astype(np.float64)
     bins = confidence_bins(confidence)
-    signed = [(bins[:, [model]] == np.unique(bins[:, model])) * apart[:, [model]] for model in range(right.shape[1])]
+    signed = [
+        (bins[:, [model]] == np.unique(bins[:, model])) * apart[:, [model]]
+        for model in range(right.shape[1])
+    ]
     drawn = np.empty((len(signed), replicates))
     for block, weights in _weights(len(right), replicates, rng):
         for model, signed_bins in enumerate(signed):
             drawn[model, block] = np.abs(weights @ signed_bins).sum(axis=1) / len(right)
     values = [float(np.abs(signed_bins.sum(axis=0)).sum()) / len(right) for signed_bins in signed]
     ends = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=1).T.tolist()
-    return [Estimate(value, min(low, value), max(high, value)) for value, (low, high) in zip(values, ends, strict=True)]
+    return [
+        Estimate(value, min(low, value), max(high, value))
+        for value, (low, high) in zip(values, ends, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
 class NearChance:
     """Models and classes that are near chance on the base.
 
-    models: (m,) bool, the models that are near chance. The other fields are by class id. classes: for each class near
-    chance, its base accuracy averaged over the models that are not near chance. chances: for each class near chance,
-    the highest share of right guesses. cells: for every class with enough images, (m,) bool, whether each model is near
-    chance on this class.
+    models: (m,) bool, the models that are near chance. The other fields are by class id. classes:
+    for each class near chance, its base accuracy averaged over the models that are not near chance.
+    chances: for each class near chance, the highest share of right guesses. cells: for every class
+    with enough images, (m,) bool, whether each model is near chance on this class.
     """
 
     models: Bools
@@ -606,19 +685,25 @@ def near_chance(accuracy: Floats, images: Ints | int, chance: Floats | float) ->
     return np.asarray(low < chance_line(np.asarray(chance, np.float64)))
 
 
-def find_near_chance(class_ids: Sequence[str], accuracy: Floats, images: Ints, chances: Floats) -> NearChance:
+def find_near_chance(
+    class_ids: Sequence[str], accuracy: Floats, images: Ints, chances: Floats
+) -> NearChance:
     """Find the models and the classes that are near chance, among m models and k >= 1 classes.
 
-    accuracy: (k, m), on the base. images: (k,), all above 0. chances: (k, m). A model is judged by its accuracy and its
-    chance, both averaged over classes, and by the number of all images. A class is judged by its accuracy averaged over
-    the models that are not near chance, by the number of its images, and by the highest chance of these models. If all
-    models are near chance, a class is judged by all models.
+    accuracy: (k, m), on the base. images: (k,), all above 0. chances: (k, m). A model is judged by
+    its accuracy and its chance, both averaged over classes, and by the number of all images. A
+    class is judged by its accuracy averaged over the models that are not near chance, by the number
+    of its images, and by the highest chance of these models. If all models are near chance, a class
+    is judged by all models.
     """
     models = near_chance(accuracy.mean(axis=0), int(images.sum()), chances.mean(axis=0))
     counted_models = ~models if not models.all() else np.ones_like(models)
     averaged = accuracy[:, counted_models].mean(axis=1)
     highest = chances[:, counted_models].max(axis=1)
-    near = [(class_ids[index], index) for index in np.flatnonzero(near_chance(averaged, images, highest)).tolist()]
+    near = [
+        (class_ids[index], index)
+        for index in np.flatnonzero(near_chance(averaged, images, highest)).tolist()
+    ]
     return NearChance(
         models,
         {class_id: float(averaged[index]) for class_id, index in near},

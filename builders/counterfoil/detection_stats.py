@@ -1,11 +1,13 @@
-"""The measures of a detector, as pure functions on arrays: matches, average precision, F1 of an image.
+"""The measures of a detector, as pure functions on arrays: matches, average precision, F1 of an
+image.
 
-Matches, average precision and recall equal those of pycocotools 2.0 (`COCOeval`, bounding boxes). Matching happens once
-for each image, category, IoU threshold and range of areas. Average precision is not a mean over images. A resample of
-images therefore gives each image a weight, and the same matches are accumulated again with these weights.
+Matches, average precision and recall equal those of pycocotools 2.0 (`COCOeval`, bounding boxes).
+Matching happens once for each image, category, IoU threshold and range of areas. Average precision
+is not a mean over images. A resample of images therefore gives each image a weight, and the same
+matches are accumulated again with these weights.
 
-Boxes are [x, y, width, height] in pixels, from the top left. Images and categories are numbered from 0. A value that no
-object or detection determines is NaN (pycocotools returns -1).
+Boxes are [x, y, width, height] in pixels, from the top left. Images and categories are numbered
+from 0. A value that no object or detection determines is NaN (pycocotools returns -1).
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from counterfoil.stats import REPLICATES, best_threshold, chance_line, seeded
 THRESHOLDS: Floats = np.linspace(0.5, 0.95, 10)  # IoU thresholds, as pycocotools computes them
 RECALLS: Floats = np.linspace(0.0, 1.0, 101)
 MOST_DETECTIONS = 100  # detections kept per category and image, highest scores first
-# Ranges of an object's area in square pixels. A range includes both of its ends. The first range holds every object.
+# Ranges of an object's area in square pixels. A range includes both of its ends. The first range
+# holds every object.
 AREAS: dict[str, tuple[float, float]] = {
     "all": (0, 1e10),
     "small": (0, 1024),
@@ -33,7 +36,8 @@ AREAS: dict[str, tuple[float, float]] = {
     "large": (9216, 1e10),
 }
 
-# Each measure averages over categories: precision or recall, in a range of areas, at some IoU thresholds.
+# Each measure averages over categories: precision or recall, in a range of areas, at some IoU
+# thresholds.
 MEASURES: dict[str, tuple[str, str, slice]] = {
     "AP": ("precision", "all", slice(None)),
     "AP50": ("precision", "all", slice(0, 1)),
@@ -56,9 +60,10 @@ _DRAWN_AT_ONCE = 1 << 20  # resamples times detections
 class Objects:
     """The true boxes of some images, as arrays (n,) sorted by image and category.
 
-    order: the position of each row before sorting. box: (n, 4) float64. area: (n,) float64, the area of the object,
-    which may differ from the area of its box. crowd: (n,) bool, marks boxes around many objects, which count neither as
-    found nor as missed. ValueError if shapes differ or a number is impossible.
+    order: the position of each row before sorting. box: (n, 4) float64. area: (n,) float64, the
+    area of the object, which may differ from the area of its box. crowd: (n,) bool, marks boxes
+    around many objects, which count neither as found nor as missed. ValueError if shapes differ or
+    a number is impossible.
     """
 
     image: Ints
@@ -77,24 +82,36 @@ class Objects:
         area: ArrayLike | None = None,
         crowd: ArrayLike | None = None,
     ) -> Objects:
-        """Check and sort objects. The default `area` is the area of the box; by default, no object is a crowd."""
+        """Check and sort objects. The default `area` is the area of the box; by default, no object
+        is a crowd."""
         images, boxes, categories = _checked(image, box, category)
-        areas = boxes[:, 2] * boxes[:, 3] if area is None else np.asarray(area, np.float64).reshape(-1)
-        crowds = np.zeros(len(images), np.bool_) if crowd is None else np.asarray(crowd, np.bool_).reshape(-1)
+        areas = (
+            boxes[:, 2] * boxes[:, 3] if area is None else np.asarray(area, np.float64).reshape(-1)
+        )
+        crowds = (
+            np.zeros(len(images), np.bool_)
+            if crowd is None
+            else np.asarray(crowd, np.bool_).reshape(-1)
+        )
         if not len(areas) == len(crowds) == len(images):
-            raise ValueError(f"{len(images)} objects, {len(areas)} areas and {len(crowds)} marks of a crowd")
+            raise ValueError(
+                f"{len(images)} objects, {len(areas)} areas and {len(crowds)} marks of a crowd"
+            )
         if not (np.isfinite(areas) & (areas >= 0)).all():
             raise ValueError("an object's area is a finite number from 0")
         order = np.lexsort((categories, images))
-        return cls(images[order], boxes[order], categories[order], areas[order], crowds[order], order)
+        return cls(
+            images[order], boxes[order], categories[order], areas[order], crowds[order], order
+        )
 
 
 @dataclass(frozen=True)
 class Detections:
-    """The boxes that a detector found in some images, as arrays (n,) sorted by image, category and falling score.
+    """The boxes that a detector found in some images, as arrays (n,) sorted by image, category and
+    falling score.
 
-    Rows of equal score keep their order. order: the position of each row before sorting. box: (n, 4) float64.
-    ValueError if shapes differ or a number is impossible.
+    Rows of equal score keep their order. order: the position of each row before sorting. box: (n,
+    4) float64. ValueError if shapes differ or a number is impossible.
     """
 
     image: Ints
@@ -104,7 +121,9 @@ class Detections:
     order: Ints
 
     @classmethod
-    def of(cls, image: ArrayLike, box: ArrayLike, category: ArrayLike, score: ArrayLike) -> Detections:
+    def of(
+        cls, image: ArrayLike, box: ArrayLike, category: ArrayLike, score: ArrayLike
+    ) -> Detections:
         """Check and sort detections."""
         images, boxes, categories = _checked(image, box, category)
         scores = np.asarray(score, np.float64).reshape(-1)
@@ -121,7 +140,9 @@ def _checked(image: ArrayLike, box: ArrayLike, category: ArrayLike) -> tuple[Int
     categories = np.asarray(category, np.int64).reshape(-1)
     boxes = np.asarray(box, np.float64).reshape(-1, 4)
     if not len(images) == len(boxes) == len(categories):
-        raise ValueError(f"{len(images)} images of boxes, {len(boxes)} boxes and {len(categories)} categories")
+        raise ValueError(
+            f"{len(images)} images of boxes, {len(boxes)} boxes and {len(categories)} categories"
+        )
     if len(images) and min(images.min(), categories.min()) < 0:
         raise ValueError("images and categories are numbers from 0")
     if not np.isfinite(boxes).all() or (boxes[:, 2:] < 0).any():
@@ -134,14 +155,16 @@ def _checked(image: ArrayLike, box: ArrayLike, category: ArrayLike) -> tuple[Int
 
 @dataclass(frozen=True)
 class Matches:
-    """Detections and objects of some images, matched: d detections, o objects, a ranges of areas, t thresholds.
+    """Detections and objects of some images, matched: d detections, o objects, a ranges of areas, t
+    thresholds.
 
-    The detections are the `MOST_DETECTIONS` of the highest scores per image and category. They are sorted by category
-    and falling score; ties are sorted by image. row: (d,) the row of each detection in `Detections`. matched, ignored:
-    (a, t, d) bool. A detection is ignored if it matched a crowd or an object outside of the range of areas. It is also
-    ignored if it matched nothing and its own area is outside of the range. found: (d,) the row in `Objects` that the
-    detection matched at the lowest threshold and in the range of all areas, or -1. counted: (a, o) bool, the objects
-    that a detector is expected to find.
+    The detections are the `MOST_DETECTIONS` of the highest scores per image and category. They are
+    sorted by category and falling score; ties are sorted by image. row: (d,) the row of each
+    detection in `Detections`. matched, ignored: (a, t, d) bool. A detection is ignored if it
+    matched a crowd or an object outside of the range of areas. It is also ignored if it matched
+    nothing and its own area is outside of the range. found: (d,) the row in `Objects` that the
+    detection matched at the lowest threshold and in the range of all areas, or -1. counted: (a, o)
+    bool, the objects that a detector is expected to find.
     """
 
     images: int
@@ -159,16 +182,20 @@ class Matches:
 
 
 def match(objects: Objects, detections: Detections, images: int, categories: int) -> Matches:
-    """Match the detections of each image and category with its objects, by falling score, as pycocotools does.
+    """Match the detections of each image and category with its objects, by falling score, as
+    pycocotools does.
 
-    A detection takes, among the objects that no earlier detection took, the one of the highest IoU, if this IoU reaches
-    the threshold. An object that counts is preferred to one that does not count. Of objects of equal IoU, the last is
-    taken. Any number of detections may match one crowd; the IoU with a crowd is the share of the detection's area that
-    lies in the crowd. ValueError if the number of an image or a category is out of range.
+    A detection takes, among the objects that no earlier detection took, the one of the highest IoU,
+    if this IoU reaches the threshold. An object that counts is preferred to one that does not
+    count. Of objects of equal IoU, the last is taken. Any number of detections may match one crowd;
+    the IoU with a crowd is the share of the detection's area that lies in the crowd. ValueError if
+    the number of an image or a category is out of range.
     """
     for part in (objects, detections):
         if len(part.image) and (part.image.max() >= images or part.category.max() >= categories):
-            raise ValueError(f"a box is of an image beyond {images} or a category beyond {categories}")
+            raise ValueError(
+                f"a box is of an image beyond {images} or a category beyond {categories}"
+            )
     group = detections.image * categories + detections.category
     rank = np.arange(len(group)) - np.searchsorted(group, group)
     kept = np.flatnonzero(rank < MOST_DETECTIONS)
@@ -180,7 +207,9 @@ def match(objects: Objects, detections: Detections, images: int, categories: int
     ignored = np.zeros_like(matched)
     found_objects = np.full(len(kept), -1, np.int64)
     taken = np.zeros((len(AREAS), len(THRESHOLDS), len(objects.image)), np.bool_)
-    for detection, thing, iou in _overlaps(objects, boxes, group, objects.image * categories + objects.category):
+    for detection, thing, iou in _overlaps(
+        objects, boxes, group, objects.image * categories + objects.category
+    ):
         # A step has at most one detection of each group. Later pairs of a detection are worth more.
         reached = (iou >= THRESHOLDS[:, None]) & (~taken[:, :, thing] | objects.crowd[thing])
         worth = np.arange(1, len(thing) + 1) + np.where(outside[:, thing], 0, len(thing))[:, None]
@@ -215,11 +244,15 @@ def match(objects: Objects, detections: Detections, images: int, categories: int
     )
 
 
-def _overlaps(objects: Objects, boxes: Floats, group: Ints, object_group: Ints) -> list[tuple[Ints, Ints, Floats]]:
-    """Return pairs (detection, object, IoU) of the same group whose IoU reaches the lowest threshold, in steps.
+def _overlaps(
+    objects: Objects, boxes: Floats, group: Ints, object_group: Ints
+) -> list[tuple[Ints, Ints, Floats]]:
+    """Return pairs (detection, object, IoU) of the same group whose IoU reaches the lowest
+    threshold, in steps.
 
-    The first step has each group's first detection that overlaps an object, the second step has each group's second
-    one, and so on. Within a step, pairs are sorted by detection, then rising IoU, then object.
+    The first step has each group's first detection that overlaps an object, the second step has
+    each group's second one, and so on. Within a step, pairs are sorted by detection, then rising
+    IoU, then object.
     """
     start = np.searchsorted(object_group, group)
     stop = np.searchsorted(object_group, group, side="right")
@@ -238,7 +271,9 @@ def _overlaps(objects: Objects, boxes: Floats, group: Ints, object_group: Ints) 
         return []
     detection, thing, iou = (np.concatenate(parts) for parts in zip(*close, strict=True))
     detections, number = np.unique(detection, return_inverse=True)
-    step = (np.arange(len(detections)) - np.searchsorted(group[detections], group[detections]))[number]
+    step = (np.arange(len(detections)) - np.searchsorted(group[detections], group[detections]))[
+        number
+    ]
     order = np.lexsort((thing, iou, detection, step))
     ends = np.flatnonzero(np.diff(step[order])) + 1
     parts = (np.split(part[order], ends) for part in (detection, thing, iou))
@@ -246,7 +281,8 @@ def _overlaps(objects: Objects, boxes: Floats, group: Ints, object_group: Ints) 
 
 
 def box_iou(boxes: Floats, others: Floats, crowd: Bools) -> Floats:
-    """Return the shared area of two boxes over their union, or over the first box's area if the other is a crowd."""
+    """Return the shared area of two boxes over their union, or over the first box's area if the
+    other is a crowd."""
     sides = np.minimum(boxes[:, 2:] + boxes[:, :2], others[:, 2:] + others[:, :2]) - np.maximum(
         boxes[:, :2], others[:, :2]
     )
@@ -263,14 +299,16 @@ def box_iou(boxes: Floats, others: Floats, crowd: Bools) -> Floats:
 class AveragePrecision:
     """Average precision and recall of k categories, a ranges of areas and t thresholds.
 
-    The arrays have shape (k, a, t), or (k, a, t, r) for r resamples. A category without an object that counts is NaN.
+    The arrays have shape (k, a, t), or (k, a, t, r) for r resamples. A category without an object
+    that counts is NaN.
     """
 
     precision: Floats
     recall: Floats
 
     def measure(self, name: str) -> Floats:
-        """Return one of `MEASURES`, () or (r,): the mean over categories that have objects; NaN if none has."""
+        """Return one of `MEASURES`, () or (r,): the mean over categories that have objects; NaN if
+        none has."""
         return mean_of_finite(self.by_category(name))
 
     def by_category(self, name: str = "AP") -> Floats:
@@ -279,19 +317,26 @@ class AveragePrecision:
         return getattr(self, of)[:, list(AREAS).index(area), thresholds].mean(axis=1)
 
 
-def average_precision(matches: Matches, weights: NDArray[np.integer[Any]] | None = None) -> AveragePrecision:
+def average_precision(
+    matches: Matches, weights: NDArray[np.integer[Any]] | None = None
+) -> AveragePrecision:
     """Compute average precision and recall, of the images or of r resamples of them.
 
-    weights: (r, images) how often each image is drawn, whole numbers. The result is that of images as often repeated,
-    but that copies of a detection stand together where scores of one image and category are equal.
+    weights: (r, images) how often each image is drawn, whole numbers. The result is that of images
+    as often repeated, but that copies of a detection stand together where scores of one image and
+    category are equal.
     """
-    counts = np.ones((1, matches.images), np.int32) if weights is None else np.asarray(weights, np.int32)
+    counts = (
+        np.ones((1, matches.images), np.int32) if weights is None else np.asarray(weights, np.int32)
+    )
     shape = (matches.categories, *matches.matched.shape[:2], len(counts))
     precision = np.full(shape, np.nan)
     recall = np.full(shape, np.nan)
     starts = np.searchsorted(matches.category, np.arange(matches.categories + 1))
     by_category = np.argsort(matches.object_category, kind="stable")
-    object_starts = np.searchsorted(matches.object_category[by_category], np.arange(matches.categories + 1))
+    object_starts = np.searchsorted(
+        matches.object_category[by_category], np.arange(matches.categories + 1)
+    )
     for category in range(matches.categories):
         of_category = slice(starts[category], starts[category + 1])
         objects = by_category[object_starts[category] : object_starts[category + 1]]
@@ -323,10 +368,12 @@ def _accumulate(
     weights: NDArray[np.int32],
     total: Ints,
 ) -> tuple[Floats, Floats]:
-    """Return average precision and recall, (t, r) each, of one category's detections, sorted by falling score.
+    """Return average precision and recall, (t, r) each, of one category's detections, sorted by
+    falling score.
 
-    matched, ignored: (t, d). image: (d,). weights: (r, images). total: (r,) the number of objects to find. The envelope
-    of the precision changes only at true detections, so the function computes precision only there.
+    matched, ignored: (t, d). image: (d,). weights: (r, images). total: (r,) the number of objects
+    to find. The envelope of the precision changes only at true detections, so the function computes
+    precision only there.
     """
     precision, recall = np.zeros((2, len(matched), len(weights)))
     counting = np.flatnonzero(~ignored.all(axis=0))
@@ -347,10 +394,13 @@ def _accumulate(
             left_out = np.flatnonzero(ignored[number])
             if len(left_out):
                 before = np.cumsum(weights[:, image[left_out]], axis=1, dtype=np.int32)
-                ranked[:, span] -= np.pad(before, ((0, 0), (1, 0)))[:, np.searchsorted(left_out, true[span])]
+                ranked[:, span] -= np.pad(before, ((0, 0), (1, 0)))[
+                    :, np.searchsorted(left_out, true[span])
+                ]
         envelope = right / (ranked + np.spacing(1))
         share = right / np.maximum(total, 1)[:, None]
-        # Count the values of RECALLS that the recall reaches. Only the nearest value needs a comparison.
+        # Count the values of RECALLS that the recall reaches. Only the nearest value needs a
+        # comparison.
         nearest = (share * (len(RECALLS) - 1) + 0.5).astype(np.int32)
         reached = nearest + (RECALLS[nearest] <= share)
         steps = np.diff(reached, axis=1, prepend=0)
@@ -372,8 +422,8 @@ def _accumulate(
 def best_f1_score(matches: Matches) -> float:
     """Return the lowest score of a detection to count that makes the mean `image_f1` highest.
 
-    If several scores give the same mean, the highest of them is returned; without detections, infinity. Callers choose
-    the score on the base and use it under every shift.
+    If several scores give the same mean, the highest of them is returned; without detections,
+    infinity. Callers choose the score on the base and use it under every shift.
     """
     counting = np.flatnonzero(~matches.ignored[0, 0])
     if not len(counting):
@@ -381,7 +431,8 @@ def best_f1_score(matches: Matches) -> float:
     truths = np.bincount(matches.object_image[matches.counted[0]], minlength=matches.images)
 
     def total_f1(order: Ints, last: Ints) -> Floats:
-        """Sum for each image the F1 after each of its detections, less the F1 before that detection."""
+        """Sum for each image the F1 after each of its detections, less the F1 before that
+        detection."""
         ranked = counting[order]
         image = matches.image[ranked]
         by_image = np.argsort(image, kind="stable")
@@ -390,7 +441,9 @@ def best_f1_score(matches: Matches) -> float:
         hits = np.cumsum(matches.matched[0, 0][ranked][by_image])
         right = hits - np.concatenate([[0], hits])[first]
         f1 = 2 * right / (detections + truths[image[by_image]])
-        before = np.where(detections == 1, truths[image[by_image]] == 0, np.concatenate([[0.0], f1[:-1]]))
+        before = np.where(
+            detections == 1, truths[image[by_image]] == 0, np.concatenate([[0.0], f1[:-1]])
+        )
         gain = np.empty(len(by_image))
         gain[by_image] = f1 - before
         return np.round(np.cumsum(gain), 9)[last]
@@ -399,10 +452,11 @@ def best_f1_score(matches: Matches) -> float:
 
 
 def image_f1(matches: Matches, score: float) -> Floats:
-    """Return the F1 of each image, (images,), at IoU 0.5, from the detections with at least this score.
+    """Return the F1 of each image, (images,), at IoU 0.5, from the detections with at least this
+    score.
 
-    F1 is 2 · found / (objects + detections) over all categories. An image without objects and detections has an F1 of
-    1.
+    F1 is 2 · found / (objects + detections) over all categories. An image without objects and
+    detections has an F1 of 1.
     """
     detected = (matches.score >= score) & ~matches.ignored[0, 0]
     right = np.bincount(matches.image[detected & matches.matched[0, 0]], minlength=matches.images)
@@ -416,7 +470,8 @@ def image_f1(matches: Matches, score: float) -> Floats:
 
 @dataclass(frozen=True)
 class DetectorScores:
-    """A detector's scores on some images: each of `MEASURES` and F1 by its name, and the AP of each category.
+    """A detector's scores on some images: each of `MEASURES` and F1 by its name, and the AP of each
+    category.
 
     A value that needs an object is NaN if there is none.
     """
@@ -426,18 +481,24 @@ class DetectorScores:
 
     @property
     def near_chance(self) -> bool:
-        """Whether AP50 may be under 0.1. A detector that finds nothing on the base cannot get worse under a shift."""
+        """Whether AP50 may be under 0.1. A detector that finds nothing on the base cannot get worse
+        under a shift."""
         estimate = self.measures["AP50"].interval()
         return not (estimate.value if estimate.low is None else estimate.low) >= chance_line(0.0)
 
 
 def bootstrap_scores(
-    matches: Matches, f1_score: float, seed: int, replicates: int = REPLICATES, units: Units | None = None
+    matches: Matches,
+    f1_score: float,
+    seed: int,
+    replicates: int = REPLICATES,
+    units: Units | None = None,
 ) -> DetectorScores:
-    """Score a detector on the images and on resamples of their units. f1_score: `best_f1_score` of the base.
+    """Score a detector on the images and on resamples of their units. f1_score: `best_f1_score` of
+    the base.
 
-    The draws depend only on the seed and the number of units. The base, all shifts and all detectors of one dataset
-    therefore share their draws.
+    The draws depend only on the seed and the number of units. The base, all shifts and all
+    detectors of one dataset therefore share their draws.
     """
     units = units or Units.of_images(matches.images)
     areas = list(AREAS)
@@ -447,7 +508,13 @@ def bootstrap_scores(
     f1 = image_f1(matches, f1_score)
     f1_draws = np.empty((1, replicates))
     rng = seeded(seed, "images of a detector")
-    rows = max(1, min(_WEIGHTS_AT_ONCE // max(1, matches.images), _SCORES_AT_ONCE // max(1, scores.precision.size)))
+    rows = max(
+        1,
+        min(
+            _WEIGHTS_AT_ONCE // max(1, matches.images),
+            _SCORES_AT_ONCE // max(1, scores.precision.size),
+        ),
+    )
     for start in range(0, replicates, rows):
         block = slice(start, min(start + rows, replicates))
         weights = units.drawn(block.stop - start, rng)
@@ -460,19 +527,28 @@ def bootstrap_scores(
         images, whole = _object_units(matches, areas.index(area), units)
         values = scores.by_category(name)
         half = halves.by_category(name)
-        measures[name] = mean_over_categories(values, draws[name], half, images, whole, by_units=units.shared)
+        measures[name] = mean_over_categories(
+            values, draws[name], half, images, whole, by_units=units.shared
+        )
     images, _ = _object_units(matches, 0, units)
     values = scores.by_category()
     half = halves.by_category()
     categories = [
         mean_over_categories(
-            values[[k]], draws["AP"][[k]], half[[k]], images[[k]], int(images[k]), by_units=units.shared
+            values[[k]],
+            draws["AP"][[k]],
+            half[[k]],
+            images[[k]],
+            int(images[k]),
+            by_units=units.shared,
         )
         for k in range(matches.categories)
     ]
     everywhere = np.array([units.count])
     mean = f1.mean(keepdims=True)
-    measures["F1"] = mean_over_categories(mean, f1_draws, mean[:, None], everywhere, units.count, by_units=units.shared)
+    measures["F1"] = mean_over_categories(
+        mean, f1_draws, mean[:, None], everywhere, units.count, by_units=units.shared
+    )
     return DetectorScores(measures, tuple(categories))
 
 

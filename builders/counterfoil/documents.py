@@ -1,10 +1,11 @@
 """Write and read text files: JSON documents and CSV tables.
 
-Each kind of document has a dataclass with a `FORM`. The class inherits from `Strict`, or its `__pydantic_config__` is
-`STRICT`. The JSON must have no unknown keys, only finite numbers and a bounded size. In a CSV table, a spreadsheet
-would read a text that begins with `= + - @`, a tab or a line break as a formula. Such a text gets a `'` before it.
-Spreadsheets hide the `'`, and other readers should remove it. Numbers are unchanged. In both, characters that act on
-what shows them are escaped (`visible`).
+Each kind of document has a dataclass with a `FORM`. The class inherits from `Strict`, or its
+`__pydantic_config__` is `STRICT`. The JSON must have no unknown keys, only finite numbers and a
+bounded size. In a CSV table, a spreadsheet would read a text that begins with `= + - @`, a tab or a
+line break as a formula. Such a text gets a `'` before it. Spreadsheets hide the `'`, and other
+readers should remove it. Numbers are unchanged. In both, characters that act on what shows them are
+escaped (`visible`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Strict:
-    """The base of dataclasses for documents and their parts. It rejects unknown keys and non-finite numbers."""
+    """The base of dataclasses for documents and their parts. It rejects unknown keys and non-finite
+    numbers."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -48,9 +50,11 @@ Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Interval = tuple[float, float]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-# Paths may name people: nothing that is built from a document (recipe, card, dataset) contains them.
+# Paths may name people: nothing that is built from a document (recipe, card, dataset) contains
+# them.
 File = Annotated[
-    str | None, Field(description="Path below its folder; null if it does not come from a folder of images.")
+    str | None,
+    Field(description="Path below its folder; null if it does not come from a folder of images."),
 ]
 
 
@@ -68,8 +72,10 @@ Printable = Annotated[str, AfterValidator(_printable)]
 class Form:
     """The name of a kind of document, a hint for files that are not of this kind, and limits.
 
-    version: the expected value of the key `version`; None if the document has no such key or checks the key itself.
-    longest: the largest number of values in one list. most: the largest number of values in the document.
+    version: the expected value of the key `version`; None if the document has no such key or checks
+    the key itself.
+    longest: the largest number of values in one list. most: the largest number of values in the
+    document.
     """
 
     called: str
@@ -93,7 +99,8 @@ Document = TypeVar("Document", bound=_HasForm)
 def read_document(
     path: Path, kind: type[Document], most_bytes: int = MOST_BYTES, *, where: str | None = None
 ) -> Document:
-    """Read a document that may come from anyone. where: its name in messages. UserError lists every problem."""
+    """Read a document that may come from anyone. where: its name in messages. UserError lists every
+    problem."""
     where = where or str(path)
     try:
         text = read_regular(path, most_bytes)
@@ -103,7 +110,8 @@ def read_document(
 
 
 def parse_document(kind: type[Document], text: str | bytes, where: str) -> Document:
-    """Parse a document. UserError, with every problem, if the document does not have the form of its kind."""
+    """Parse a document. UserError, with every problem, if the document does not have the form of
+    its kind."""
     form = kind.FORM
     finite = _checked(text, where, form)
     try:
@@ -124,9 +132,9 @@ def parse_document(kind: type[Document], text: str | bytes, where: str) -> Docum
 def _checked(text: str | bytes, where: str, form: Form) -> bool:
     """Check JSON syntax, version and limits, and return whether all numbers are finite.
 
-    Values are counted before pydantic sees them, because each wrong value would become an error that takes memory. A
-    repeated key is refused, because JSON readers differ in which of its values they take. UserError, or OtherVersion,
-    if a check fails.
+    Values are counted before pydantic sees them, because each wrong value would become an error
+    that takes memory. A repeated key is refused, because JSON readers differ in which of its values
+    they take. UserError, or OtherVersion, if a check fails.
     """
     size = len(text) if isinstance(text, bytes) else len(text.encode(errors="surrogatepass"))
     if size > MOST_BYTES:
@@ -137,7 +145,9 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
         if len(mapping) < len(pairs):
             known: set[str] = set()
             twice = next(key for key, _ in pairs if key in known or known.add(key))
-            raise UserError(f"{where}: {twice[:_LONGEST_SHOWN]!r:.60} appears more than once", form.hint)
+            raise UserError(
+                f"{where}: {twice[:_LONGEST_SHOWN]!r:.60} appears more than once", form.hint
+            )
         return mapping
 
     try:
@@ -153,7 +163,9 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
     if form.version is not None and type(version) is int and version != form.version:
         age = "an earlier" if version < form.version else "a later"
         raise OtherVersion(
-            f"{where} is of {age} version of Counterfoil: found version {version}, expected {form.version}", form.hint
+            f"{where} is of {age} version of Counterfoil: found version {version}, expected"
+            f" {form.version}",
+            form.hint,
         )
     count = 0
     finite = True
@@ -162,11 +174,18 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
         value = waiting.pop()
         if isinstance(value, float):
             finite = finite and math.isfinite(value)
-        inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+        inner = (
+            list(value.values())
+            if isinstance(value, dict)
+            else value
+            if isinstance(value, list)
+            else []
+        )
         count += len(inner)
         if len(inner) > form.longest:
             raise UserError(
-                f"{where} has a list of {len(inner):,} values, expected at most {form.longest:,}", form.hint
+                f"{where} has a list of {len(inner):,} values, expected at most {form.longest:,}",
+                form.hint,
             )
         if form.most is not None and count > form.most:
             raise UserError(f"{where} has more than {form.most:,} values", form.hint)
@@ -186,7 +205,8 @@ def _problem(path: tuple[int | str, ...], what: str, value: Any) -> str:
 
 
 def document_text(document: Any) -> str:
-    """Return a document as JSON text. ValueError for a non-finite number or a value of a wrong type."""
+    """Return a document as JSON text. ValueError for a non-finite number or a value of a wrong
+    type."""
     values = document.to_json() if hasattr(document, "to_json") else plain(document)
     text = visible(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
     _adapter(type(document)).validate_json(text, strict=True)
@@ -194,7 +214,8 @@ def document_text(document: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to JSON's types: dataclasses in field order, other mappings by key, NumPy's numbers."""
+    """Convert a value to JSON's types: dataclasses in field order, other mappings by key, NumPy's
+    numbers."""
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
@@ -224,7 +245,8 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
-    """Return a CSV header and one line per row; None is an empty cell. By default, the first row gives the columns."""
+    """Return a CSV header and one line per row; None is an empty cell. By default, the first row
+    gives the columns."""
     rows = list(rows)
     if columns is None and not rows:
         return ""
@@ -241,14 +263,18 @@ def preview_column(table: str, preview: int | None) -> str:
     if preview is None:
         return table
     header, *rows = csv.reader(io.StringIO(table))
-    return csv_text([dict(zip(header, row, strict=True)) | {"preview": preview} for row in rows], [*header, "preview"])
+    return csv_text(
+        [dict(zip(header, row, strict=True)) | {"preview": preview} for row in rows],
+        [*header, "preview"],
+    )
 
 
 def as_cell(value: Any) -> Any:
     """Return a value as a cell that a spreadsheet takes for data, and a text that is `visible`."""
     if not isinstance(value, str):
         return value
-    # Before Python 3.13 the writer does not quote a lone carriage return, which readers take for the end of a line.
+    # Before Python 3.13 the writer does not quote a lone carriage return, which readers take for
+    # the end of a line.
     value = visible(value.replace("\r\n", "\n").replace("\r", "\n"))
     if not value.startswith(_BEGIN_FORMULAS):
         return value
@@ -260,21 +286,26 @@ def as_cell(value: Any) -> Any:
 
 
 def document_bytes(document: Any) -> bytes:
-    """Return JSON with sorted keys, two spaces, UTF-8 and a final newline. ValueError for NaN, which is not JSON."""
+    """Return JSON with sorted keys, two spaces, UTF-8 and a final newline. ValueError for NaN,
+    which is not JSON."""
     text = json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     return f"{visible(text)}\n".encode()
 
 
 def canonical_json(value: Any) -> str:
-    """Write JSON with sorted keys and no spaces: equal values give equal text. ValueError for NaN and infinity."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    """Write JSON with sorted keys and no spaces: equal values give equal text. ValueError for NaN
+    and infinity."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
 
 
 def sha256_json(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-# A list or mapping takes two bytes of JSON and 64 of memory. Entries of tables have one in twenty bytes or fewer.
+# A list or mapping takes two bytes of JSON and 64 of memory. Entries of tables have one in twenty
+# bytes or fewer.
 _SPARE_LISTS = 1_000_000
 _BYTES_A_LIST = 8
 # The largest JSON numbers that stay whole: 64 bits. Others become floats, perhaps infinite ones.
@@ -283,7 +314,11 @@ _LONGEST_WHOLE = 19
 
 def _refuse_many_lists(text: str | bytes) -> None:
     """Raise ValueError for JSON whose lists and mappings take much more memory than its text."""
-    lists = text.count(b"[") + text.count(b"{") if isinstance(text, bytes) else text.count("[") + text.count("{")
+    lists = (
+        text.count(b"[") + text.count(b"{")
+        if isinstance(text, bytes)
+        else text.count("[") + text.count("{")
+    )
     if lists > _SPARE_LISTS + len(text) // _BYTES_A_LIST:
         raise ValueError(f"it has about {lists:,} lists and mappings in {len(text):,} bytes")
 
@@ -293,7 +328,8 @@ def _whole(text: str) -> int | float:
 
 
 def parse_json(content: bytes) -> Any:
-    """Parse a JSON file that may come from anyone. ValueError if it is not JSON, too deep, or of too many lists.
+    """Parse a JSON file that may come from anyone. ValueError if it is not JSON, too deep, or of
+    too many lists.
 
     Whole numbers of over 19 characters become floats.
     """
@@ -312,7 +348,8 @@ _SPACES = re.compile(r"[ \t\n\r]*")
 def parse_entries(content: bytes) -> Iterator[dict[str, Any]]:
     """Yield the mappings of a JSON list that may come from anyone, without holding all of them.
 
-    ValueError if it is no such list, or if an entry has over a million characters. Numbers are as in `parse_json`.
+    ValueError if it is no such list, or if an entry has over a million characters. Numbers are as
+    in `parse_json`.
     """
     decoder = json.JSONDecoder(parse_int=_whole)
     text = io.TextIOWrapper(io.BytesIO(content), json.detect_encoding(content), newline="")
@@ -370,7 +407,8 @@ _ABSENT = object()
 
 
 def differences(stored: Any, current: Any, path: str = "") -> list[str]:
-    """Return one line for each value that differs, at most 20, and a line that counts the others."""
+    """Return one line for each value that differs, at most 20, and a line that counts the
+    others."""
     lines = _compare(stored, current, path)
     return first_of(lines, _MOST_LINES)
 
@@ -400,7 +438,9 @@ def _named(value: Any) -> Mapping[str, Any] | None:
     if not isinstance(value, list | tuple):
         return None
     for name in ("id", "name", "shift"):
-        names: list[Any] = [entry.get(name) if isinstance(entry, Mapping) else None for entry in value]
+        names: list[Any] = [
+            entry.get(name) if isinstance(entry, Mapping) else None for entry in value
+        ]
         if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
             return dict(zip(names, value, strict=True))
     return {f"[{position}]": entry for position, entry in enumerate(value)}

@@ -1,9 +1,10 @@
-"""Compute distances between two sets of features, on arrays: the kernel distance (KID) and the Fréchet distance (FID).
+"""Compute distances between two sets of features, on arrays: the kernel distance (KID) and the
+Fréchet distance (FID).
 
-KID is the unbiased MMD² with the kernel k(x, y) = (x·y / d + 1)³, over subsets (Binkowski 2018, Demystifying MMD GANs,
-section 4). FID compares normal distributions (Heusel 2017, equation 6): ‖μ₁ − μ₂‖² + tr Σ₁ + tr Σ₂ − 2 tr (Σ₁Σ₂)^½.
-With few images, FID is too high even between equal distributions, and reports mark it as biased. KID has no bias, so
-reports show it first.
+KID is the unbiased MMD² with the kernel k(x, y) = (x·y / d + 1)³, over subsets (Binkowski 2018,
+Demystifying MMD GANs, section 4). FID compares normal distributions (Heusel 2017, equation 6): ‖μ₁
+− μ₂‖² + tr Σ₁ + tr Σ₂ − 2 tr (Σ₁Σ₂)^½. With few images, FID is too high even between equal
+distributions, and reports mark it as biased. KID has no bias, so reports show it first.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from numpy.typing import NDArray
 from counterfoil.arrays import AnyFloats, Floats, Ints
 from counterfoil.stats import jackknife_variance, normal_interval
 
-# FID is marked as biased below this number of images per feature. Heusel's code asks for 10,000 images for the 2,048
-# features of Inception.
+# FID is marked as biased below this number of images per feature. Heusel's code asks for 10,000
+# images for the 2,048 features of Inception.
 IMAGES_A_FEATURE = 5
 # The number of subsets and their largest size (Binkowski 2018, section 4).
 SUBSETS = 100
 LARGEST_SUBSET = 1000
-# The fewest units on a side. Subsets have half of the images, and smaller subsets say next to nothing.
+# The fewest units on a side. Subsets have half of the images, and smaller subsets say next to
+# nothing.
 FEWEST_IMAGES = 20
 # The fewest units in a subset. With fewer, the variance that pairs of units add cannot be computed.
 FEWEST_UNITS = 4
@@ -32,7 +34,8 @@ FEWEST_UNITS = 4
 
 @dataclass(frozen=True)
 class KernelDistance:
-    """The mean over subsets, its 95 % interval, and the largest number of images in a subset of each side."""
+    """The mean over subsets, its 95 % interval, and the largest number of images in a subset of
+    each side."""
 
     value: float
     low: float
@@ -43,10 +46,12 @@ class KernelDistance:
 
 @dataclass(frozen=True)
 class SubsetEstimate:
-    """The MMD² between one subset of each side, and the parts of its variance (Hoeffding's decomposition).
+    """The MMD² between one subset of each side, and the parts of its variance (Hoeffding's
+    decomposition).
 
-    linear, other_linear: the parts from single units of each side. They fall as 1 / units and are 0 between equal
-    distributions. within, other_within, between: the parts from pairs of units, which fall as 1 / units².
+    linear, other_linear: the parts from single units of each side. They fall as 1 / units and are 0
+    between equal distributions. within, other_within, between: the parts from pairs of units, which
+    fall as 1 / units².
     """
 
     value: float
@@ -65,20 +70,26 @@ def kernel_distance(
     *,
     seed: int = 0,
 ) -> KernelDistance:
-    """Return the KID of features [n, d] and [m, d], from `SUBSETS` pairs of subsets drawn without replacement.
+    """Return the KID of features [n, d] and [m, d], from `SUBSETS` pairs of subsets drawn without
+    replacement.
 
-    A subset has half of the images of its side, but at most `LARGEST_SUBSET`. units [n], other_units [m]: images of one
-    unit are drawn together, and the estimate leaves out pairs of images of the same unit, as it leaves out the pair of
-    an image with itself. By default, each image is its own unit. Each side has `FEWEST_IMAGES` units or more.
+    A subset has half of the images of its side, but at most `LARGEST_SUBSET`. units [n],
+    other_units [m]: images of one unit are drawn together, and the estimate leaves out pairs of
+    images of the same unit, as it leaves out the pair of an image with itself. By default, each
+    image is its own unit. Each side has `FEWEST_IMAGES` units or more.
 
-    The interval does not come from the spread of the subsets, because this spread is right only if the variance falls
-    as 1 / n. If the two distributions are close, the variance falls as 1 / n², and the spread of halves is √3 times too
-    large. The function therefore estimates each part of the variance in the subsets and scales each part to all images
-    by its own power.
+    The interval does not come from the spread of the subsets, because this spread is right only if
+    the variance falls as 1 / n. If the two distributions are close, the variance falls as 1 / n²,
+    and the spread of halves is √3 times too large. The function therefore estimates each part of
+    the variance in the subsets and scales each part to all images by its own power.
     """
     sides = []
     for rows, shared in ((features, units), (others, other_units)):
-        named = np.arange(len(rows)) if shared is None else np.unique(np.asarray(shared), return_inverse=True)[1]
+        named = (
+            np.arange(len(rows))
+            if shared is None
+            else np.unique(np.asarray(shared), return_inverse=True)[1]
+        )
         sides.append((named.reshape(-1), min(LARGEST_SUBSET, len(rows) // 2)))
     (units_of_rows, most), (other_units_of_rows, other_most) = sides
     estimates = []
@@ -87,7 +98,9 @@ def kernel_distance(
     for _ in range(SUBSETS):
         a = _drawn(units_of_rows, most, rng)
         b = _drawn(other_units_of_rows, other_most, rng)
-        estimates.append(subset_estimate(features[a], others[b], units_of_rows[a], other_units_of_rows[b]))
+        estimates.append(
+            subset_estimate(features[a], others[b], units_of_rows[a], other_units_of_rows[b])
+        )
         shares.append(
             (
                 len(np.unique(units_of_rows[a])) / (units_of_rows.max() + 1),
@@ -100,7 +113,9 @@ def kernel_distance(
         for name in SubsetEstimate.__annotations__
     }
     linear = max(0.0, f * mean["linear"] + g * mean["other_linear"])
-    variance = linear + f * f * mean["within"] + g * g * mean["other_within"] + f * g * mean["between"]
+    variance = (
+        linear + f * f * mean["within"] + g * g * mean["other_within"] + f * g * mean["between"]
+    )
     low, high = normal_interval(mean["value"], float(np.sqrt(variance)))
     return KernelDistance(mean["value"], low, high, most, other_most)
 
@@ -111,11 +126,12 @@ def subset_estimate(
     units: Ints,
     other_units: Ints,
 ) -> SubsetEstimate:
-    """Return the unbiased MMD² of features [n, d] and [m, d], without pairs of one unit, and its variance in parts.
+    """Return the unbiased MMD² of features [n, d] and [m, d], without pairs of one unit, and its
+    variance in parts.
 
-    The jackknife, which leaves out each unit in turn, counts the linear part once and the part from pairs twice. The
-    part from pairs is therefore measured separately and subtracted: it is the residual of the kernel after fitting the
-    row sums and column sums of units.
+    The jackknife, which leaves out each unit in turn, counts the linear part once and the part from
+    pairs twice. The part from pairs is therefore measured separately and subtracted: it is the
+    residual of the kernel after fitting the row sums and column sums of units.
     """
     x = features.astype(np.float64)
     y = others.astype(np.float64)
@@ -134,9 +150,16 @@ def subset_estimate(
     mean = whole / (n * m)
     additive = (rows / (sizes * m))[:, None] + (columns / (other_sizes * n))[None, :] - mean
     few = (1 - 1 / len(sizes)) * (1 - 1 / len(other_sizes))
-    between = 4 * float(((crossed - np.outer(sizes, other_sizes) * additive) ** 2).sum()) / (n * m) ** 2 / few
+    between = (
+        4
+        * float(((crossed - np.outer(sizes, other_sizes) * additive) ** 2).sum())
+        / (n * m) ** 2
+        / few
+    )
     moved = jackknife_variance(without - 2 * (whole - rows) / ((n - sizes) * m))
-    other_moved = jackknife_variance(other_without - 2 * (whole - columns) / (n * (m - other_sizes)))
+    other_moved = jackknife_variance(
+        other_without - 2 * (whole - columns) / (n * (m - other_sizes))
+    )
     return SubsetEstimate(
         value=value + other_value - 2 * mean,
         linear=moved - 2 * pair_part - between,
@@ -148,7 +171,8 @@ def subset_estimate(
 
 
 def _by_unit(units: Ints) -> tuple[Ints, Floats, Ints]:
-    """Return the order that groups rows by unit, the size of each unit, and the position at which each unit begins."""
+    """Return the order that groups rows by unit, the size of each unit, and the position at which
+    each unit begins."""
     order = np.argsort(units, kind="stable")
     sizes = np.unique(units, return_counts=True)[1]
     return order, sizes.astype(np.float64), np.cumsum(sizes) - sizes
@@ -164,7 +188,8 @@ def _summed(kernel: Floats, left: tuple, right: tuple) -> Floats:
 
 
 def _within(sums: Floats, sizes: Floats) -> tuple[float, Floats, float]:
-    """Return the mean kernel between units, this mean without each unit, and the variance that pairs of units add."""
+    """Return the mean kernel between units, this mean without each unit, and the variance that
+    pairs of units add."""
     units = len(sizes)
     n = float(sizes.sum())
     np.fill_diagonal(sums, 0.0)
@@ -186,7 +211,8 @@ def _kernel(x: Floats, y: Floats) -> Floats:
 
 
 def _drawn(units: Ints, most: int, rng: np.random.Generator) -> Ints:
-    """Draw whole units at random: as many as fit into `most` rows, but at least `FEWEST_UNITS`. Return their rows."""
+    """Draw whole units at random: as many as fit into `most` rows, but at least `FEWEST_UNITS`.
+    Return their rows."""
     counts = np.bincount(units)
     order = rng.permutation(len(counts))
     taken = max(FEWEST_UNITS, int(np.searchsorted(np.cumsum(counts[order]), most, side="right")))
@@ -200,7 +226,8 @@ _ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class FeatureStatistics:
-    """Statistics of n features of width d: mean (d,), the root of the covariance (d, d), and the covariance's trace."""
+    """Statistics of n features of width d: mean (d,), the root of the covariance (d, d), and the
+    covariance's trace."""
 
     n: int
     mean: Floats
@@ -223,12 +250,14 @@ def feature_statistics(features: AnyFloats) -> FeatureStatistics:
 
 
 def frechet_distance(statistics: FeatureStatistics, other: FeatureStatistics) -> float:
-    """Return the FID. It uses tr (Σ₁Σ₂)^½ = the sum of the singular values of Σ₁^½ Σ₂^½, also if Σ is singular."""
+    """Return the FID. It uses tr (Σ₁Σ₂)^½ = the sum of the singular values of Σ₁^½ Σ₂^½, also if Σ
+    is singular."""
     between = statistics.mean - other.mean
     shared = np.linalg.svd(statistics.root @ other.root, compute_uv=False).sum()
     return max(0.0, float(between @ between + statistics.trace + other.trace - 2 * shared))
 
 
 def is_biased(images: int, others: int, width: int) -> bool:
-    """Return whether a side has too few images for features of this width, so that FID is clearly too high."""
+    """Return whether a side has too few images for features of this width, so that FID is clearly
+    too high."""
     return min(images, others) < IMAGES_A_FEATURE * width

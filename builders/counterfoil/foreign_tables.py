@@ -1,8 +1,9 @@
 """Read columns of a Parquet file that may come from anyone, in bounded memory.
 
-A file of some kB may hold a text of a megabyte in each of a million rows, because a row holds only the text's number.
-So only the columns that are asked for are decoded, each must have a type that is asked for, and the bytes of its pages,
-the values of its lists and the length of its texts are checked first. Batches are cut by bytes.
+A file of some kB may hold a text of a megabyte in each of a million rows, because a row holds only
+the text's number. So only the columns that are asked for are decoded, each must have a type that is
+asked for, and the bytes of its pages, the values of its lists and the length of its texts are
+checked first. Batches are cut by bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _VALUE = 16
 
 
 def parquet_types(file: IO[bytes]) -> dict[str, tuple[str, ...]]:
-    """Return the columns of a file, and what each may be read as: nothing if it is nested or of another type.
+    """Return the columns of a file, and what each may be read as: nothing if it is nested or of
+    another type.
 
     Raise UnfitFile for too many columns, or for two of one name.
     """
@@ -58,12 +60,18 @@ def parquet_metadata(file: IO[bytes]) -> Mapping[bytes, bytes]:
 
 
 def read_foreign_parquet(
-    file: IO[bytes], columns: Mapping[str, Sequence[str]], *, most_rows: int, longest_text: int = LONGEST_TEXT
+    file: IO[bytes],
+    columns: Mapping[str, Sequence[str]],
+    *,
+    most_rows: int,
+    longest_text: int = LONGEST_TEXT,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some columns, in batches of bounded bytes. columns: name → what it may hold, the first first.
+    """Yield the rows of some columns, in batches of bounded bytes. columns: name → what it may
+    hold, the first first.
 
-    Raise UnfitFile for a missing column or one of another type, and for a file that exceeds a limit; ArrowException or
-    ValueError for a damaged one. An empty cell is null. A column without any value is of type null.
+    Raise UnfitFile for a missing column or one of another type, and for a file that exceeds a
+    limit; ArrowException or ValueError for a damaged one. An empty cell is null. A column without
+    any value is of type null.
     """
     import pyarrow as pa
 
@@ -75,7 +83,9 @@ def read_foreign_parquet(
         kind = next((kind for kind in wanted if kind in _kinds(types[name])), None)
         if kind is None:
             type = on_a_line(str(types[name]))[:_LONGEST_TYPE]
-            raise UnfitFile(f"has the column {name[:40]!r} of {type}, expected {' or '.join(wanted)}")
+            raise UnfitFile(
+                f"has the column {name[:40]!r} of {type}, expected {' or '.join(wanted)}"
+            )
         chosen[name] = kind
     _refuse_vast(file, chosen)
     texts = [name for name, kind in chosen.items() if kind == TEXT]
@@ -96,7 +106,8 @@ def read_foreign_parquet(
                 length = _longest(arrays[name])
                 if length > longest_text:
                     raise UnfitFile(
-                        f"has a text of {length:,} bytes in its column {name[:40]!r}, expected at most {longest_text:,}"
+                        f"has a text of {length:,} bytes in its column {name[:40]!r}, expected at"
+                        f" most {longest_text:,}"
                     )
                 longest += length
             step = max(1, _BATCH_BYTES // max(1, longest))
@@ -111,7 +122,8 @@ def read_foreign_parquet(
 def parquet_bytes(file: IO[bytes], most: int | None = None) -> int:
     """Return how many bytes all rows of a file take at most, without decoding them.
 
-    Raise UnfitFile for more than `most`, and for a damaged file. By default, `most` grows with the file.
+    Raise UnfitFile for more than `most`, and for a damaged file. By default, `most` grows with the
+    file.
     """
     import pyarrow as pa
 
@@ -144,7 +156,11 @@ def _measured(file: IO[bytes], chunks: Sequence[ColumnChunk], most: int) -> int:
                 batches = table.iter_batches(1, [group], [chunk.path])
                 longest = next((_longest(batch.column(0)) for batch in batches), 0)
                 # If this bound is too high, texts are counted, in batches of bounded bytes.
-                rows = 0 if total + pages.numbered * longest <= most else max(1, _BATCH_BYTES // longest)
+                rows = (
+                    0
+                    if total + pages.numbered * longest <= most
+                    else max(1, _BATCH_BYTES // longest)
+                )
                 total += 0 if rows else pages.numbered * longest
                 for batch in table.iter_batches(rows, [group], [chunk.path]) if rows else ():
                     *_, column = inner_arrays(batch.column(0))
@@ -158,11 +174,18 @@ def _measured(file: IO[bytes], chunks: Sequence[ColumnChunk], most: int) -> int:
 
 
 def _leaves(type: Any, repeated: int = 1, in_list: bool = False) -> list[tuple[int, int, bool]]:
-    """Return the leaves of a type: bytes of a value without its text, values of a cell, and whether lists vary."""
+    """Return the leaves of a type: bytes of a value without its text, values of a cell, and whether
+    lists vary."""
     import pyarrow as pa
 
     if not pa.types.is_nested(type):
-        return [(max(_VALUE, type.byte_width) if pa.types.is_fixed_size_binary(type) else _VALUE, repeated, in_list)]
+        return [
+            (
+                max(_VALUE, type.byte_width) if pa.types.is_fixed_size_binary(type) else _VALUE,
+                repeated,
+                in_list,
+            )
+        ]
     if pa.types.is_fixed_size_list(type):
         repeated *= type.list_size
     elif not pa.types.is_struct(type):
@@ -177,7 +200,8 @@ def _opened(file: IO[bytes], texts: Sequence[str]) -> Iterator[Any]:
 
     file.seek(0)
     try:
-        # A dictionary holds a text of many rows once, so its length is known before the text is repeated.
+        # A dictionary holds a text of many rows once, so its length is known before the text is
+        # repeated.
         with pq.ParquetFile(file, read_dictionary=list(texts), pre_buffer=False) as table:
             yield table
     except OSError as error:
@@ -209,7 +233,11 @@ def _kinds(type: pa.DataType) -> tuple[str, ...]:
     value = type.value_type if pa.types.is_dictionary(type) else type
     if pa.types.is_null(value):
         return (TEXT, WHOLE, NUMBER, TRUTH, NUMBERS)
-    if pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value):
+    if (
+        pa.types.is_string(value)
+        or pa.types.is_large_string(value)
+        or pa.types.is_string_view(value)
+    ):
         return (TEXT,)
     if pa.types.is_dictionary(type):
         return ()
@@ -251,7 +279,10 @@ def _longest(column: Any) -> int:
     functions: Any = pyarrow.compute
     *_, column = inner_arrays(column)
     texts = column.dictionary if pa.types.is_dictionary(column.type) else column
-    if any(is_other(texts.type) for is_other in (pa.types.is_null, pa.types.is_primitive, pa.types.is_decimal)):
+    if any(
+        is_other(texts.type)
+        for is_other in (pa.types.is_null, pa.types.is_primitive, pa.types.is_decimal)
+    ):
         return 0
     return functions.max(functions.binary_length(texts)).as_py() or 0
 

@@ -1,12 +1,14 @@
-"""The measures of a classifier that scores several labels of each image, as pure functions on arrays.
+"""The measures of a classifier that scores several labels of each image, as pure functions on
+arrays.
 
-There are n images and k labels. `truth` says which labels an image has, lacks, or may have for all that is known; a
-high value in `scores` (n, k) means that the classifier finds the label. Each label is measured on the images that know
-it. The average precision of a label is that of scikit-learn (`average_precision_score`): the mean precision over the
-images that have the label, without interpolation. AUROC is the share of pairs, an image with the label and one without
-it, in which the first has the higher score (Hanley and McNeil 1982). Images of equal score count together. Neither is a
-mean over images, so a resample gives each image a weight. Accuracy is balanced: it is the mean of two shares of right
-answers, among the images with the label and among the images without it.
+There are n images and k labels. `truth` says which labels an image has, lacks, or may have for all
+that is known; a high value in `scores` (n, k) means that the classifier finds the label. Each label
+is measured on the images that know it. The average precision of a label is that of scikit-learn
+(`average_precision_score`): the mean precision over the images that have the label, without
+interpolation. AUROC is the share of pairs, an image with the label and one without it, in which the
+first has the higher score (Hanley and McNeil 1982). Images of equal score count together. Neither
+is a mean over images, so a resample gives each image a weight. Accuracy is balanced: it is the mean
+of two shares of right answers, among the images with the label and among the images without it.
 """
 
 from __future__ import annotations
@@ -28,14 +30,16 @@ PRECISION = "AP"
 AUROC = "AUROC"
 ACCURACY = "accuracy"
 AVERAGED = (PRECISION, AUROC, ACCURACY)  # measures that are averaged over labels
-# The bias of a value is this many times the difference between the score of half of the images and of all images.
+# The bias of a value is this many times the difference between the score of half of the images and
+# of all images.
 _BIAS_OF_HALVES = 1.0
 _WEIGHTS_AT_ONCE = 1 << 22  # weights held in memory at once: resamples times images
 
 
 @dataclass(frozen=True)
 class LabelTruth:
-    """The labels of n images. present, known: (n, k), which labels an image has, and of which that is known."""
+    """The labels of n images. present, known: (n, k), which labels an image has, and of which that
+    is known."""
 
     present: Bools
     known: Bools
@@ -50,7 +54,8 @@ class LabelTruth:
 
     @property
     def least(self) -> Ints:
-        """Return the number of images that have each label or that lack it, whichever is smaller, (k,)."""
+        """Return the number of images that have each label or that lack it, whichever is smaller,
+        (k,)."""
         return np.minimum(self.having.sum(axis=0), self.lacking.sum(axis=0))
 
     def of(self, images: Any, labels: Any = slice(None)) -> LabelTruth:
@@ -61,18 +66,22 @@ class LabelTruth:
 def label_precision(scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.int32]) -> Floats:
     """Return the average precision of each label, (k, r), in r resamples.
 
-    weights: (n, r) how often each image is drawn. A resample without an image that has the label gives NaN.
+    weights: (n, r) how often each image is drawn. A resample without an image that has the label
+    gives NaN.
     """
     precision = []
     for hits, false in _by_falling_score(scores, truth, weights):
         recalled = np.diff(hits, axis=0, prepend=0)
         sums = (recalled * (hits / np.maximum(hits + false, 1))).sum(axis=0)
-        precision.append(np.divide(sums, hits[-1], out=np.full(len(sums), np.nan), where=hits[-1] > 0))
+        precision.append(
+            np.divide(sums, hits[-1], out=np.full(len(sums), np.nan), where=hits[-1] > 0)
+        )
     return np.stack(precision)
 
 
 def label_auroc(scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.int32]) -> Floats:
-    """Return the area under each label's ROC curve, (k, r), for weights (n, r). A pair of equal scores counts half.
+    """Return the area under each label's ROC curve, (k, r), for weights (n, r). A pair of equal
+    scores counts half.
 
     A resample in which all images that know the label have it, or all lack it, gives NaN.
     """
@@ -89,14 +98,18 @@ def label_auroc(scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.int32]
 def _by_falling_score(
     scores: AnyFloats, truth: LabelTruth, weights: NDArray[np.int32]
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
-    """Yield, for each label, how many drawn images with it and without it reach each score, (scores, r) each.
+    """Yield, for each label, how many drawn images with it and without it reach each score,
+    (scores, r) each.
 
     Scores that differ are in falling order, of the images that know the label.
     """
     for values, has, known in zip(scores.T, truth.present.T, truth.known.T, strict=True):
         images = np.flatnonzero(known)
         if not len(images):
-            yield np.zeros((1, weights.shape[1]), np.int32), np.zeros((1, weights.shape[1]), np.int32)
+            yield (
+                np.zeros((1, weights.shape[1]), np.int32),
+                np.zeros((1, weights.shape[1]), np.int32),
+            )
             continue
         order = images[np.argsort(-values[images], kind="stable")]
         drawn = weights[order]
@@ -112,25 +125,29 @@ def _by_falling_score(
 
 @dataclass(frozen=True)
 class LabelThresholds:
-    """Two thresholds for each label. Each is chosen on one half of the base's images and used on the other half.
+    """Two thresholds for each label. Each is chosen on one half of the base's images and used on
+    the other half.
 
-    half: (n, k) the half, 0 or 1, that each image belongs to. values: (2, k) the thresholds that are used on each half.
+    half: (n, k) the half, 0 or 1, that each image belongs to. values: (2, k) the thresholds that
+    are used on each half.
     """
 
     half: Ints
     values: Floats
 
     def answers(self, scores: AnyFloats) -> Bools:
-        """Return (n, k) bool: whether the score of each label reaches the threshold for the image's half."""
+        """Return (n, k) bool: whether the score of each label reaches the threshold for the image's
+        half."""
         return scores >= np.take_along_axis(self.values, self.half, axis=0)
 
 
 def choose_thresholds(scores: AnyFloats, truth: LabelTruth, seed: int) -> LabelThresholds:
-    """Choose, for each label and each half of the images, the threshold of the highest balanced accuracy.
+    """Choose, for each label and each half of the images, the threshold of the highest balanced
+    accuracy.
 
-    The images that know a label are halved anew for each label, so that both halves have the same number of images with
-    it. Each label needs at least two images that have it and two that lack it. A threshold is halfway between two
-    scores. Of equally good thresholds, the lowest is chosen.
+    The images that know a label are halved anew for each label, so that both halves have the same
+    number of images with it. Each label needs at least two images that have it and two that lack
+    it. A threshold is halfway between two scores. Of equally good thresholds, the lowest is chosen.
     """
     rng = seeded(seed, "halves of labels")
     half = np.zeros(truth.present.shape, np.int64)
@@ -149,7 +166,8 @@ def choose_thresholds(scores: AnyFloats, truth: LabelTruth, seed: int) -> LabelT
 
 
 def _gain(present: Bools, order: Ints, last: Ints) -> Ints:
-    """Return the difference of the two shares, multiplied by both numbers of images. Whole numbers keep ties exact."""
+    """Return the difference of the two shares, multiplied by both numbers of images. Whole numbers
+    keep ties exact."""
     hits = np.cumsum(present[order])[last]
     return hits * int((~present).sum()) - (last + 1 - hits) * int(present.sum())
 
@@ -159,11 +177,13 @@ def _gain(present: Bools, order: Ints, last: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class LabelScores:
-    """A classifier's scores on the images of one group: each measure of `AVERAGED` for each of k labels.
+    """A classifier's scores on the images of one group: each measure of `AVERAGED` for each of k
+    labels.
 
-    values: (k,) on all images. draws: (k, r) in resamples. halves: (k, h) on halves of the images, from which the bias
-    is estimated. images: (k,) the number of images that have the label or that lack it, whichever is smaller. whole:
-    the number of all images. If images share units, both count units.
+    values: (k,) on all images. draws: (k, r) in resamples. halves: (k, h) on halves of the images,
+    from which the bias is estimated. images: (k,) the number of images that have the label or that
+    lack it, whichever is smaller. whole: the number of all images. If images share units, both
+    count units.
     """
 
     values: Mapping[str, Floats]
@@ -197,10 +217,11 @@ def score_labels(
     units: Units | None = None,
     done: Callable[[int], None] = lambda replicate: None,
 ) -> tuple[LabelScores, ...]:
-    """Score a classifier on the images of each group and on resamples of them. All groups share their resamples.
+    """Score a classifier on the images of each group and on resamples of them. All groups share
+    their resamples.
 
-    scores: one array (n, k) per group; image i of every group is made from the same row. done: is called with the
-    number of finished resamples.
+    scores: one array (n, k) per group; image i of every group is made from the same row. done: is
+    called with the number of finished resamples.
     """
     images, labels = truth.present.shape
     units = units or Units.of_images(images)
@@ -215,7 +236,10 @@ def score_labels(
 
     whole = np.ones((images, 1), np.int32)
     halves = units.halves(seed).T
-    draws = [{measure: np.empty((labels, replicates), np.float32) for measure in AVERAGED} for _ in range(len(scores))]
+    draws = [
+        {measure: np.empty((labels, replicates), np.float32) for measure in AVERAGED}
+        for _ in range(len(scores))
+    ]
     rng = seeded(seed, "images with several labels")
     step = max(1, _WEIGHTS_AT_ONCE // images)
     for start in range(0, replicates, step):
@@ -229,7 +253,8 @@ def score_labels(
     results = []
     for group, group_draws in enumerate(draws):
         on_whole = measured(group, whole)
-        # An area is a mean over pairs, and thresholds are chosen on other images: neither it nor accuracy has a bias.
+        # An area is a mean over pairs, and thresholds are chosen on other images: neither it nor
+        # accuracy has a bias.
         results.append(
             LabelScores(
                 {measure: values[:, 0] for measure, values in on_whole.items()},

@@ -1,9 +1,11 @@
-"""Serve the pages of a directory to this machine only (`counterfoil open`). Two of the pages can save files.
+"""Serve the pages of a directory to this machine only (`counterfoil open`). Two of the pages can
+save files.
 
-The server listens on the loopback address at a random port. A request must contain the token, which only the printed
-address contains; it must name the server's own host, and it must not come from another origin. The bytes and the time
-of a request are limited. The pages are a fixed list, and each is rendered on request from parsed documents. No name in
-a request is used as a path, and no file is sent unchanged.
+The server listens on the loopback address at a random port. A request must contain the token, which
+only the printed address contains; it must name the server's own host, and it must not come from
+another origin. The bytes and the time of a request are limited. The pages are a fixed list, and
+each is rendered on request from parsed documents. No name in a request is used as a path, and no
+file is sent unchanged.
 """
 
 from __future__ import annotations
@@ -67,10 +69,11 @@ _MOST_CONNECTIONS = 32
 
 
 def open_directory(directory: Path | str) -> PageServer:
-    """Return a server of a directory's pages; call `serve_forever` to start it. Raises what `DirectoryPages` raises.
+    """Return a server of a directory's pages; call `serve_forever` to start it. Raises what
+    `DirectoryPages` raises.
 
-    Browsers store the data of a page, such as half-answered grids, by port. The server therefore uses its first random
-    port again if this port is free.
+    Browsers store the data of a page, such as half-answered grids, by port. The server therefore
+    uses its first random port again if this port is free.
     """
     pages = DirectoryPages(directory)
     known = 0
@@ -96,13 +99,16 @@ class PageServer(ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(24)
         self.origin = f"http://{_HOST}:{self.server_port}"
         self.address = f"{self.origin}/{self.token}/"
-        # One page is rendered at a time, because a page may need memory for all scores of a dataset.
+        # One page is rendered at a time, because a page may need memory for all scores of a
+        # dataset.
         self.at_work = threading.Lock()
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        self._unheard: dict[Any, None] = {}  # connections that have not sent a valid token, oldest first
+        # connections that have not sent a valid token, oldest first
+        self._unheard: dict[Any, None] = {}
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread. If all threads are busy, drop the oldest connection that has sent no valid token."""
+        """Answer in a thread. If all threads are busy, drop the oldest connection that has sent no
+        valid token."""
         self._unheard[request] = None
         if not self._free.acquire(blocking=False):
             hang_up(next(iter([*self._unheard])))
@@ -120,11 +126,13 @@ class PageServer(ThreadingHTTPServer):
             self._free.release()
 
     def heard(self, request: Any) -> None:
-        """Mark a connection as authorised or finished, so that it is not dropped for a newer one."""
+        """Mark a connection as authorised or finished, so that it is not dropped for a newer
+        one."""
         self._unheard.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # a broken or timed-out connection is not reported
+        # a broken or timed-out connection is not reported
+        if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
@@ -177,7 +185,11 @@ class _Request(BaseHTTPRequestHandler):
         name = self._name()
         if name is None:
             return
-        save = self.server.pages.saves.get(name.removeprefix("save/")) if name.startswith("save/") else None
+        save = (
+            self.server.pages.saves.get(name.removeprefix("save/"))
+            if name.startswith("save/")
+            else None
+        )
         length = self.headers.get("Content-Length", "")
         if save is None:
             self._say(HTTPStatus.NOT_FOUND, "Nothing can be saved at this address.")
@@ -185,10 +197,14 @@ class _Request(BaseHTTPRequestHandler):
             self._say(HTTPStatus.FORBIDDEN, "Only pages from this server can save.")
         elif self.headers.get_content_type() != save.kind:
             self._say(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Expected {save.kind}.")
-        elif "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit() and len(length) < 10):
+        elif "Transfer-Encoding" in self.headers or not (
+            length.isascii() and length.isdigit() and len(length) < 10
+        ):
             self._say(HTTPStatus.LENGTH_REQUIRED, "Expected a Content-Length.")
         elif int(length) > save.most_bytes:
-            self._say(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"Expected at most {save.most_bytes:,} bytes.")
+            self._say(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"Expected at most {save.most_bytes:,} bytes."
+            )
         else:
             content = self.rfile.read(int(length))
             self._clock.cancel()
@@ -203,7 +219,8 @@ class _Request(BaseHTTPRequestHandler):
                 self._say(HTTPStatus.OK, answer)
 
     def _name(self) -> str | None:
-        """Return the requested name if the request is allowed. Otherwise send a refusal and return None."""
+        """Return the requested name if the request is allowed. Otherwise send a refusal and return
+        None."""
         headers = self.headers
         origin = self.server.origin
         if headers.get_all("Host") != [origin.removeprefix("http://")]:
@@ -241,7 +258,8 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(page.content)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer a request that the library itself refuses, such as an endless line or an unknown method."""
+        """Answer a request that the library itself refuses, such as an endless line or an unknown
+        method."""
         self.close_connection = True
         self._say(HTTPStatus(code), HTTPStatus(code).phrase)
 
@@ -251,7 +269,8 @@ class _Request(BaseHTTPRequestHandler):
 
 _MOST_PICTURE = 32_000_000
 _SAVED_CUT = f"{PRIVATE}/cut.yaml"
-# The name holds the page, the person and a number. The number keeps saved answers from being overwritten.
+# The name holds the page, the person and a number. The number keeps saved answers from being
+# overwritten.
 _SAVED_ANSWERS = re.compile(r"answers-([0-9a-f]{16})-([0-9a-f]{16})-(\d{1,6})\.json")
 # A page's own script calls this function. It returns null if the server has stopped.
 _SAVING = """
@@ -287,12 +306,15 @@ class Save:
 
 
 class DirectoryPages:
-    """The pages of a directory by name, and what they may save. UserError without any page, RunFailure for links."""
+    """The pages of a directory by name, and what they may save. UserError without any page,
+    RunFailure for links."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = named_path(directory)
         if not self.directory.is_dir():
-            raise UserError(f"{directory} is not a directory", "Name a dataset, or a folder with a report.")
+            raise UserError(
+                f"{directory} is not a directory", "Name a dataset, or a folder with a report."
+            )
         refuse_unfit(self.directory)
         self.pages: dict[str, Callable[[], Page]] = {"": self._index}
         self.saves: dict[str, Save] = {}
@@ -341,7 +363,9 @@ class DirectoryPages:
 
     def _picture(self, path: str) -> Page:
         try:
-            return Page(webp(rgb_image(read_inside(self.directory, path, _MOST_PICTURE)), 90), "image/webp")
+            return Page(
+                webp(rgb_image(read_inside(self.directory, path, _MOST_PICTURE)), 90), "image/webp"
+            )
         except (UnreadableImage, OSError) as error:
             raise RunFailure(f"{path} cannot be shown: {error}") from error
 
@@ -354,7 +378,9 @@ class DirectoryPages:
     def _findings(self) -> Page:
         path = self.directory / FINDINGS
         findings = read_document(path, Findings)
-        return _html(mining_html(findings, {}, has_recipe=(self.directory / "recipe.yaml").is_file()))
+        return _html(
+            mining_html(findings, {}, has_recipe=(self.directory / "recipe.yaml").is_file())
+        )
 
     def _mended(self) -> Page:
         path = self.directory / MENDED
@@ -370,7 +396,9 @@ class DirectoryPages:
         """Return a sentence that the thresholds are saved, and the command that applies them."""
         saved = self.directory / _SAVED_CUT
         cut = self.directory.with_name(f"{self.directory.resolve().name}-cut")
-        return "Thresholds are saved.", _command("calibrate", self.directory, "--apply", saved, "--out", cut)
+        return "Thresholds are saved.", _command(
+            "calibrate", self.directory, "--apply", saved, "--out", cut
+        )
 
     def _save_answers(self, content: bytes) -> str:
         with _given(content, "answers.json") as given:
@@ -383,7 +411,8 @@ class DirectoryPages:
         return " Next: ".join(self._answers_saved())
 
     def _saved_answers(self) -> list[Path]:
-        """Return the last saved answers of each person to each page, if they fit the current dataset."""
+        """Return the last saved answers of each person to each page, if they fit the current
+        dataset."""
         last: dict[tuple[str, str], tuple[int, Path]] = {}
         folder = self.directory / PRIVATE
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -403,24 +432,30 @@ class DirectoryPages:
 
     def _answers_saved(self) -> tuple[str, str]:
         files = self._saved_answers()
-        sentence = f"{counted(len(files), 'file')} of answers {'is' if len(files) == 1 else 'are'} saved."
+        sentence = (
+            f"{counted(len(files), 'file')} of answers {'is' if len(files) == 1 else 'are'} saved."
+        )
         return sentence, _command("review", self.directory, "--answers", *files)
 
 
 @contextlib.contextmanager
 def _given(content: bytes, name: str) -> Iterator[Path]:
-    """Write content to a temporary file. Errors that readers raise then name the file without its folder."""
+    """Write content to a temporary file. Errors that readers raise then name the file without its
+    folder."""
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / name
         given.write_bytes(content)
         try:
             yield given
         except CounterfoilError as error:
-            raise UserError([line.replace(str(given), name) for line in error.problems], error.hint) from error
+            raise UserError(
+                [line.replace(str(given), name) for line in error.problems], error.hint
+            ) from error
 
 
 def _html(text: str, saves: str | None = None, kind: str = "") -> Page:
-    """Return a page whose policy allows only our own code: the first style and the last script of the text."""
+    """Return a page whose policy allows only our own code: the first style and the last script of
+    the text."""
     text = _STATIC_POLICY.sub("", text, count=1)
     scripts = []
     if saves is not None:
@@ -437,7 +472,10 @@ def _html(text: str, saves: str | None = None, kind: str = "") -> Page:
         "connect-src": ["'self'" if saves else "'none'"],
         **{name: ["'none'"] for name in ("base-uri", "form-action", "frame-ancestors")},
     }
-    return Page(text.encode(), policy="; ".join(f"{name} {' '.join(values)}" for name, values in policy.items()))
+    return Page(
+        text.encode(),
+        policy="; ".join(f"{name} {' '.join(values)}" for name, values in policy.items()),
+    )
 
 
 def _hash(text: str) -> str:

@@ -1,9 +1,10 @@
 """Options, declared once: each verb has one frozen class of them, with a text under each field.
 
-Of such a class are made the function's parameters and docstring (`takes`), the command's options and their help
-(`cli/options.py`), and the page of options. A field without a default must be given. The text under a field begins with
-what `--help` shows; what follows after a blank line is for `help()` and the page alone. Modules of options import no
-heavy library, because every `--help` reads them.
+Of such a class are made the function's parameters and docstring (`takes`), the command's options
+and their help (`cli/options.py`), and the page of options. A field without a default must be given.
+The text under a field begins with what `--help` shows; what follows after a blank line is for
+`help()` and the page alone. Modules of options import no heavy library, because every `--help`
+reads them.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class Option:
 
 
 def option(default: Any, panel: str | None = None, *flags: str, **shown: Any) -> Any:
-    """Declare an option. flags: its spellings, by default `--` and its name. shown: fields of `Option`."""
+    """Declare an option. flags: its spellings, by default `--` and its name. shown: fields of
+    `Option`."""
     return field(default=default, metadata={"panel": panel, "named": flags, **shown})
 
 
@@ -90,7 +92,9 @@ def in_python(default: Any = None) -> Any:
     return field(default=default, metadata={"in_python_only": True})
 
 
-def argument(*flags: str, default: Any = MISSING, kw_only: Literal[False] = False, **shown: Any) -> Any:
+def argument(
+    *flags: str, default: Any = MISSING, kw_only: Literal[False] = False, **shown: Any
+) -> Any:
     """Declare what Python takes by its place, and the command line too unless it has flags."""
     return field(default=default, kw_only=kw_only, metadata={"named": flags, **shown})
 
@@ -115,14 +119,21 @@ def _texts(module: str) -> dict[str, dict[str, str]]:
             continue
         texts[declared.name] = {}
         for name, text in pairwise(declared.body):
-            if isinstance(name, ast.AnnAssign) and isinstance(name.target, ast.Name) and isinstance(text, ast.Expr):
-                texts[declared.name][name.target.id] = inspect.cleandoc(ast.literal_eval(text.value))
+            if (
+                isinstance(name, ast.AnnAssign)
+                and isinstance(name.target, ast.Name)
+                and isinstance(text, ast.Expr)
+            ):
+                texts[declared.name][name.target.id] = inspect.cleandoc(
+                    ast.literal_eval(text.value)
+                )
     return texts
 
 
 @functools.cache
 def options_of(declared: Any) -> list[Option]:
-    """Return a class's arguments, then its options: those of the class itself before those of its bases."""
+    """Return a class's arguments, then its options: those of the class itself before those of its
+    bases."""
     texts: dict[str, str] = {}
     for base in declared.__mro__[:-1]:
         for name, text in _texts(base.__module__).get(base.__name__, {}).items():
@@ -130,9 +141,21 @@ def options_of(declared: Any) -> list[Option]:
     described = []
     for each in fields(declared):
         text, _, more = texts[each.name].partition("\n\n")
-        described.append(Option(each.name, str(each.type), each.default, not each.kw_only, text, more, **each.metadata))
+        described.append(
+            Option(
+                each.name,
+                str(each.type),
+                each.default,
+                not each.kw_only,
+                text,
+                more,
+                **each.metadata,
+            )
+        )
     order = [*texts]
-    return sorted(described, key=lambda option: -1 if option.positional else order.index(option.name))
+    return sorted(
+        described, key=lambda option: -1 if option.positional else order.index(option.name)
+    )
 
 
 def takes(
@@ -140,8 +163,8 @@ def takes(
 ) -> Callable[[Callable[[Declared], Result]], Callable[Parameters, Result]]:
     """Give a function the parameters of a class of options, and their texts in its docstring.
 
-    The function receives an object of the class. Its field `options` is such an object itself, or one of a base: its
-    values stand for those that are not given by name.
+    The function receives an object of the class. Its field `options` is such an object itself, or
+    one of a base: its values stand for those that are not given by name.
     """
     described = options_of(declared)
 
@@ -183,7 +206,8 @@ def _indented(option: Option) -> str:
 
 
 def named_values(option: Option, words: Sequence[str]) -> dict[str, str]:
-    """Parse NAME=VALUE words. Raise UserError with all words of another form or with a repeated name."""
+    """Parse NAME=VALUE words. Raise UserError with all words of another form or with a repeated
+    name."""
     form = (option.metavar or "").removesuffix("...").replace("[MODEL=]", "MODEL=")
     values: dict[str, str] = {}
     problems = []
@@ -208,8 +232,10 @@ def for_models(option: Option, words: Sequence[str]) -> str | dict[str, str]:
 class EngineChoice:
     """The user's choice of an engine.
 
-    name: a key of `ENGINES`. address: the address of a running cluster, or None for a new cluster on this machine.
-    collect: workers share no folder with this process, so they send their results, and this process writes them.
+    name: a key of `ENGINES`. address: the address of a running cluster, or None for a new cluster
+    on this machine.
+    collect: workers share no folder with this process, so they send their results, and this process
+    writes them.
     """
 
     name: str = "local"
@@ -232,8 +258,8 @@ class OnDevices:
 
     In Python also an `EngineChoice`, which has the address too."""
     address: str | None = option(None, MACHINES, metavar="HOST:PORT")
-    """Address of a running Ray cluster, or auto for the one on this machine. With it, --device sets the device of its
-    workers (auto, cpu or cuda) and --workers their total number."""
+    """Address of a running Ray cluster, or auto for the one on this machine. With it, --device sets
+    the device of its workers (auto, cpu or cuda) and --workers their total number."""
     collect: bool = option(False, MACHINES)
     """Send the workers' files back to this machine. Use it if they share no folder with it."""
 
@@ -257,9 +283,10 @@ class Limited:
     """How much of the work is done."""
 
     limit: int | None = option(None, DATA, least=1, metavar="N", key="samples.limit")
-    """Make a preview: at most N images of each shift (mine: of each split). Every page says so; gates and publish
-    refuse it.
+    """Make a preview: at most N images of each shift (mine: of each split). Every page says so;
+    gates and publish refuse it.
 
-    A preview needs a directory of its own, and its images are the first of the whole dataset. Shifts are scored on the
-    rows of the base first. Classes count from one image on, none is near chance, and rates of mined shifts are left
-    out. Rows that are mined are as even over classes as they come."""
+    A preview needs a directory of its own, and its images are the first of the whole dataset.
+    Shifts are scored on the rows of the base first. Classes count from one image on, none is near
+    chance, and rates of mined shifts are left out. Rows that are mined are as even over classes as
+    they come."""

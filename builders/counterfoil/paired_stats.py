@@ -1,9 +1,11 @@
-"""Statistics of pairs of images that share their noise: differences of failure rates, and tests with optional stopping.
+"""Statistics of pairs of images that share their noise: differences of failure rates, and tests
+with optional stopping.
 
-A pair is an image of a description and an image of the base. The two images disagree if a model fails on exactly one of
-them. Under the null hypothesis, either image of such a pair is equally likely to be the failing one. The test is an
-e-value: whenever the test stops, its expectation under the null hypothesis is at most 1. Under the null hypothesis, it
-therefore ever reaches 1 / α in at most a share α of runs.
+A pair is an image of a description and an image of the base. The two images disagree if a model
+fails on exactly one of them. Under the null hypothesis, either image of such a pair is equally
+likely to be the failing one. The test is an e-value: whenever the test stops, its expectation under
+the null hypothesis is at most 1. Under the null hypothesis, it therefore ever reaches 1 / α in at
+most a share α of runs.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from numpy.typing import ArrayLike
 from counterfoil.arrays import Floats
 from counterfoil.stats import CONFIDENCE, POWER, Bounds
 
-# Tail probabilities below this are summed in logarithms. SciPy's own function is accurate down to about 1e-300.
+# Tail probabilities below this are summed in logarithms. SciPy's own function is accurate down to
+# about 1e-300.
 _SMALLEST_TAIL = 1e-250
 # Each bisection halves the interval. 60 bisections are more than the 53 binary digits of a float.
 _BISECTIONS = 60
@@ -33,7 +36,8 @@ Decision = Literal["confirmed", "futile", "open"]
 
 @dataclass(frozen=True, slots=True)
 class PairCount:
-    """Failures of n pairs: of both images, of the description alone (`failing`), of the base alone (`rescued`)."""
+    """Failures of n pairs: of both images, of the description alone (`failing`), of the base alone
+    (`rescued`)."""
 
     pairs: int
     both: int
@@ -62,12 +66,16 @@ class PairCount:
 
     def __add__(self, other: PairCount) -> PairCount:
         return PairCount(
-            self.pairs + other.pairs, self.both + other.both, self.failing + other.failing, self.rescued + other.rescued
+            self.pairs + other.pairs,
+            self.both + other.both,
+            self.failing + other.failing,
+            self.rescued + other.rescued,
         )
 
 
 def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
-    """Count the failures of n pairs, from booleans (n,) for the description's images and for the base's images."""
+    """Count the failures of n pairs, from booleans (n,) for the description's images and for the
+    base's images."""
     described = np.asarray(failed, dtype=np.bool_)
     base = np.asarray(base_failed, dtype=np.bool_)
     both = (described & base).sum()
@@ -77,7 +85,8 @@ def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
 
 
 def tango_interval(count: PairCount, level: float = CONFIDENCE) -> Bounds:
-    """Return Tango's score interval (1998) of the description's failure rate minus the base's; (-1, 1) if empty."""
+    """Return Tango's score interval (1998) of the description's failure rate minus the base's; (-1,
+    1) if empty."""
     reach = float(scipy.stats.norm.isf((1 - level) / 2))
     low = -_tango_end(count.rescued, count.failing, count.pairs, reach)
     return float(low), float(_tango_end(count.failing, count.rescued, count.pairs, reach))
@@ -92,16 +101,20 @@ def tango_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level
 
 
 def pairs_of_half_width(count: PairCount, half_width: float) -> int:
-    """Return how many pairs give a normal 95 % interval of about ± `half_width`, from counted shares (Jeffreys)."""
+    """Return how many pairs give a normal 95 % interval of about ± `half_width`, from counted
+    shares (Jeffreys)."""
     whole = count.pairs + 1.5
     failing = (count.failing + 0.5) / whole
     rescued = (count.rescued + 0.5) / whole
     variance = failing + rescued - (failing - rescued) ** 2
-    return math.ceil((float(scipy.stats.norm.isf((1 - CONFIDENCE) / 2)) / half_width) ** 2 * variance)
+    return math.ceil(
+        (float(scipy.stats.norm.isf((1 - CONFIDENCE) / 2)) / half_width) ** 2 * variance
+    )
 
 
 def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: float) -> Floats:
-    """Find by bisection the largest difference whose score is at least -reach. The score falls with the difference."""
+    """Find by bisection the largest difference whose score is at least -reach. The score falls with
+    the difference."""
     counts = (np.asarray(values, dtype=np.float64) for values in (failing, rescued, pairs))
     b, c, n = np.broadcast_arrays(*counts)
     low = np.divide(b - c, n, out=np.full(n.shape, 1.0), where=n > 0)
@@ -115,7 +128,8 @@ def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: 
 
 
 def _tango_variance(b: Floats, c: Floats, n: Floats, difference: Floats) -> Floats:
-    """Return the variance of one pair's difference, at the maximum-likelihood share of rescued pairs."""
+    """Return the variance of one pair's difference, at the maximum-likelihood share of rescued
+    pairs."""
     linear = (2 * n - b + c) * difference - b - c
     constant = -c * difference * (1 - difference)
     root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0.0))
@@ -124,22 +138,32 @@ def _tango_variance(b: Floats, c: Floats, n: Floats, difference: Floats) -> Floa
 
 
 def log_e_value(failing: int, discordant: int) -> float:
-    """Return the natural logarithm of the e-value against "the description fails no more often than the base".
+    """Return the natural logarithm of the e-value against "the description fails no more often than
+    the base".
 
-    failing: the number of the `discordant` pairs in which only the description fails. The probability that the
-    description fails in a discordant pair is mixed over Beta(½, ½), *cut to (½, 1]*. Without the cut, the test would
-    also confirm that the description fails less often than the base. 0 without discordant pairs.
+    failing: the number of the `discordant` pairs in which only the description fails. The
+    probability that the description fails in a discordant pair is mixed over Beta(½, ½), *cut to
+    (½, 1]*. Without the cut, the test would also confirm that the description fails less often than
+    the base. 0 without discordant pairs.
     """
     return float(log_e_values(failing, discordant))
 
 
 def log_e_values(failing: ArrayLike, discordant: ArrayLike) -> Floats:
-    """Return `log_e_value` of many tests at once; the two arrays are broadcast against each other."""
-    k, n = np.broadcast_arrays(np.asarray(failing, dtype=np.float64), np.asarray(discordant, dtype=np.float64))
+    """Return `log_e_value` of many tests at once; the two arrays are broadcast against each
+    other."""
+    k, n = np.broadcast_arrays(
+        np.asarray(failing, dtype=np.float64), np.asarray(discordant, dtype=np.float64)
+    )
     # Half of Beta(½, ½) is above ½, so the logarithm of its tail is log ½.
     a = 0.5 + k.ravel()
     b = 0.5 + (n - k).ravel()
-    values = scipy.special.betaln(a, b) + _log_upper_tail(a, b) - np.log(np.pi) + (n.ravel() + 1) * np.log(2)
+    values = (
+        scipy.special.betaln(a, b)
+        + _log_upper_tail(a, b)
+        - np.log(np.pi)
+        + (n.ravel() + 1) * np.log(2)
+    )
     return np.where(n == 0, 0.0, values.reshape(n.shape))
 
 
@@ -148,12 +172,15 @@ def _log_upper_tail(a: Floats, b: Floats) -> Floats:
     tail = scipy.special.betaincc(a, b, 0.5)
     small = tail < _SMALLEST_TAIL
     logarithms = np.log(np.where(small, 1.0, tail))
-    logarithms[small] = [_log_small_tail(float(x), float(y)) for x, y in zip(a[small], b[small], strict=True)]
+    logarithms[small] = [
+        _log_small_tail(float(x), float(y)) for x, y in zip(a[small], b[small], strict=True)
+    ]
     return logarithms
 
 
 def _log_small_tail(a: float, b: float) -> float:
-    """Return `_log_upper_tail` by its hypergeometric series (DLMF 8.17.8). The terms decrease for b well above a."""
+    """Return `_log_upper_tail` by its hypergeometric series (DLMF 8.17.8). The terms decrease for b
+    well above a."""
     ratio = (a + b) / (b + 1) / 2
     steps = np.arange(int(np.ceil(-40 / np.log(ratio))) + 1)
     terms = np.cumsum(np.log((a + b + steps) / (b + 1 + steps) / 2))
@@ -164,11 +191,12 @@ def _log_small_tail(a: float, b: float) -> float:
 def decide(count: PairCount, log_e: float, threshold_log_e: float, margin: float) -> Decision:
     """Decide about a test after a batch of pairs.
 
-    The test is `futile` if the one-sided upper bound of the difference is below `margin`, because such a difference is
-    too small to matter. Otherwise it is `confirmed` if `log_e` reaches `threshold_log_e`, and else `open`. With a
-    threshold of log(m / α), none of the other m - 1 hypotheses can reverse the confirmation; e-BH over the whole run
-    decides what is a finding. Repeated checks of the bound make no false findings but lose true ones: up to a quarter
-    of those whose difference equals the margin, and about one in twenty of those with twice this difference
+    The test is `futile` if the one-sided upper bound of the difference is below `margin`, because
+    such a difference is too small to matter. Otherwise it is `confirmed` if `log_e` reaches
+    `threshold_log_e`, and else `open`. With a threshold of log(m / α), none of the other m - 1
+    hypotheses can reverse the confirmation; e-BH over the whole run decides what is a finding.
+    Repeated checks of the bound make no false findings but lose true ones: up to a quarter of those
+    whose difference equals the margin, and about one in twenty of those with twice this difference
     (`scripts/bugs_proof/sequential.py`).
     """
     if tango_uppers(count.failing, count.rescued, count.pairs, CONFIDENCE) < margin:
@@ -177,19 +205,23 @@ def decide(count: PairCount, log_e: float, threshold_log_e: float, margin: float
 
 
 def most_pairs_to_decide(m: int, alpha: float) -> int:
-    """Return how many discordant pairs reach an e-value of m / alpha if the description fails in all of them."""
+    """Return how many discordant pairs reach an e-value of m / alpha if the description fails in
+    all of them."""
     discordant = 1
     while log_e_value(discordant, discordant) < math.log(m / alpha):
         discordant += 1
     return discordant
 
 
-def smallest_paired_difference(pairs: int, base_rate: float, tested: int, fdr: float) -> float | None:
+def smallest_paired_difference(
+    pairs: int, base_rate: float, tested: int, fdr: float
+) -> float | None:
     """Return the smallest difference that `pairs` pairs confirm with probability `POWER`.
 
-    It assumes that none of the other `tested` hypotheses is confirmed. The result comes from a simulation with a fixed
-    seed. The two images of a pair fail independently, and the base fails at `base_rate`. Noise that the images share
-    makes a difference easier to detect. None if no difference is confirmed with this probability.
+    It assumes that none of the other `tested` hypotheses is confirmed. The result comes from a
+    simulation with a fixed seed. The two images of a pair fail independently, and the base fails at
+    `base_rate`. Noise that the images share makes a difference easier to detect. None if no
+    difference is confirmed with this probability.
     """
     threshold = math.log(max(tested, 1) / fdr)
 
@@ -197,7 +229,9 @@ def smallest_paired_difference(pairs: int, base_rate: float, tested: int, fdr: f
         described = base_rate + difference
         failing = described * (1 - base_rate)
         rescued = (1 - described) * base_rate
-        drawn = np.random.default_rng(0).multinomial(pairs, [failing, rescued, 1 - failing - rescued], _RUNS)
+        drawn = np.random.default_rng(0).multinomial(
+            pairs, [failing, rescued, 1 - failing - rescued], _RUNS
+        )
         values = log_e_values(drawn[:, 0], drawn[:, 0] + drawn[:, 1])
         return float((values >= threshold).mean())
 

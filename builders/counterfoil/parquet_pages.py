@@ -1,8 +1,8 @@
 """Measure the columns of a Parquet file before anything decodes them.
 
-A library takes as much memory as a page's own header says, and the totals in the file's footer may say less. pyarrow
-ends the whole process if a column of the footer has no description. So the footer and the headers are read here, in
-Thrift's compact protocol. The format is that of
+A library takes as much memory as a page's own header says, and the totals in the file's footer may
+say less. pyarrow ends the whole process if a column of the footer has no description. So the footer
+and the headers are read here, in Thrift's compact protocol. The format is that of
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.
 """
 
@@ -40,8 +40,8 @@ _ENCODING = 2
 _ENCODING_2 = 4
 _DICTIONARY_PAGE = 2
 _NUMBERED = (2, 8)  # the encodings PLAIN_DICTIONARY and RLE_DICTIONARY
-# Encodings of texts that are not read. pyarrow makes no dictionary of the first. In the second, a text repeats the one
-# before it, so that pages of some bytes hold texts without bound.
+# Encodings of texts that are not read. pyarrow makes no dictionary of the first. In the second, a
+# text repeats the one before it, so that pages of some bytes hold texts without bound.
 _UNREAD = {6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY"}
 _USUAL_HEADER = 1 << 8
 _LONGEST_HEADER = 1 << 16
@@ -61,7 +61,8 @@ _INTEGERS = (4, 5, 6)
 
 @dataclass(frozen=True, slots=True)
 class ColumnChunk:
-    """A column of a row group, as the footer describes it. path: with dots. folded: its bytes in the file.
+    """A column of a row group, as the footer describes it. path: with dots. folded: its bytes in
+    the file.
 
     coding: its compression, such as "SNAPPY".
     """
@@ -80,7 +81,8 @@ class Pages:
     """The memory that decoding a column's pages takes.
 
     unfolded: their bytes without compression. values: their number, with the values of lists.
-    numbered: values that are numbers of entries of the dictionary. dictionary: its bytes without compression.
+    numbered: values that are numbers of entries of the dictionary. dictionary: its bytes without
+    compression.
     """
 
     unfolded: int
@@ -90,7 +92,8 @@ class Pages:
 
 
 def read_chunks(file: IO[bytes]) -> list[ColumnChunk]:
-    """Read the columns of every row group from a file's footer. Raise UnfitFile if it is damaged or vast."""
+    """Read the columns of every row group from a file's footer. Raise UnfitFile if it is damaged or
+    vast."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 8))
     tail = file.read(8)
@@ -98,7 +101,9 @@ def read_chunks(file: IO[bytes]) -> list[ColumnChunk]:
     if len(tail) < 8 or tail[4:] != _MAGIC or length > size - 8:
         raise UnfitFile("is no Parquet file, or is cut off")
     if length > _LONGEST_FOOTER:
-        raise UnfitFile(f"has a description of {length:,} bytes, expected at most {_LONGEST_FOOTER:,}")
+        raise UnfitFile(
+            f"has a description of {length:,} bytes, expected at most {_LONGEST_FOOTER:,}"
+        )
     file.seek(size - 8 - length)
     chunks = []
     try:
@@ -106,7 +111,9 @@ def read_chunks(file: IO[bytes]) -> list[ColumnChunk]:
         for group in footer.get(_ROW_GROUPS, []):
             for column in group[_COLUMNS]:
                 described = column[_DESCRIPTION]
-                offsets = [described[field] for field in (_DATA_AT, _DICTIONARY_AT) if field in described]
+                offsets = [
+                    described[field] for field in (_DATA_AT, _DICTIONARY_AT) if field in described
+                ]
                 chunks.append(
                     ColumnChunk(
                         b".".join(described[_PATH]).decode(),
@@ -147,12 +154,16 @@ def measure_pages(file: IO[bytes], chunk: ColumnChunk) -> Pages:
                 dictionary = size
             for field, encoding in ((_DATA, _ENCODING), (_DATA_2, _ENCODING_2)):
                 if field in header:
-                    count, coding = _integer(header[field].get(_VALUES)), header[field].get(encoding)
+                    count, coding = (
+                        _integer(header[field].get(_VALUES)),
+                        header[field].get(encoding),
+                    )
                     values += count
                     numbered += count if coding in _NUMBERED else 0
                     if (unread := _UNREAD.get(coding)) is not None:
                         raise UnfitFile(
-                            f"has the column {name[:40]!r} in the encoding {unread}, which is not read: save it in"
+                            f"has the column {name[:40]!r} in the encoding {unread}, which is not"
+                            " read: save it in"
                             " PLAIN"
                         )
         except (IndexError, KeyError, AttributeError, TypeError, ValueError):
@@ -164,7 +175,8 @@ def measure_pages(file: IO[bytes], chunk: ColumnChunk) -> Pages:
 
 
 def _header(file: IO[bytes], most: int) -> tuple[dict[int, Any], int]:
-    """Read the header of a page where the file is, and its length. Raise IndexError or ValueError for other bytes."""
+    """Read the header of a page where the file is, and its length. Raise IndexError or ValueError
+    for other bytes."""
     # Most headers are short. Long ones have the least and the largest text of the page.
     content = file.read(min(_USUAL_HEADER, most))
     try:
@@ -180,7 +192,8 @@ def _integer(value: Any) -> int:
 
 
 def read_struct(content: bytes) -> tuple[dict[int, Any], int]:
-    """Read a struct of Thrift: its fields by number, and its length. Raise IndexError or ValueError for other bytes.
+    """Read a struct of Thrift: its fields by number, and its length. Raise IndexError or ValueError
+    for other bytes.
 
     The functions share `offset` and call no methods, because a footer has thousands of values.
     """

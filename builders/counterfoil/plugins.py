@@ -1,6 +1,8 @@
-"""Offer what a plugin is made of, one name for each kind: `from counterfoil.plugins import Corruption`.
+"""Offer what a plugin is made of, one name for each kind: `from counterfoil.plugins import
+Corruption`.
 
-`counterfoil.testing` checks what a plugin promises, and docs/how-to/plugins.md shows how to register one.
+`counterfoil.testing` checks what a plugin promises, and docs/how-to/plugins.md shows how to
+register one.
 """
 
 from __future__ import annotations

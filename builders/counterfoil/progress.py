@@ -1,4 +1,5 @@
-"""Report progress as logging reports events: a function reports how far it is, and a caller may listen.
+"""Report progress as logging reports events: a function reports how far it is, and a caller may
+listen.
 
 The threads of a pool do not inherit the listener, so the thread that started the pool must report.
 """
@@ -21,14 +22,16 @@ Item = TypeVar("Item")
 _EVERY = 0.2  # seconds between two updates of the line
 _WIDTH = 78
 
-# A listener is called with a `Stage` or with a more specific event (`BuildProgress`, `TokenProgress`, `Sending`).
+# A listener is called with a `Stage` or with a more specific event (`BuildProgress`,
+# `TokenProgress`, `Sending`).
 Listener: TypeAlias = Callable[[Any], object]
 
 _listener: ContextVar[Listener | None] = ContextVar("progress", default=None)
 
 
 class _Ended(BaseException):
-    """The listener raised `error`. A BaseException, so that `except Exception` in the work does not catch it."""
+    """The listener raised `error`. A BaseException, so that `except Exception` in the work does not
+    catch it."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -53,7 +56,8 @@ def report(name: str, done: int, total: int, lost: str | None = None) -> None:
 
 
 def tell(event: object) -> None:
-    """Report an event of any type. If the listener raises an error, the work ends (see `listening`)."""
+    """Report an event of any type. If the listener raises an error, the work ends (see
+    `listening`)."""
     obey_signal()
     listener = _listener.get()
     if listener is None:
@@ -65,8 +69,11 @@ def tell(event: object) -> None:
         raise _Ended(error) from error
 
 
-def track(items: Iterable[Item], name: str, total: int | None = None, every: int = 1) -> Iterator[Item]:
-    """Yield the items. Report after every `every`-th item and after the last. `total` defaults to `len(items)`."""
+def track(
+    items: Iterable[Item], name: str, total: int | None = None, every: int = 1
+) -> Iterator[Item]:
+    """Yield the items. Report after every `every`-th item and after the last. `total` defaults to
+    `len(items)`."""
     if total is None:
         assert isinstance(items, Sized)
         total = len(items)
@@ -78,7 +85,8 @@ def track(items: Iterable[Item], name: str, total: int | None = None, every: int
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Send all reports within the block to `listener`. If it raises an error, the work ends and the block raises it."""
+    """Send all reports within the block to `listener`. If it raises an error, the work ends and the
+    block raises it."""
     before = _listener.set(listener)
     refused = None
     try:
@@ -93,9 +101,12 @@ def listening(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def renamed(words: str | Callable[[Any], object]) -> Iterator[None]:
-    """Change all reports within the block: replace each event by `words(event)`, or rename each stage to `words`."""
+    """Change all reports within the block: replace each event by `words(event)`, or rename each
+    stage to `words`."""
     outer = _listener.get() or _line
-    before = _listener.set(lambda event: outer(words(event) if callable(words) else _called(event, words)))
+    before = _listener.set(
+        lambda event: outer(words(event) if callable(words) else _called(event, words))
+    )
     try:
         yield
     finally:
@@ -122,7 +133,8 @@ def _in_notebook() -> bool:
 
 
 class _Line:
-    """A line on stderr, in notebooks and on terminals. Each report of a stage overwrites it until the stage is done."""
+    """A line on stderr, in notebooks and on terminals. Each report of a stage overwrites it until
+    the stage is done."""
 
     def __init__(self) -> None:
         self.disabled = False
@@ -148,7 +160,8 @@ class _Line:
 
     def _write(self, line: str) -> None:
         line = line if len(line) <= _WIDTH else f"{line[: _WIDTH - 2]} …"
-        with suppress(OSError, ValueError):  # the work must not fail if the terminal is gone or cannot encode a name
+        # the work must not fail if the terminal is gone or cannot encode a name
+        with suppress(OSError, ValueError):
             sys.stderr.write(f"\r{line.ljust(self.length)}")
             sys.stderr.flush()
         self.length = len(line)
@@ -158,7 +171,8 @@ _line = _Line()
 
 
 def _described(event: Any) -> tuple[str, bool] | None:
-    """Describe a stage, a build or the learning of tokens; return the line and whether the work is finished."""
+    """Describe a stage, a build or the learning of tokens; return the line and whether the work is
+    finished."""
     for what, done, total in (
         ("", "done", "total"),
         ("images", "images_done", "images"),

@@ -1,12 +1,13 @@
-"""Look objects up by name: this package's own, and those that installed packages register as entry points.
+"""Look objects up by name: this package's own, and those that installed packages register as entry
+points.
 
 A package of your own registers a corruption, for example, with these lines of its `pyproject.toml`:
 
     [project.entry-points."counterfoil.corruptions"]
     dead_pixels = "my_package:DEAD_PIXELS"
 
-An installed package is trusted as this package is. A recipe or a dataset may name what a plugin registers, and never
-installs one.
+An installed package is trusted as this package is. A recipe or a dataset may name what a plugin
+registers, and never installs one.
 """
 
 from __future__ import annotations
@@ -52,27 +53,35 @@ class Plugin:
 
 
 class Registry(Mapping[str, Registered]):
-    """The objects of one kind by name: our own first, in their order, then those of installed packages by name.
+    """The objects of one kind by name: our own first, in their order, then those of installed
+    packages by name.
 
-    A plugin is imported when its name is first looked up. Looking up an unknown name raises KeyError. A name that two
-    packages register, one that cannot be imported, and one of another kind raise UserError.
+    A plugin is imported when its name is first looked up. Looking up an unknown name raises
+    KeyError. A name that two packages register, one that cannot be imported, and one of another
+    kind raise UserError.
 
-    group: the entry points' group, one of `GROUPS`. bundled: our own objects. problem: what is wrong with a plugin's
-    object, as words after "is", or None.
+    group: the entry points' group, one of `GROUPS`. bundled: our own objects. problem: what is
+    wrong with a plugin's object, as words after "is", or None.
     """
 
-    def __init__(self, group: str, bundled: Mapping[str, Registered], problem: Callable[[Any], str | None]) -> None:
+    def __init__(
+        self, group: str, bundled: Mapping[str, Registered], problem: Callable[[Any], str | None]
+    ) -> None:
         self.group = group
         self.bundled = bundled
         self.problem = problem
 
     def __getitem__(self, name: str) -> Registered:
         points = [point for point in _points(self.group) if point.name == name]
-        claimed = [*(["counterfoil"] if name in self.bundled else []), *(str(_plugin_of(point)) for point in points)]
+        claimed = [
+            *(["counterfoil"] if name in self.bundled else []),
+            *(str(_plugin_of(point)) for point in points),
+        ]
         what = GROUPS[self.group]
         if len(claimed) > 1:
             raise UserError(
-                f"the {what} '{name}' is registered by {' and by '.join(claimed)}", "Uninstall all but one of them."
+                f"the {what} '{name}' is registered by {' and by '.join(claimed)}",
+                "Uninstall all but one of them.",
             )
         if not points:
             return self.bundled[name]
@@ -80,13 +89,15 @@ class Registry(Mapping[str, Registered]):
             loaded = points[0].load()
         except Exception as error:
             raise UserError(
-                f"the {what} '{name}' cannot be imported from {claimed[0]}: {type(error).__name__}: {error}",
+                f"the {what} '{name}' cannot be imported from {claimed[0]}: {type(error).__name__}:"
+                f" {error}",
                 f"Repair or uninstall that package. It registers {points[0].value}.",
             ) from error
         if (problem := self.problem(loaded)) is not None:
             raise UserError(
                 f"{claimed[0]} registers '{name}' as a {what}, but {points[0].value} is {problem}",
-                "Repair or uninstall that package. docs/how-to/plugins.md says what each kind of plugin is.",
+                "Repair or uninstall that package. docs/how-to/plugins.md says what each kind of"
+                " plugin is.",
             )
         return loaded
 
@@ -110,7 +121,9 @@ def with_functions(*functions: str) -> Callable[[Any], str | None]:
     """Return a check that an object has these functions."""
 
     def problem(registered: Any) -> str | None:
-        absent = [f"`{name}`" for name in functions if not callable(getattr(registered, name, None))]
+        absent = [
+            f"`{name}`" for name in functions if not callable(getattr(registered, name, None))
+        ]
         return f"without a function {' and '.join(absent)}" if absent else None
 
     return problem

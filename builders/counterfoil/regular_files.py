@@ -1,7 +1,7 @@
 """Check the paths that people write, and read files from elsewhere within bounds.
 
-Reading a device or a pipe may never end, and a file may be larger than it claims. The functions here therefore read all
-files of recipes, datasets and models from elsewhere.
+Reading a device or a pipe may never end, and a file may be larger than it claims. The functions
+here therefore read all files of recipes, datasets and models from elsewhere.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _NOT_REGULAR = (
 
 
 class UnfitFile(OSError):
-    """A file is not regular or is too large to read. `strerror` is written after the path ("is a pipe …")."""
+    """A file is not regular or is too large to read. `strerror` is written after the path ("is a
+    pipe …")."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.EINVAL, reason)
@@ -47,7 +48,8 @@ def irregularity(mode: int) -> str | None:
 
 @contextlib.contextmanager
 def open_regular(path: str | Path, *, follow: bool = True) -> Iterator[BufferedReader]:
-    """Open a regular file without waiting, or raise UnfitFile or OSError. follow: whether the path may be a link."""
+    """Open a regular file without waiting, or raise UnfitFile or OSError. follow: whether the path
+    may be a link."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     if not follow:
         flags |= getattr(os, "O_NOFOLLOW", 0)
@@ -70,7 +72,8 @@ def open_regular(path: str | Path, *, follow: bool = True) -> Iterator[BufferedR
 
 
 def read_regular(path: str | Path, most_bytes: int, *, follow: bool = True) -> bytes:
-    """Read a regular file. Raises what `open_regular` raises, and UnfitFile for more than `most_bytes` bytes."""
+    """Read a regular file. Raises what `open_regular` raises, and UnfitFile for more than
+    `most_bytes` bytes."""
     with open_regular(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size
         # A read takes as much memory as it may return.
@@ -84,7 +87,8 @@ def read_regular(path: str | Path, most_bytes: int, *, follow: bool = True) -> b
 
 
 def is_utf8(name: str) -> bool:
-    """Return whether a name is UTF-8 text. Python represents other bytes in file names as surrogates."""
+    """Return whether a name is UTF-8 text. Python represents other bytes in file names as
+    surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -92,15 +96,20 @@ def is_utf8(name: str) -> bool:
     return True
 
 
-# Characters that act on what shows them: controls, but not tab and line break; line separators; halves of characters;
-# and those that change the direction of text, with which "gpj.exe" can look like "exe.jpg".
-_ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Characters that act on what shows them: controls, but not tab and line break; line separators;
+# halves of characters; and those that change the direction of text, with which "gpj.exe" can look
+# like "exe.jpg".
+_ACTING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def visible(text: str) -> str:
-    """Escape characters that act on what shows a text, as JSON escapes them; other texts stay as they are.
+    """Escape characters that act on what shows a text, as JSON escapes them; other texts stay as
+    they are.
 
-    Every text from elsewhere passes through this before it is printed or written. A JSON text keeps its values.
+    Every text from elsewhere passes through this before it is printed or written. A JSON text keeps
+    its values.
     """
     return _ACTING.sub(lambda letter: f"\\u{ord(letter[0]):04x}", text)
 
@@ -111,7 +120,8 @@ def on_a_line(text: str) -> str:
 
 
 def named_path(text: str | Path) -> Path:
-    """Return the path that a person wrote, with `~` expanded. UserError if no file on this machine can have it."""
+    """Return the path that a person wrote, with `~` expanded. UserError if no file on this machine
+    can have it."""
     written = str(text)
     shown = written if len(written) <= 80 else f"{written[:77]}…"
     if "\0" in written:
@@ -120,14 +130,19 @@ def named_path(text: str | Path) -> Path:
         path = Path(written).expanduser()
     except RuntimeError as error:
         user = written.partition("/")[0]
-        raise UserError(f"{shown}: there is no user {user}", hint="Write the whole path.") from error
+        raise UserError(
+            f"{shown}: there is no user {user}", hint="Write the whole path."
+        ) from error
     try:
         encoded = os.fsencode(path)
     except UnicodeEncodeError as error:
         raise UserError(f"{shown!r} is not a path: it holds half a character") from error
-    if len(encoded) > LONGEST_PATH or any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
+    if len(encoded) > LONGEST_PATH or any(
+        len(os.fsencode(part)) > LONGEST_NAME for part in path.parts
+    ):
         raise UserError(
             f"{shown}: too long for a path",
-            hint=f"Paths have at most {LONGEST_PATH} bytes, and each name in them at most {LONGEST_NAME}.",
+            hint=f"Paths have at most {LONGEST_PATH} bytes, and each name in them at most"
+            f" {LONGEST_NAME}.",
         )
     return path

@@ -1,4 +1,5 @@
-"""Numbers with their values in resamples of images or of units: their intervals, sums, ratios, and joint intervals."""
+"""Numbers with their values in resamples of images or of units: their intervals, sums, ratios, and
+joint intervals."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ from counterfoil.stats import (
 
 # An interval needs at least this many images with an object.
 FEWEST_IMAGES = 10
-# The bias of a score is estimated from _SPLITS pairs of halves of the images: it is _BIAS_OF_HALVES times the
-# difference between the mean score of the halves and the score of all images.
+# The bias of a score is estimated from _SPLITS pairs of halves of the images: it is _BIAS_OF_HALVES
+# times the difference between the mean score of the halves and the score of all images.
 _SPLITS = 40
 _BIAS_OF_HALVES = 2.0
 _STILL = 1e-6  # resamples that differ by less than this differ by rounding only
@@ -42,12 +43,14 @@ _DRAWN_AT_ONCE = 100  # resamples whose draws are in memory at once
 
 @dataclass(frozen=True)
 class Drawn:
-    """A number and its values in r resamples of images. The number is a detector's measure or a sum of such measures.
+    """A number and its values in r resamples of images. The number is a detector's measure or a sum
+    of such measures.
 
-    drawn: (r,) the values in the resamples. bias: how much too high the value is, estimated from halves of the images.
-    unseen: what categories that no resample changes add to the interval, below and above the value. images: the number
-    of images with an object, or of units with one if images share units (by_units). signed: whether the number is a
-    difference, which may be below 0.
+    drawn: (r,) the values in the resamples. bias: how much too high the value is, estimated from
+    halves of the images.
+    unseen: what categories that no resample changes add to the interval, below and above the value.
+    images: the number of images with an object, or of units with one if images share units
+    (by_units). signed: whether the number is a difference, which may be below 0.
     """
 
     value: float
@@ -66,15 +69,18 @@ class Drawn:
     def interval(self, reach: float = NORMAL) -> Estimate:
         """Return the value with its interval, `reach` standard errors long.
 
-        The interval is centred on the value minus its bias, and is extended to include the value. A share has Wilson's
-        interval, for the number of rows that gives the bootstrap's standard error. A difference has an interval of
-        equal length on both sides. Both use Student's t, with the number of images minus 1 as degrees of freedom. If
-        few images change a difference, its resamples vary too little: one more such image of two more images is added
-        to its variance. If no resample changes the value, each side is as long as Wilson's interval of 0 among these
-        images. There is no interval if there are too few images or the value is not finite.
+        The interval is centred on the value minus its bias, and is extended to include the value. A
+        share has Wilson's interval, for the number of rows that gives the bootstrap's standard
+        error. A difference has an interval of equal length on both sides. Both use Student's t,
+        with the number of images minus 1 as degrees of freedom. If few images change a difference,
+        its resamples vary too little: one more such image of two more images is added to its
+        variance. If no resample changes the value, each side is as long as Wilson's interval of 0
+        among these images. There is no interval if there are too few images or the value is not
+        finite.
 
-        Few units have few values, and all of these additions together make the interval of a difference too long. If
-        units change it, it has the longer one of Student's interval and of the one with another unit of two more.
+        Few units have few values, and all of these additions together make the interval of a
+        difference too long. If units change it, it has the longer one of Student's interval and of
+        the one with another unit of two more.
         """
         drawn = self.drawn[np.isfinite(self.drawn)]
         if self.images < FEWEST_IMAGES or not math.isfinite(self.value) or len(drawn) < 2:
@@ -84,13 +90,17 @@ class Drawn:
         if error <= _STILL:
             below = above = 0.0
         elif self.signed or not 0 < middle < 1:
-            one_more_image = reach / math.sqrt(self.images * (self.images + 2)) if self.signed else 0.0
+            one_more_image = (
+                reach / math.sqrt(self.images * (self.images + 2)) if self.signed else 0.0
+            )
             by_student = error * student_reach(reach, self.images - 1)
             below = above = math.hypot(by_student, one_more_image)
             if self.signed and self.by_units:
                 below = above = max(by_student, math.hypot(error * reach, one_more_image))
         else:
-            low, high = wilson_reach(middle, middle * (1 - middle) / error**2, reach, self.images - 1)
+            low, high = wilson_reach(
+                middle, middle * (1 - middle) / error**2, reach, self.images - 1
+            )
             below = middle - low
             above = high - middle
         if error <= _STILL or not (self.signed and self.by_units):
@@ -104,10 +114,13 @@ class Drawn:
 
 
 def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
-    """Return a weighted sum of numbers of the same images: a drop is ((1, base), (-1, shift)), mPC a mean of shifts."""
+    """Return a weighted sum of numbers of the same images: a drop is ((1, base), (-1, shift)), mPC
+    a mean of shifts."""
     # The upper end of a subtracted part moves the lower end of the sum.
     below, above = (
-        math.hypot(*(abs(weight) * part.unseen[end if weight > 0 else 1 - end] for weight, part in parts))
+        math.hypot(
+            *(abs(weight) * part.unseen[end if weight > 0 else 1 - end] for weight, part in parts)
+        )
         for end in (0, 1)
     )
     return Drawn(
@@ -122,20 +135,24 @@ def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
 
 
 def ratio(part: Drawn, whole: Drawn) -> Drawn:
-    """Return `part` over `whole`, NaN if `whole` is not above 0. An example is rPC, which is mPC over the base's AP."""
+    """Return `part` over `whole`, NaN if `whole` is not above 0. An example is rPC, which is mPC
+    over the base's AP."""
     if not whole.value > 0:
         return Drawn(math.nan, np.full_like(part.drawn, np.nan), 0.0, (0.0, 0.0), part.images)
     value = part.value / whole.value
     corrected = (part.value - part.bias) / max(whole.value - whole.bias, whole.value / 2)
     below, above = mover(part.unseen, (value * whole.unseen[1], value * whole.unseen[0]))
-    drawn = np.divide(part.drawn, whole.drawn, out=np.full_like(part.drawn, np.nan), where=whole.drawn > 0)
+    drawn = np.divide(
+        part.drawn, whole.drawn, out=np.full_like(part.drawn, np.nan), where=whole.drawn > 0
+    )
     unseen = float(below) / whole.value, float(above) / whole.value
     images = min(part.images, whole.images)
     return Drawn(value, drawn, value - corrected, unseen, images, by_units=part.by_units)
 
 
 class Number(Protocol):
-    """A number that was resampled with others: how many images it is of, and an interval of any length."""
+    """A number that was resampled with others: how many images it is of, and an interval of any
+    length."""
 
     @property
     def images(self) -> float: ...
@@ -152,7 +169,8 @@ class Number(Protocol):
 
 
 def joint_reach(numbers: Sequence[Number]) -> float:
-    """Return how many standard errors long the intervals of numbers of the same images are to hold together."""
+    """Return how many standard errors long the intervals of numbers of the same images are to hold
+    together."""
     known = [number for number in numbers if np.isfinite(number.drawn).any()]
     if not known:
         return NORMAL
@@ -172,7 +190,8 @@ UnitValues = tuple[Ints, AnyFloats | Bools]
 
 @dataclass(frozen=True)
 class Units:
-    """The unit of each of n images, (n,), numbered from 0. Images of one unit (frames of a video) are drawn together.
+    """The unit of each of n images, (n,), numbered from 0. Images of one unit (frames of a video)
+    are drawn together.
 
     count: the number of units, each of which has an image. seed: of `times`.
     """
@@ -199,16 +218,21 @@ class Units:
 
     @cached_property
     def times(self) -> NDArray[np.uint16]:
-        """How often each of `REPLICATES` resamples draws each unit, (r, units), for numbers that are compared."""
+        """How often each of `REPLICATES` resamples draws each unit, (r, units), for numbers that
+        are compared."""
         rng = seeded(self.seed, "units")
         blocks = range(REPLICATES // _DRAWN_AT_ONCE)
-        return np.concatenate([bootstrap_weights(self.count, _DRAWN_AT_ONCE, rng).astype(np.uint16) for _ in blocks])
+        return np.concatenate(
+            [bootstrap_weights(self.count, _DRAWN_AT_ONCE, rng).astype(np.uint16) for _ in blocks]
+        )
 
     def mean(self, units: Ints, values: AnyFloats | Bools) -> Floats:
-        """Return the mean of values (n, m) of images with these units (n,) in each resample, (r, m).
+        """Return the mean of values (n, m) of images with these units (n,) in each resample, (r,
+        m).
 
-        The variance over resamples of k units is (k - 1) / k of the true variance, so deviations are made longer to
-        match. A resample without any of these units keeps the value of all of them.
+        The variance over resamples of k units is (k - 1) / k of the true variance, so deviations
+        are made longer to match. A resample without any of these units keeps the value of all of
+        them.
         """
         distinct, at, images = np.unique(units, return_inverse=True, return_counts=True)
         sums = np.stack([np.bincount(at.ravel(), column) for column in values.T], axis=1)
@@ -219,9 +243,11 @@ class Units:
         return value + (means - value) * math.sqrt(len(distinct) / max(len(distinct) - 1, 1))
 
     def average(self, classes: Sequence[UnitValues]) -> Floats:
-        """Return the average over classes in each resample, (r, m), from the units and the values of each class.
+        """Return the average over classes in each resample, (r, m), from the units and the values
+        of each class.
 
-        A class with one unit does not vary. Such classes together count as one class whose units they are.
+        A class with one unit does not vary. Such classes together count as one class whose units
+        they are.
         """
         total = np.zeros((REPLICATES, classes[0][1].shape[1]))
         single = list[tuple[int, Floats]]()
@@ -240,13 +266,17 @@ class Units:
         return bootstrap_weights(self.count, replicates, rng).astype(np.int32)[:, self.of_image]
 
     def halves(self, seed: int) -> NDArray[np.int32]:
-        """Return 0/1 weights of `_SPLITS` random halves of the units and of their complements, (2 · `_SPLITS`, n)."""
+        """Return 0/1 weights of `_SPLITS` random halves of the units and of their complements, (2 ·
+        `_SPLITS`, n)."""
         rng = seeded(seed, "halves of images")
-        first = np.stack([rng.permutation(self.count) < self.count // 2 for _ in range(_SPLITS)]).astype(np.int32)
+        first = np.stack(
+            [rng.permutation(self.count) < self.count // 2 for _ in range(_SPLITS)]
+        ).astype(np.int32)
         return np.concatenate([first, 1 - first])[:, self.of_image]
 
     def counted(self, marked: Bools) -> Ints:
-        """Return how many units have an image that is marked, (k,), for k marks of each image, (n, k)."""
+        """Return how many units have an image that is marked, (k,), for k marks of each image, (n,
+        k)."""
         marked_units = np.zeros((self.count, marked.shape[1]), bool)
         image, column = np.nonzero(marked)
         marked_units[self.of_image[image], column] = True
@@ -270,17 +300,21 @@ def mean_over_categories(
     *,
     by_units: bool = False,
 ) -> Drawn:
-    """Return the mean over categories that have objects: values (k,), draws (k, r), halves (k, h), images (k,).
+    """Return the mean over categories that have objects: values (k,), draws (k, r), halves (k, h),
+    images (k,).
 
-    The variance over resamples of n images is (n - 1) / n of the true variance, so each category's deviations are made
-    longer to match. No resample changes a category if all of its objects are found, if none is, or if one image has
-    all of them. Such categories together count as one share, of the number of images that their mean is worth. The
-    bias is estimated from halves: fewer images score higher by chance. A half scores higher than all images, by about
-    half of the bias that all images have.
+    The variance over resamples of n images is (n - 1) / n of the true variance, so each category's
+    deviations are made longer to match. No resample changes a category if all of its objects are
+    found, if none is, or if one image has all of them. Such categories together count as one share,
+    of the number of images that their mean is worth. The bias is estimated from halves: fewer
+    images score higher by chance. A half scores higher than all images, by about half of the bias
+    that all images have.
     """
     higher = np.isfinite(values)
     if not higher.any():
-        return Drawn(math.nan, np.full(draws.shape[1], np.nan), 0.0, (0.0, 0.0), whole, by_units=by_units)
+        return Drawn(
+            math.nan, np.full(draws.shape[1], np.nan), 0.0, (0.0, 0.0), whole, by_units=by_units
+        )
     values = values[higher]
     draws = draws[higher].astype(np.float64)
     images = images[higher]
@@ -291,25 +325,37 @@ def mean_over_categories(
     unseen = (0.0, 0.0)
     if still.any():
         share = float(values[still].mean())
-        low, high = wilson_interval(share * (worth := still.sum() ** 2 / (1 / images[still]).sum()), worth)
+        low, high = wilson_interval(
+            share * (worth := still.sum() ** 2 / (1 / images[still]).sum()), worth
+        )
         part = still.sum() / len(values)
         unseen = part * (share - low), part * (high - share)
     return Drawn(float(values.mean()), drawn, bias, unseen, whole, by_units=by_units)
 
 
 def interval_of_draws(
-    value: float, drawn: Floats, beside: Bounds = (0.0, 0.0), least: float = -1.0, units: int | None = None
+    value: float,
+    drawn: Floats,
+    beside: Bounds = (0.0, 0.0),
+    least: float = -1.0,
+    units: int | None = None,
 ) -> Estimate:
-    """Return `percentile_interval`, or that of a `Drawn` if so many units were resampled and not images."""
+    """Return `percentile_interval`, or that of a `Drawn` if so many units were resampled and not
+    images."""
     if units is None:
         return percentile_interval(value, drawn, beside, least)
     return Drawn(value, drawn, 0.0, (0.0, 0.0), units, signed=least < 0, by_units=True).interval()
 
 
 def share_estimate(hit: Bools, units: Ints | None) -> Estimate:
-    """Return the share of n rows that are hit, with Wilson's interval, or over units (n,) with `clustered_interval`."""
+    """Return the share of n rows that are hit, with Wilson's interval, or over units (n,) with
+    `clustered_interval`."""
     if units is None:
         return wilson_estimate(int(hit.sum()), len(hit))
     hits, rows = count_by_unit(hit, units)
     share = float(hit.mean())
-    return Estimate(share) if len(rows) < FEWEST_IMAGES else Estimate(share, *clustered_interval(hits, rows))
+    return (
+        Estimate(share)
+        if len(rows) < FEWEST_IMAGES
+        else Estimate(share, *clustered_interval(hits, rows))
+    )

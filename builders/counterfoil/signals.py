@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM end a command. Some libraries catch what a signal raises and go on, so it is remembered.
+"""Ctrl-C and SIGTERM end a command. Some libraries catch what a signal raises and go on, so it is
+remembered.
 
 No library is imported here: they may be half loaded when a signal comes.
 """
@@ -25,7 +26,8 @@ def _remember(number: int, frame: FrameType | None) -> None:
 
 
 def _keep_quiet(ignored: "sys.UnraisableHookArgs") -> None:
-    """Print what Python ignores, unless it is a signal: in a callback of a weak reference, Python catches it."""
+    """Print what Python ignores, unless it is a signal: in a callback of a weak reference, Python
+    catches it."""
     if not issubclass(ignored.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(ignored)
 
@@ -41,7 +43,8 @@ def obey_signal() -> None:
 
 
 def forget_signals() -> None:
-    """Let a signal end this process at once: the command has ended, and Python's own end prints what interrupts it."""
+    """Let a signal end this process at once: the command has ended, and Python's own end prints
+    what interrupts it."""
     for number in _LINES:
         if signal.getsignal(number) is _remember:
             signal.signal(number, signal.SIG_DFL)
@@ -50,7 +53,11 @@ def forget_signals() -> None:
 def show_signal() -> int:
     """Say which signal ended the command, and return the exit code that shells report for it."""
     number = _given[0] if _given else signal.SIGINT
-    line = f"\n{_LINES[signal.Signals(number)]}. Run the same command again: it does only what is not stored yet."
+    line = (
+        f"\n{_LINES[signal.Signals(number)]}. Run the same command again: it does only what is"
+        " not stored yet."
+    )
     print(line, file=sys.stderr, flush=True)
-    exec("")  # else Python, run with -m, remembers an interrupt that left an exec and ends by SIGINT
+    # else Python, run with -m, remembers an interrupt that left an exec and ends by SIGINT
+    exec("")
     return 128 + number

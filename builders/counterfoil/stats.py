@@ -1,15 +1,18 @@
-"""The intervals, bootstraps, tests and corrections of the package, on numbers and arrays, each with its source.
+"""The intervals, bootstraps, tests and corrections of the package, on numbers and arrays, each with
+its source.
 
-Reports name the intervals by their authors, so look at a function's callers before you change it. Statistics of pairs
-that share noise are in `paired_stats.py`, and statistics of the levels of a shift are in `trajectory_stats.py`.
+Reports name the intervals by their authors, so look at a function's callers before you change it.
+Statistics of pairs that share noise are in `paired_stats.py`, and statistics of the levels of a
+shift are in `trajectory_stats.py`.
 
-Rows that share a unit (a garment, a patient, a caption) tend to fail together. Intervals and tests therefore divide the
-counts by a *design effect*, 1 + (m - 1)·ρ. Here ρ is the result of `unit_correlation`, and m is the row-weighted mean
-size of a unit (Kish 1965; Donner and Klar 2000, chapter 6). The interval then comes from `few_units_interval`.
+Rows that share a unit (a garment, a patient, a caption) tend to fail together. Intervals and tests
+therefore divide the counts by a *design effect*, 1 + (m - 1)·ρ. Here ρ is the result of
+`unit_correlation`, and m is the row-weighted mean size of a unit (Kish 1965; Donner and Klar 2000,
+chapter 6). The interval then comes from `few_units_interval`.
 
-If all images of a class are right, or all are wrong, a bootstrap draws the same share every time. For such a class,
-`distances_of_share` and `distances_of_difference` compute the uncertainty from counts, and `percentile_interval` adds
-it.
+If all images of a class are right, or all are wrong, a bootstrap draws the same share every time.
+For such a class, `distances_of_share` and `distances_of_difference` compute the uncertainty from
+counts, and `percentile_interval` adds it.
 """
 
 from __future__ import annotations
@@ -42,15 +45,18 @@ _GRID = 30
 # An accuracy counts as above chance if it has gone this share of the way from chance to 1.
 MARGIN = 0.1
 
-# A set and its rest are tested only if each has this many rows: a rate over fewer rows says nothing.
+# A set and its rest are tested only if each has this many rows: a rate over fewer rows says
+# nothing.
 FEWEST_ROWS = 5
-# Each must also have this many units, because the correlation within units is estimated by comparing units.
+# Each must also have this many units, because the correlation within units is estimated by
+# comparing units.
 FEWEST_UNITS = 5
 
 Bounds: TypeAlias = tuple[float, float]
 # One number, or an array of them.
 _Numbers = TypeVar("_Numbers", float, Floats)
-# The distances from a value to the lower and to the upper end of its interval, two arrays (models,).
+# The distances from a value to the lower and to the upper end of its interval, two arrays
+# (models,).
 EndDistances: TypeAlias = tuple[Floats, Floats]
 
 
@@ -69,7 +75,8 @@ class Estimate:
 
 
 def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> Bounds:
-    """Return the score interval of a share (Wilson 1927); [0, 1] if `whole` is 0. Counts need not be whole."""
+    """Return the score interval of a share (Wilson 1927); [0, 1] if `whole` is 0. Counts need not
+    be whole."""
     # NumPy numbers do not belong in documents
     part = float(part)
     whole = float(whole)
@@ -84,27 +91,34 @@ def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> Bou
 
 
 def wilson_intervals(shares: Floats, whole: ArrayLike) -> tuple[Floats, Floats]:
-    """Return the low ends and the high ends of `wilson_interval` for shares of `whole` rows; shares may be averages."""
+    """Return the low ends and the high ends of `wilson_interval` for shares of `whole` rows; shares
+    may be averages."""
     middle, half = _wilson(shares, np.asarray(whole, np.float64), NORMAL)
     return np.clip(middle - half, 0.0, shares), np.clip(middle + half, shares, 1.0)
 
 
 def _wilson(share: Any, whole: Any, normal: float) -> tuple[Any, Any]:
     square = normal**2
-    half = normal * np.sqrt(share * (1 - share) / whole + square / (4 * whole * whole)) / (1 + square / whole)
+    half = (
+        normal
+        * np.sqrt(share * (1 - share) / whole + square / (4 * whole * whole))
+        / (1 + square / whole)
+    )
     return (share + square / (2 * whole)) / (1 + square / whole), half
 
 
 def student_reach(reach: float, freedom: float) -> float:
-    """Return the quantile of Student's t whose tail probability equals that of a standard normal beyond `reach`."""
+    """Return the quantile of Student's t whose tail probability equals that of a standard normal
+    beyond `reach`."""
     return float(scipy.stats.t.isf(scipy.stats.norm.sf(reach), freedom))
 
 
 def wilson_reach(share: float, whole: float, reach: float, freedom: float = math.inf) -> Bounds:
     """Return Wilson's interval of a share of `whole` rows, `reach` standard errors long.
 
-    `whole` need not be an integer. freedom: the degrees of freedom of the variance from which `whole` was computed. The
-    number of rows is multiplied by the squared ratio of a normal to a t quantile (Korn and Graubard 1998).
+    `whole` need not be an integer. freedom: the degrees of freedom of the variance from which
+    `whole` was computed. The number of rows is multiplied by the squared ratio of a normal to a t
+    quantile (Korn and Graubard 1998).
     """
     whole *= (reach / student_reach(reach, freedom)) ** 2
     middle, half = map(float, _wilson(share, whole, reach))
@@ -117,20 +131,23 @@ def wilson_estimate(part: int, whole: int) -> Estimate:
 
 
 def clopper_pearson(part: float, rest: float, level: float = CONFIDENCE) -> Bounds:
-    """Return the exact interval of part / (part + rest) (Clopper and Pearson 1934). Counts need not be whole."""
+    """Return the exact interval of part / (part + rest) (Clopper and Pearson 1934). Counts need not
+    be whole."""
     tail = (1 - level) / 2
     low = float(scipy.stats.beta.ppf(tail, part, rest + 1)) if part else 0.0
     return low, float(scipy.stats.beta.isf(tail, part + 1, rest)) if rest else 1.0
 
 
 def chance_line(chance: _Numbers) -> _Numbers:
-    """Return the lowest accuracy that counts as above chance: the share `MARGIN` of the way from chance to 1."""
+    """Return the lowest accuracy that counts as above chance: the share `MARGIN` of the way from
+    chance to 1."""
     return chance + MARGIN * (1 - chance)
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedRate:
-    """A rate of n images with k failures: (k - 1) / (n - 1) if the k-th was `reached`, else k / n; NaN if n is 0."""
+    """A rate of n images with k failures: (k - 1) / (n - 1) if the k-th was `reached`, else k / n;
+    NaN if n is 0."""
 
     k: int
     n: int
@@ -142,18 +159,22 @@ class StoppedRate:
 def stopped_rate(failed: ArrayLike, k: int) -> StoppedRate:
     """Return the failure rate of images that are drawn until the k-th failure.
 
-    failed: (images,) boolean, in drawing order. k: 2 or more. Wiles 2022 stops at 20 failures. Because drawing stops at
-    a failure, failures / images is too high (by 5 % of the rate for 20 failures, by 23 % for 5). If the n-th image is
-    the k-th failure, (k - 1) / (n - 1) is unbiased (Haldane 1945); later images are ignored. If the images end before
-    the k-th failure, the rate is failures / images. The interval is exact in both cases: the k-th failure comes by the
-    n-th image if and only if n images have at least k failures, and Clopper and Pearson's interval is about that count.
+    failed: (images,) boolean, in drawing order. k: 2 or more. Wiles 2022 stops at 20 failures.
+    Because drawing stops at a failure, failures / images is too high (by 5 % of the rate for 20
+    failures, by 23 % for 5). If the n-th image is the k-th failure, (k - 1) / (n - 1) is unbiased
+    (Haldane 1945); later images are ignored. If the images end before the k-th failure, the rate is
+    failures / images. The interval is exact in both cases: the k-th failure comes by the n-th image
+    if and only if n images have at least k failures, and Clopper and Pearson's interval is about
+    that count.
     """
     drawn = np.asarray(failed, dtype=np.bool_)
     positions = np.flatnonzero(drawn)
     if len(positions) < k:
         seen = len(positions)
         n = len(drawn)
-        return StoppedRate(seen, n, seen / n if n else math.nan, clopper_pearson(seen, n - seen), False)
+        return StoppedRate(
+            seen, n, seen / n if n else math.nan, clopper_pearson(seen, n - seen), False
+        )
     n = int(positions[k - 1]) + 1
     # The upper bound uses the k - 1 failures among the n - 1 images before the k-th failure.
     bounds = clopper_pearson(k, n - k)[0], clopper_pearson(k - 1, n - k)[1]
@@ -164,7 +185,8 @@ def stopped_rate(failed: ArrayLike, k: int) -> StoppedRate:
 
 
 def count_by_unit(hit: Bools, units: Ints | None) -> tuple[Ints, Ints]:
-    """Return (hits, rows), the number of each per unit, (k,) each. Without `units`, each of the n rows is a unit."""
+    """Return (hits, rows), the number of each per unit, (k,) each. Without `units`, each of the n
+    rows is a unit."""
     if units is None:
         return hit.astype(np.int64), np.ones(len(hit), np.int64)
     _, unit, rows = np.unique(units, return_inverse=True, return_counts=True)
@@ -172,12 +194,14 @@ def count_by_unit(hit: Bools, units: Ints | None) -> tuple[Ints, Ints]:
 
 
 def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
-    """Estimate the correlation of rows within a unit, from 0 to 1, over parts that may differ in their shares.
+    """Estimate the correlation of rows within a unit, from 0 to 1, over parts that may differ in
+    their shares.
 
-    parts: (counts (k,), rows (k,)) by unit. The model assumes that the units' shares have a Beta distribution around
-    the share of their part. The result is the posterior mean of the correlation; the prior of its square root is
-    uniform on [0, 1]. The moment estimate is not used: for few units it is often 0 although rows are correlated, and an
-    interval from it covers 77 to 87 % instead of 95. The result is 0 if each row is its own unit.
+    parts: (counts (k,), rows (k,)) by unit. The model assumes that the units' shares have a Beta
+    distribution around the share of their part. The result is the posterior mean of the
+    correlation; the prior of its square root is uniform on [0, 1]. The moment estimate is not used:
+    for few units it is often 0 although rows are correlated, and an interval from it covers 77 to
+    87 % instead of 95. The result is 0 if each row is its own unit.
     """
     # The grid is denser near 0, where many small units determine the correlation precisely.
     grid = ((np.arange(_GRID) + 0.5) / _GRID) ** 2
@@ -195,7 +219,9 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
         (hits, sizes), times = np.unique(np.stack([part, whole]), axis=1, return_counts=True)
         a = part.sum() / total * concentration
         b = (1 - part.sum() / total) * concentration
-        terms = scipy.special.betaln(a + hits[:, None], b + (sizes - hits)[:, None]) - scipy.special.betaln(a, b)
+        terms = scipy.special.betaln(
+            a + hits[:, None], b + (sizes - hits)[:, None]
+        ) - scipy.special.betaln(a, b)
         likelihood += times @ terms
     if alone:
         return 0.0
@@ -204,19 +230,24 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
 
 
 def effective_size(rows: ArrayLike, correlation: float) -> float:
-    """Return the number of independent rows that carry as much information as units of these many rows, (k,)."""
+    """Return the number of independent rows that carry as much information as units of these many
+    rows, (k,)."""
     whole = np.asarray(rows, np.float64)
     total = float(whole.sum())
     return total / (1 + (float((whole**2).sum()) / total - 1) * correlation) if total else 0.0
 
 
-def few_units_interval(share: float, effective: float, units: int, level: float = CONFIDENCE) -> Bounds:
-    """Return the interval of a share of rows from some units, where the rows are worth `effective` independent rows.
+def few_units_interval(
+    share: float, effective: float, units: int, level: float = CONFIDENCE
+) -> Bounds:
+    """Return the interval of a share of rows from some units, where the rows are worth `effective`
+    independent rows.
 
-    It is Clopper and Pearson's interval on the effective counts, multiplied by the squared ratio of a normal to a t
-    quantile (Korn and Graubard 1998). The t distribution has 2 · (units - 1) degrees of freedom. In simulations
-    (`scripts/prove_intervals.py`), units - 1 degrees of freedom covered too much, and no t quantile covered too little.
-    A share of 0 or 1 does not show how strongly rows of a unit correlate, so each unit then counts as one row.
+    It is Clopper and Pearson's interval on the effective counts, multiplied by the squared ratio of
+    a normal to a t quantile (Korn and Graubard 1998). The t distribution has 2 · (units - 1)
+    degrees of freedom. In simulations (`scripts/prove_intervals.py`), units - 1 degrees of freedom
+    covered too much, and no t quantile covered too little. A share of 0 or 1 does not show how
+    strongly rows of a unit correlate, so each unit then counts as one row.
     """
     tail = (1 - level) / 2
     if units <= 0:
@@ -247,17 +278,21 @@ def clustered_interval(counts: ArrayLike, rows: ArrayLike, level: float = CONFID
 def clustered_rates(failed: Ints, images: Ints) -> list[Estimate]:
     """Return, for each of m models, the share of all images on which the model fails.
 
-    failed (c, m), images (c,): counts by caption; each caption has an image. The interval is `clustered_interval`, or
-    Wilson's interval over images if there is one caption.
+    failed (c, m), images (c,): counts by caption; each caption has an image. The interval is
+    `clustered_interval`, or Wilson's interval over images if there is one caption.
     """
     total = int(images.sum())
     if len(failed) == 1:
         return [wilson_estimate(count, total) for count in failed[0].tolist()]
-    return [Estimate(int(counts.sum()) / total, *clustered_interval(counts, images)) for counts in failed.T]
+    return [
+        Estimate(int(counts.sum()) / total, *clustered_interval(counts, images))
+        for counts in failed.T
+    ]
 
 
 def matched_rates(failed: Ints, images: Ints, weights: Ints) -> Floats | None:
-    """Return (m,) mean failure rates over classes with `weights` (k,), from failed (k, m) and images (k,).
+    """Return (m,) mean failure rates over classes with `weights` (k,), from failed (k, m) and
+    images (k,).
 
     Classes without images are left out. None if no class with a weight has images.
     """
@@ -272,14 +307,17 @@ def matched_rates(failed: Ints, images: Ints, weights: Ints) -> Floats | None:
 
 
 def mover(*ends: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return the distances from a sum to the ends of its interval, from the same distances of its independent parts.
+    """Return the distances from a sum to the ends of its interval, from the same distances of its
+    independent parts.
 
-    ends: the distances (below, above) of each part, as numbers or as arrays of one shape. They are weighted as in the
-    sum, and swapped for a part that is subtracted. The function adds distances as standard errors add, by squares. This
-    is MOVER (Zou and Donner 2008, Statistics in Medicine 27, 1693). For two shares it equals method 10 of Newcombe 1998
-    (Statistics in Medicine 17, 873).
+    ends: the distances (below, above) of each part, as numbers or as arrays of one shape. They are
+    weighted as in the sum, and swapped for a part that is subtracted. The function adds distances
+    as standard errors add, by squares. This is MOVER (Zou and Donner 2008, Statistics in Medicine
+    27, 1693). For two shares it equals method 10 of Newcombe 1998 (Statistics in Medicine 17, 873).
     """
-    return reduce(np.hypot, (below for below, _ in ends)), reduce(np.hypot, (above for _, above in ends))
+    return reduce(np.hypot, (below for below, _ in ends)), reduce(
+        np.hypot, (above for _, above in ends)
+    )
 
 
 def balanced_accuracy_interval(
@@ -287,12 +325,14 @@ def balanced_accuracy_interval(
     predicted: Sequence[Bools],
     units: Sequence[Ints] | None,
 ) -> Bounds:
-    """Return the 95 % interval of the balanced accuracy averaged over folds; each argument has one array per fold.
+    """Return the 95 % interval of the balanced accuracy averaged over folds; each argument has one
+    array per fold.
 
-    The balanced accuracy is the mean of two recalls in each fold, of right rows and of wrong rows. Each recall has a
-    `clustered_interval`, and `mover` joins the intervals. A bootstrap interval would have no width if, for example, all
-    of ten errors are found. The two recalls of a unit are treated as independent. This makes the interval wider than
-    necessary, because they are negatively correlated.
+    The balanced accuracy is the mean of two recalls in each fold, of right rows and of wrong rows.
+    Each recall has a `clustered_interval`, and `mover` joins the intervals. A bootstrap interval
+    would have no width if, for example, all of ten errors are found. The two recalls of a unit are
+    treated as independent. This makes the interval wider than necessary, because they are
+    negatively correlated.
     """
     value = 0.0
     ends = []
@@ -302,7 +342,9 @@ def balanced_accuracy_interval(
             rows = truth == label
             hits = answer[rows] == label
             share = float(hits.mean())
-            low, high = clustered_interval(*count_by_unit(hits, None if units is None else units[fold][rows]))
+            low, high = clustered_interval(
+                *count_by_unit(hits, None if units is None else units[fold][rows])
+            )
             value += weight * share
             ends.append((weight * (share - low), weight * (high - share)))
     below, above = mover(*ends)
@@ -310,7 +352,8 @@ def balanced_accuracy_interval(
 
 
 def distances_of_share(accuracy: Floats, total: int) -> EndDistances:
-    """Return the distances to Wilson's ends for shares (models,) of `total` images that are 0 or 1; 0 for others."""
+    """Return the distances to Wilson's ends for shares (models,) of `total` images that are 0 or 1;
+    0 for others."""
     below, above = _wilson_distances(accuracy, total)
     agree = (accuracy == 0) | (accuracy == 1)
     return np.where(agree, below, 0.0), np.where(agree, above, 0.0)
@@ -322,12 +365,14 @@ def distances_of_difference(
     base_correct: Bools,
     shift_correct: Bools,
 ) -> EndDistances:
-    """Return what `distances_of_share` returns, for base accuracy minus shifted accuracy, (models,).
+    """Return what `distances_of_share` returns, for base accuracy minus shifted accuracy,
+    (models,).
 
-    base, shift: the accuracies (models,) and the number of images. base_correct, shift_correct: (pairs, models), of the
-    paired images; empty without pairs. If the two images of every pair are both right or both wrong, a bootstrap of the
-    difference has no width either. The distances then come from the correlation of the pairs (Newcombe 1998, Statistics
-    in Medicine 17, 2635, method 10).
+    base, shift: the accuracies (models,) and the number of images. base_correct, shift_correct:
+    (pairs, models), of the paired images; empty without pairs. If the two images of every pair are
+    both right or both wrong, a bootstrap of the difference has no width either. The distances then
+    come from the correlation of the pairs (Newcombe 1998, Statistics in Medicine 17, 2635, method
+    10).
     """
     base_below, base_above = distances_of_share(*base)
     shift_below, shift_above = distances_of_share(*shift)
@@ -335,15 +380,21 @@ def distances_of_difference(
     if len(base_correct) == base[1] == shift[1]:
         mixed = (base[0] > 0) & (base[0] < 1)
         same = mixed & (base_correct == shift_correct).all(axis=0)
-        distances = _wilson_distances(*base)  # base and shift have equal shares and thus equal distances
-        open_ends, _ = distances_with_correlation(distances, distances, _correlation(base_correct, shift_correct))
+        # base and shift have equal shares and thus equal distances
+        distances = _wilson_distances(*base)
+        open_ends, _ = distances_with_correlation(
+            distances, distances, _correlation(base_correct, shift_correct)
+        )
         below = np.where(same, open_ends, below)
         above = np.where(same, open_ends, above)
     return below, above
 
 
-def distances_with_correlation(first: tuple[Any, Any], other: tuple[Any, Any], correlation: Any) -> tuple[Any, Any]:
-    """Return `mover` of a difference of two correlated shares (Newcombe 1998, method 10). Numbers or arrays."""
+def distances_with_correlation(
+    first: tuple[Any, Any], other: tuple[Any, Any], correlation: Any
+) -> tuple[Any, Any]:
+    """Return `mover` of a difference of two correlated shares (Newcombe 1998, method 10). Numbers
+    or arrays."""
     below = first[0] ** 2 + other[1] ** 2 - 2 * correlation * first[0] * other[1]
     above = first[1] ** 2 + other[0] ** 2 - 2 * correlation * first[1] * other[0]
     return np.sqrt(np.maximum(below, 0.0)), np.sqrt(np.maximum(above, 0.0))
@@ -355,7 +406,8 @@ def _wilson_distances(accuracy: Floats, total: int) -> EndDistances:
 
 
 def _correlation(first: Bools, second: Bools) -> Floats:
-    """Return the correlation of right answers to paired images, (models,), with Newcombe's continuity correction."""
+    """Return the correlation of right answers to paired images, (models,), with Newcombe's
+    continuity correction."""
     pairs = len(first)
     both = (first & second).sum(axis=0)
     only_first = (first & ~second).sum(axis=0)
@@ -374,7 +426,8 @@ def normal_interval(value: float, error: float) -> Bounds:
 
 
 def least_squares_line(x: Floats, y: Floats) -> tuple[Estimate, float, float]:
-    """Return (slope with its t interval, intercept, R²) of a line through n ≥ 3 points; R² is 0 if all y are equal."""
+    """Return (slope with its t interval, intercept, R²) of a line through n ≥ 3 points; R² is 0 if
+    all y are equal."""
     fit: Any = scipy.stats.linregress(x, y)
     half = float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, x.size - 2)) * float(fit.stderr)
     value = float(fit.slope)
@@ -386,15 +439,18 @@ def least_squares_line(x: Floats, y: Floats) -> tuple[Estimate, float, float]:
 
 
 def rogan_gladen(seen: float, wrong: float, detected: float) -> float:
-    """Return the share of false labels, not cut to 0 … 1 (Rogan and Gladen 1978): (seen - wrong) / (detected - wrong).
+    """Return the share of false labels, not cut to 0 … 1 (Rogan and Gladen 1978): (seen - wrong) /
+    (detected - wrong).
 
-    seen: the share of all labels that a judge disagrees with. wrong: the same share of the true labels. detected: the
-    same share of the false labels.
+    seen: the share of all labels that a judge disagrees with. wrong: the same share of the true
+    labels. detected: the same share of the false labels.
     """
     return (seen - wrong) / (detected - wrong)
 
 
-def lang_reiczigel_interval(seen: tuple[int, int], wrong: tuple[int, int], detected: tuple[int, int]) -> Bounds:
+def lang_reiczigel_interval(
+    seen: tuple[int, int], wrong: tuple[int, int], detected: tuple[int, int]
+) -> Bounds:
     """Return the 95 % interval of `rogan_gladen` (Lang and Reiczigel 2014), not cut to 0 … 1.
 
     Each share is given as (part, whole).
@@ -416,8 +472,8 @@ def lang_reiczigel_interval(seen: tuple[int, int], wrong: tuple[int, int], detec
 def fleiss_kappa(counts: Sequence[tuple[int, int]]) -> float | None:
     """Return Fleiss' kappa (1971), or None if it is undefined.
 
-    counts: for each image, the number of raters who selected it and of raters who did not. Every image has the same
-    number of raters, at least two.
+    counts: for each image, the number of raters who selected it and of raters who did not. Every
+    image has the same number of raters, at least two.
     """
     table = np.asarray(counts, dtype=np.float64)
     if len(table) == 0 or np.count_nonzero(table.sum(axis=0)) < 2:
@@ -433,7 +489,8 @@ def fleiss_kappa(counts: Sequence[tuple[int, int]]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """Failures among rows. effective_rows: the number of independent rows that the rows are worth, at most `rows`."""
+    """Failures among rows. effective_rows: the number of independent rows that the rows are worth,
+    at most `rows`."""
 
     rows: int
     units: int
@@ -457,17 +514,21 @@ def count_failures(failed: Bools, units: Ints, in_set: Bools) -> tuple[FailureCo
     parts = [count_by_unit(failed[part], units[part]) for part in (in_set, ~in_set)]
     correlation = unit_correlation(*parts)
     inside, outside = (
-        FailureCount(int(rows.sum()), len(rows), int(failures.sum()), effective_size(rows, correlation))
+        FailureCount(
+            int(rows.sum()), len(rows), int(failures.sum()), effective_size(rows, correlation)
+        )
         for failures, rows in parts
     )
     return inside, outside
 
 
 def score_test(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
-    """Return the one-sided p of H0 "the set's rate is at most the rest's plus `margin`" (0 ≤ margin < 1).
+    """Return the one-sided p of H0 "the set's rate is at most the rest's plus `margin`" (0 ≤ margin
+    < 1).
 
-    This is the score test of Farrington and Manning (1990). It takes the variance at the boundary of H0, which is
-    above 0 even if a rate is 0 or 1. p is 1 if either part has fewer than `FEWEST_ROWS` rows or `FEWEST_UNITS` units.
+    This is the score test of Farrington and Manning (1990). It takes the variance at the boundary
+    of H0, which is above 0 even if a rate is 0 or 1. p is 1 if either part has fewer than
+    `FEWEST_ROWS` rows or `FEWEST_UNITS` units.
     """
     if _too_few(in_set, rest):
         return 1.0
@@ -486,7 +547,8 @@ def score_test(in_set: FailureCount, rest: FailureCount, margin: float) -> float
 
 
 def _degrees(in_set: FailureCount, rest: FailureCount, high: float, low: float) -> float:
-    """Return Welch and Satterthwaite's degrees of freedom of a difference of rates; infinite if each row is a unit."""
+    """Return Welch and Satterthwaite's degrees of freedom of a difference of rates; infinite if
+    each row is a unit."""
     variances = 0.0
     squares = 0.0
     for part, rate in ((in_set, high), (rest, low)):
@@ -502,12 +564,14 @@ def _too_few(in_set: FailureCount, rest: FailureCount) -> bool:
 
 
 def _rate_under_margin(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
-    """Return the rest's maximum-likelihood rate, given that the set's rate is exactly `margin` higher."""
+    """Return the rest's maximum-likelihood rate, given that the set's rate is exactly `margin`
+    higher."""
 
     def loss(low: float) -> float:
         parts = ((in_set, low + margin), (rest, low))
         return -sum(
-            _xlogy(part.effective_failures, rate) + _xlogy(part.effective_rows - part.effective_failures, 1 - rate)
+            _xlogy(part.effective_failures, rate)
+            + _xlogy(part.effective_rows - part.effective_failures, 1 - rate)
             for part, rate in parts
         )
 
@@ -533,7 +597,9 @@ def rate_interval(count: FailureCount, level: float = CONFIDENCE) -> Bounds | No
     return few_units_interval(count.rate, count.effective_rows, count.units, level)
 
 
-def newcombe_interval(in_set: FailureCount, rest: FailureCount, level: float = CONFIDENCE) -> Bounds | None:
+def newcombe_interval(
+    in_set: FailureCount, rest: FailureCount, level: float = CONFIDENCE
+) -> Bounds | None:
     """Return the interval of the set's rate minus the rest's rate (Newcombe 1998, method 10).
 
     It combines the intervals of both rates. None if the set or the rest has no rows.
@@ -551,10 +617,12 @@ def newcombe_interval(in_set: FailureCount, rest: FailureCount, level: float = C
 def smallest_difference(
     in_set: FailureCount, rest: FailureCount, margin: float, fdr: float, tested: int
 ) -> float | None:
-    """Return the smallest true difference that a test of these sizes would have detected with a power of `POWER`.
+    """Return the smallest true difference that a test of these sizes would have detected with a
+    power of `POWER`.
 
-    The test has the level fdr / tested, which Benjamini and Hochberg's procedure applies to a single discovery. The
-    rest has its measured rate. None if no difference would have been detected.
+    The test has the level fdr / tested, which Benjamini and Hochberg's procedure applies to a
+    single discovery. The rest has its measured rate. None if no difference would have been
+    detected.
     """
     if _too_few(in_set, rest):
         return None
@@ -583,11 +651,13 @@ def smallest_difference(
 def best_threshold(
     scores: AnyFloats, worth: Callable[[Ints, Ints], AnyFloats | Ints], *, highest: bool = False
 ) -> tuple[Any, Any]:
-    """Return the threshold of scores (n,) that is worth most, and the next lower score, or else itself.
+    """Return the threshold of scores (n,) that is worth most, and the next lower score, or else
+    itself.
 
-    Rows count from the threshold on, so rows of equal score are on one side of it. worth: returns the worth of each
-    threshold, highest first, from the rows in the order of falling score and the place of the last row that counts. If
-    several thresholds are worth most, the lowest is returned, or the `highest`.
+    Rows count from the threshold on, so rows of equal score are on one side of it. worth: returns
+    the worth of each threshold, highest first, from the rows in the order of falling score and the
+    place of the last row that counts. If several thresholds are worth most, the lowest is returned,
+    or the `highest`.
     """
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]
@@ -601,7 +671,8 @@ def best_threshold(
 
 
 def seeded(seed: int, *names: str) -> np.random.Generator:
-    """Return a generator that depends only on a seed and on names, such as the purpose of the draws."""
+    """Return a generator that depends only on a seed and on names, such as the purpose of the
+    draws."""
     digest = hashlib.sha256("\0".join((str(seed), *names)).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16], "big"))
 
@@ -611,7 +682,9 @@ def bootstrap_weights(units: int, replicates: int, rng: np.random.Generator) -> 
 
     The result has shape (replicates, units).
     """
-    drawn = rng.integers(0, units, size=(replicates, units)) + units * np.arange(replicates)[:, None]
+    drawn = (
+        rng.integers(0, units, size=(replicates, units)) + units * np.arange(replicates)[:, None]
+    )
     counts = np.bincount(drawn.ravel(), minlength=replicates * units)
     return counts.reshape(replicates, units).astype(np.float64)
 
@@ -621,24 +694,31 @@ def percentile_interval(
 ) -> Estimate:
     """Return `value` with the 95 % percentile interval of its finite bootstrap replicates.
 
-    beside: the distances below and above the value that an independent part adds, which no replicate contains. `mover`
-    adds them, and the widened interval is cut at `least` and at 1. Fewer than two replicates give no interval.
+    beside: the distances below and above the value that an independent part adds, which no
+    replicate contains. `mover` adds them, and the widened interval is cut at `least` and at 1.
+    Fewer than two replicates give no interval.
     """
     low, high = percentile_ends(np.asarray(value), replicates, np.asarray(beside), least).tolist()
     return Estimate(value) if math.isnan(low) else Estimate(value, low, high)
 
 
-def percentile_ends(values: Floats, replicates: Floats, beside: Floats, least: float = -1.0) -> Floats:
-    """Return the ends (2, …) of `percentile_interval` for values (…), replicates (R, …) and beside (2, …).
+def percentile_ends(
+    values: Floats, replicates: Floats, beside: Floats, least: float = -1.0
+) -> Floats:
+    """Return the ends (2, …) of `percentile_interval` for values (…), replicates (R, …) and beside
+    (2, …).
 
-    A replicate with a value that is not finite is left out. The ends are NaN if fewer than two replicates are left.
+    A replicate with a value that is not finite is left out. The ends are NaN if fewer than two
+    replicates are left.
     """
     finite = replicates[np.isfinite(replicates).all(axis=tuple(range(1, replicates.ndim)))]
     if len(finite) < 2:
         return np.full(beside.shape, np.nan)
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(finite, [tail, 1 - tail], axis=0)
-    below, above = mover((np.maximum(0.0, values - low), np.maximum(0.0, high - values)), (beside[0], beside[1]))
+    below, above = mover(
+        (np.maximum(0.0, values - low), np.maximum(0.0, high - values)), (beside[0], beside[1])
+    )
     opened = np.stack([np.maximum(least, values - below), np.minimum(1.0, values + above)])
     return np.where((beside == 0).all(axis=0), np.stack([low, high]), opened)
 
@@ -646,8 +726,8 @@ def percentile_ends(values: Floats, replicates: Floats, beside: Floats, least: f
 def mean_over_units(values: Floats, units: Ints, rng: np.random.Generator) -> Estimate:
     """Return the mean of values (n,) from -1 to 1, with an interval from a bootstrap of units.
 
-    units: (n,), equal numbers mark one unit. If all values are -1, all 0 or all 1, the bound is Wilson's for a share of
-    the units. A single unit with other values has no interval.
+    units: (n,), equal numbers mark one unit. If all values are -1, all 0 or all 1, the bound is
+    Wilson's for a share of the units. A single unit with other values has no interval.
     """
     _, of_unit, sizes = np.unique(units, return_inverse=True, return_counts=True)
     value = float(values.mean())
@@ -658,9 +738,12 @@ def mean_over_units(values: Floats, units: Ints, rng: np.random.Generator) -> Es
         return Estimate(value, low, 1.0) if value > 0 else Estimate(value, -1.0, -low)
     if len(sizes) < 2:
         return Estimate(value)
-    # Units of equal sum and size are interchangeable, so the draw is of their counts. This needs less memory.
+    # Units of equal sum and size are interchangeable, so the draw is of their counts. This needs
+    # less memory.
     sums = np.round(np.bincount(of_unit.ravel(), values), 9)
-    kinds, counts = np.unique(np.stack([sums, sizes.astype(np.float64)]), axis=1, return_counts=True)
+    kinds, counts = np.unique(
+        np.stack([sums, sizes.astype(np.float64)]), axis=1, return_counts=True
+    )
     drawn = np.empty(REPLICATES)
     block = max(1, _MOST_AT_ONCE // len(counts))
     for start in range(0, REPLICATES, block):
@@ -671,16 +754,17 @@ def mean_over_units(values: Floats, units: Ints, rng: np.random.Generator) -> Es
 
 
 def jackknife_variance(without: Floats) -> float:
-    """Return the jackknife variance of a value. without: (n,) the value with each of n units left out in turn."""
+    """Return the jackknife variance of a value. without: (n,) the value with each of n units left
+    out in turn."""
     return float(((without - without.mean()) ** 2).sum()) * (1 - 1 / len(without))
 
 
 def sequential_p(reached: Iterable[bool], permutations: int) -> float:
     """Return the p of a permutation test: (1 + hits) / (1 + permutations).
 
-    reached: whether each permutation reaches the observed statistic. Drawing stops once a tenth of `permutations` have
-    reached it; p is then this number of hits over the number drawn (Besag and Clifford 1991). P(p <= a) <= a holds for
-    every a.
+    reached: whether each permutation reaches the observed statistic. Drawing stops once a tenth of
+    `permutations` have reached it; p is then this number of hits over the number drawn (Besag and
+    Clifford 1991). P(p <= a) <= a holds for every a.
     """
     enough = math.ceil(permutations / 10)
     count = 0
@@ -695,28 +779,36 @@ def sequential_p(reached: Iterable[bool], permutations: int) -> float:
 
 
 def sign_test(ahead: int, behind: int) -> float:
-    """Return the exact two-sided p of a sign test; for pairs, this is McNemar's test. 1 without differences."""
+    """Return the exact two-sided p of a sign test; for pairs, this is McNemar's test. 1 without
+    differences."""
     differing = ahead + behind
     return float(scipy.stats.binomtest(ahead, differing, 0.5).pvalue) if differing else 1.0
 
 
 def benjamini_hochberg(p: Sequence[float]) -> list[float]:
-    """Return q-values (Benjamini and Hochberg 1995). `p` must hold all hypotheses that were tested."""
-    q_values = scipy.stats.false_discovery_control(np.asarray(p, dtype=np.float64)) if len(p) else ()
+    """Return q-values (Benjamini and Hochberg 1995). `p` must hold all hypotheses that were
+    tested."""
+    q_values = (
+        scipy.stats.false_discovery_control(np.asarray(p, dtype=np.float64)) if len(p) else ()
+    )
     return [float(q) for q in q_values]
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p-values. Rejecting those up to a level bounds the chance of any false rejection by it."""
+    """Return Holm's adjusted p-values. Rejecting those up to a level bounds the chance of any false
+    rejection by it."""
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     adjusted = np.empty(len(values))
-    adjusted[order] = np.minimum(np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1)), 1)
+    adjusted[order] = np.minimum(
+        np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1)), 1
+    )
     return adjusted.tolist()
 
 
 def e_q_values(log_e: Sequence[float]) -> list[float]:
-    """Return the smallest α, at most 1, at which e-BH rejects each hypothesis. log_e: logarithms of the e-values.
+    """Return the smallest α, at most 1, at which e-BH rejects each hypothesis. log_e: logarithms of
+    the e-values.
 
     For the k-th largest of m e-values, it is the minimum of m / (j·e₍ⱼ₎) over j ≥ k.
     """
@@ -731,7 +823,8 @@ def e_q_values(log_e: Sequence[float]) -> list[float]:
 
 
 def e_bh(log_e: Sequence[float], alpha: float) -> list[bool]:
-    """Return which hypotheses e-BH rejects at the false discovery rate `alpha` (Wang and Ramdas 2022).
+    """Return which hypotheses e-BH rejects at the false discovery rate `alpha` (Wang and Ramdas
+    2022).
 
     The e-values may depend on each other in any way, and their tests may stop at any time.
     """
@@ -739,12 +832,14 @@ def e_bh(log_e: Sequence[float], alpha: float) -> list[bool]:
 
 
 def simultaneous_reach(values: Floats, replicates: Floats, least_error: ArrayLike = 0.0) -> float:
-    """Return how many standard errors long the intervals of all `values` (…) must be so that all hold at once.
+    """Return how many standard errors long the intervals of all `values` (…) must be so that all
+    hold at once.
 
-    The result is the 95 % quantile of the largest standardised deviation in the bootstrap `replicates` (R, …), and at
-    least the reach of one interval. A standard error is at least `least_error`. Values with a standard error of 0 are
-    left out; if all have one of 0, the result is Bonferroni's reach. Bonferroni's reach is not used otherwise, because
-    it can be too short: for 30 shares of 100 images, all its intervals held in 89 % of simulations, and these in 95 %.
+    The result is the 95 % quantile of the largest standardised deviation in the bootstrap
+    `replicates` (R, …), and at least the reach of one interval. A standard error is at least
+    `least_error`. Values with a standard error of 0 are left out; if all have one of 0, the result
+    is Bonferroni's reach. Bonferroni's reach is not used otherwise, because it can be too short:
+    for 30 shares of 100 images, all its intervals held in 89 % of simulations, and these in 95 %.
     """
     error = np.maximum(np.nanstd(replicates, axis=0), least_error)
     if not (error > 0).any():
@@ -755,7 +850,8 @@ def simultaneous_reach(values: Floats, replicates: Floats, least_error: ArrayLik
 
 
 def simultaneous_level(intervals: int) -> float:
-    """Return the level of each interval so that all hold at once with probability 1 - `MISSING` (Bonferroni)."""
+    """Return the level of each interval so that all hold at once with probability 1 - `MISSING`
+    (Bonferroni)."""
     return 1 - MISSING / max(intervals, 1)
 
 

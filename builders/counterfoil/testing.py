@@ -5,8 +5,8 @@
     def test_dead_pixels():
         check_corruption("dead_pixels")
 
-The same functions check our own corruptions, measures, classifiers, detectors, kinds of generator, keep rules,
-exports and engines.
+The same functions check our own corruptions, measures, classifiers, detectors, kinds of generator,
+keep rules, exports and engines.
 """
 
 from __future__ import annotations
@@ -43,24 +43,39 @@ _SIZES = ((SMALLEST_SIDE, SMALLEST_SIDE), (33, 32), (90, 101))
 
 
 def check_corruption(name: str, *, farther: bool = True) -> None:
-    """Check that a corruption keeps the shape, and that arguments decide every byte, also without AVX and FMA.
+    """Check that a corruption keeps the shape, and that arguments decide every byte, also without
+    AVX and FMA.
 
-    farther: whether a higher severity must change the picture more. Several published corruptions do not.
+    farther: whether a higher severity must change the picture more. Several published corruptions
+    do not.
     """
     for size in _SIZES:
         picture = _photograph(*size)
         for severity in range(1, SEVERITIES + 1):
-            corrupted = [corrupt(picture, name, severity, seed=seed) for seed in (0, 0, 1, 2, 2**53 - 1)]
+            corrupted = [
+                corrupt(picture, name, severity, seed=seed) for seed in (0, 0, 1, 2, 2**53 - 1)
+            ]
             where = f"{name} at severity {severity}, {size[0]} x {size[1]} pixels"
-            assert {image.shape for image in corrupted} == {picture.shape}, f"{where}: the shape changes"
-            assert np.array_equal(corrupted[0], corrupted[1]), f"{where}: the same seed gives other bytes"
-            arrays = random_arrays(name, np.random.default_rng(0), picture / 255.0, constants_of(name, severity, *size))
+            assert {image.shape for image in corrupted} == {picture.shape}, (
+                f"{where}: the shape changes"
+            )
+            assert np.array_equal(corrupted[0], corrupted[1]), (
+                f"{where}: the same seed gives other bytes"
+            )
+            arrays = random_arrays(
+                name, np.random.default_rng(0), picture / 255.0, constants_of(name, severity, *size)
+            )
             if not arrays:
-                assert len({image.tobytes() for image in corrupted}) == 1, f"{where}: it is random without `draw`"
+                assert len({image.tobytes() for image in corrupted}) == 1, (
+                    f"{where}: it is random without `draw`"
+                )
     if farther:
         pictures = np.stack([_photograph(96, 96, seed) for seed in range(6)])
         levels = range(1, SEVERITIES + 1)
-        far = [float(np.abs(corrupt(pictures, name, level) - pictures.astype(float)).mean()) for level in levels]
+        far = [
+            float(np.abs(corrupt(pictures, name, level) - pictures.astype(float)).mean())
+            for level in levels
+        ]
         assert far == sorted(far), f"{name}: a higher severity changes less: {far}"
     digest = corrupted_digest(name)
     on_older = _digest_on_old_processor(name)
@@ -69,12 +84,17 @@ def check_corruption(name: str, *, farther: bool = True) -> None:
 
 def corrupted_digest(name: str) -> str:
     """Hash pictures under all severities of a corruption."""
-    pictures = [corrupt(_photograph(*size), name, level) for size in _SIZES for level in range(1, SEVERITIES + 1)]
+    pictures = [
+        corrupt(_photograph(*size), name, level)
+        for size in _SIZES
+        for level in range(1, SEVERITIES + 1)
+    ]
     return sha256(b"".join(picture.tobytes() for picture in pictures)).hexdigest()
 
 
 def check_measure(name: str, images: int = 60) -> None:
-    """Check that a measure's values are finite, one a resample, and count an image drawn twice as two images.
+    """Check that a measure's values are finite, one a resample, and count an image drawn twice as
+    two images.
 
     Only measures with `resampled` are checked. images: the number of made-up answers.
     """
@@ -86,7 +106,10 @@ def check_measure(name: str, images: int = 60) -> None:
     rng = np.random.default_rng(0)
     correct = rng.random(images) < 0.7
     answers = AnsweredGroup(
-        rng.integers(0, 5, images), correct, correct | (rng.random(images) < 0.2), rng.random(images)
+        rng.integers(0, 5, images),
+        correct,
+        correct | (rng.random(images) < 0.2),
+        rng.random(images),
     )
     weights = rng.multinomial(images, np.full(images, 1 / images), size=7).astype(np.float64)
     values = np.asarray(resampled(answers, weights))
@@ -95,14 +118,22 @@ def check_measure(name: str, images: int = 60) -> None:
     for row, value in zip(weights.astype(int), values, strict=True):
         drawn = np.repeat(np.arange(images), row)
         of_drawn = AnsweredGroup(
-            answers.labels[drawn], answers.correct[drawn], answers.correct_top_k[drawn], answers.confidence[drawn]
+            answers.labels[drawn],
+            answers.correct[drawn],
+            answers.correct_top_k[drawn],
+            answers.confidence[drawn],
         )
         alone = resampled(of_drawn, np.ones((1, images)))
-        assert np.allclose(alone, value, atol=1e-9), f"{name}: weights give {value}, the drawn images {alone[0]}"
+        assert np.allclose(alone, value, atol=1e-9), (
+            f"{name}: weights give {value}, the drawn images {alone[0]}"
+        )
 
 
-def check_classifier(name: str, classes: Sequence[RecipeClass] = (), images: Sequence[Image.Image] = ()) -> None:
-    """Check that a model is what its description says, and that an image's scores do not depend on its batch.
+def check_classifier(
+    name: str, classes: Sequence[RecipeClass] = (), images: Sequence[Image.Image] = ()
+) -> None:
+    """Check that a model is what its description says, and that an image's scores do not depend on
+    its batch.
 
     images: photographs that the model takes; made-up ones of 64 x 64 pixels by default.
     """
@@ -119,19 +150,25 @@ def check_classifier(name: str, classes: Sequence[RecipeClass] = (), images: Seq
     transform = classifier.transform()
     pictures = list(images) or [Image.fromarray(_photograph(64, 64, seed)) for seed in range(5)]
     tensors = [transform(picture) for picture in pictures]
-    assert all(torch.equal(tensor, transform(picture)) for tensor, picture in zip(tensors, pictures, strict=True)), (
-        f"{name}: its transform is random"
-    )
+    assert all(
+        torch.equal(tensor, transform(picture))
+        for tensor, picture in zip(tensors, pictures, strict=True)
+    ), f"{name}: its transform is random"
     together = classifier.logits(torch.stack(tensors), "cpu")
     shape = (len(pictures), classifier.num_classes)
-    assert tuple(together.shape) == shape, f"{name}: scores are {tuple(together.shape)}, expected {shape}"
+    assert tuple(together.shape) == shape, (
+        f"{name}: scores are {tuple(together.shape)}, expected {shape}"
+    )
     assert torch.isfinite(together).all(), f"{name}: not all scores are finite"
     alone = torch.cat([classifier.logits(tensor[None], "cpu") for tensor in tensors])
-    assert torch.allclose(together, alone, rtol=1e-4, atol=1e-4), f"{name}: an image's scores depend on its batch"
+    assert torch.allclose(together, alone, rtol=1e-4, atol=1e-4), (
+        f"{name}: an image's scores depend on its batch"
+    )
 
 
 def check_keep_rule(rule: KeepRule, cell: Sequence[Verdict]) -> None:
-    """Check that a rule gives a reason of its own or None for each candidate, the same twice, and leaves them alone."""
+    """Check that a rule gives a reason of its own or None for each candidate, the same twice, and
+    leaves them alone."""
     reasons = rule.dropped(cell)
     assert len(reasons) == len(cell), f"{len(reasons)} reasons for {len(cell)} candidates"
     unknown = {reason for reason in reasons if reason is not None} - set(rule.reasons)
@@ -139,11 +176,14 @@ def check_keep_rule(rule: KeepRule, cell: Sequence[Verdict]) -> None:
     assert rule.dropped(cell) == reasons, "the same candidates are decided differently"
     if not rule.whole_cell:
         alone: list[Any] = [rule.dropped([verdict])[0] for verdict in cell]
-        assert alone == reasons, "a candidate's decision depends on others, which `whole_cell` must say"
+        assert alone == reasons, (
+            "a candidate's decision depends on others, which `whole_cell` must say"
+        )
 
 
 def check_detector(name: str, images: Sequence[Image.Image] = ()) -> None:
-    """Check that a detector's answers have the form of `Detector`, and that an image's do not depend on its batch.
+    """Check that a detector's answers have the form of `Detector`, and that an image's do not
+    depend on its batch.
 
     images: photographs that the model takes; made-up ones of 64 x 64 pixels by default.
     """
@@ -154,26 +194,35 @@ def check_detector(name: str, images: Sequence[Image.Image] = ()) -> None:
     detector = load_detector(name)
     pictures = list(images) or [Image.fromarray(_photograph(64, 64, seed)) for seed in range(3)]
     together = detector(pictures)
-    assert len(together) == len(pictures), f"{name}: {len(together)} answers for {len(pictures)} images"
+    assert len(together) == len(pictures), (
+        f"{name}: {len(together)} answers for {len(pictures)} images"
+    )
     for answer, picture in zip(together, pictures, strict=True):
         boxes = answer["boxes"]
         scores = answer["scores"]
         labels = answer["labels"]
         shapes = tuple(boxes.shape), tuple(scores.shape), tuple(labels.shape)
-        assert shapes == ((len(scores), 4), (len(scores),), (len(scores),)), f"{name}: boxes, scores, labels: {shapes}"
+        assert shapes == ((len(scores), 4), (len(scores),), (len(scores),)), (
+            f"{name}: boxes, scores, labels: {shapes}"
+        )
         assert torch.isfinite(boxes).all(), f"{name}: not all boxes are finite"
         assert (boxes[:, 2:] >= boxes[:, :2]).all(), f"{name}: a box ends before it begins"
         assert ((scores > 0) & (scores <= 1)).all(), f"{name}: a score is not above 0 and at most 1"
         named = (labels >= 0) & (labels < len(detector.label_names))
-        assert named.all(), f"{name}: a label is not a place in the {len(detector.label_names)} names"
+        assert named.all(), (
+            f"{name}: a label is not a place in the {len(detector.label_names)} names"
+        )
         [alone] = load_detector(name)([picture])
         for part in ("boxes", "scores", "labels"):
-            alike = alone[part].shape == answer[part].shape and torch.allclose(alone[part], answer[part], 1e-4, 1e-3)
+            alike = alone[part].shape == answer[part].shape and torch.allclose(
+                alone[part], answer[part], 1e-4, 1e-3
+            )
             assert alike, f"{name}: the {part} of an image depend on its batch"
 
 
 def check_generator(recipe: Recipe, images: int = 6) -> None:
-    """Check that a recipe's images are pictures that nothing but their sample decides: no batch, order or time.
+    """Check that a recipe's images are pictures that nothing but their sample decides: no batch,
+    order or time.
 
     Rows have the columns that the kind says. images: how many are made, each of another cell.
     """
@@ -189,7 +238,10 @@ def check_generator(recipe: Recipe, images: int = 6) -> None:
     if pool is not None and recipe.kind.table is not None:
         table = maker.choose_rows(recipe, pool, maker.pins(recipe), "cpu").table
     plan = make_plan(recipe, edited=table)
-    samples = [next(plan.samples(cell)) for cell in islice(plan.cells(), min(images, recipe.generator.batch_size))]
+    samples = [
+        next(plan.samples(cell))
+        for cell in islice(plan.cells(), min(images, recipe.generator.batch_size))
+    ]
 
     def renderer() -> ImageRenderer:
         return maker.renderer(Materials(recipe, pool=pool, table=table))
@@ -207,11 +259,14 @@ def check_generator(recipe: Recipe, images: int = 6) -> None:
     for sample, values in zip(samples, renderer().values(samples), strict=True):
         columns = recipe.generator.columns().keys()
         wrong = (columns - values.keys()) | (values.keys() - recipe.added_columns.keys())
-        assert not wrong, f"{kind}: {sample.key} has other columns than the kind says: {', '.join(sorted(wrong))}"
+        assert not wrong, (
+            f"{kind}: {sample.key} has other columns than the kind says: {', '.join(sorted(wrong))}"
+        )
 
 
 def check_export(name: str) -> None:
-    """Check that an export gives texts of plain file names, the same twice, that name every image and every model."""
+    """Check that an export gives texts of plain file names, the same twice, that name every image
+    and every model."""
     from counterfoil.evaluation.failure_folder import (
         EXPORTS,
         ExportedFailures,
@@ -229,11 +284,15 @@ def check_export(name: str) -> None:
             answer = {"_cls": "Classification", "label": label, "confidence": 0.5}
             answers.append(ModelAnswer(answer, correct, {"predicted": label}, annotations))
         origin = {"shift": "fog", "key": f"fog/{row}", "base_key": None, "source_path": None}
-        failure = Failure(row, label, {"_cls": "Classification", "label": label}, annotations, answers)
+        failure = Failure(
+            row, label, {"_cls": "Classification", "label": label}, annotations, answers
+        )
         images.append(ExportedImage(f"images/{label}/{row}.png", (64, 48), failure, origin))
     failures = ExportedFailures("pets", "0" * 64, models, ("cat", "dog"), images)
     texts = EXPORTS[name](failures)
-    assert dict(texts) == dict(EXPORTS[name](failures)), f"{name}: the same failures give other texts"
+    assert dict(texts) == dict(EXPORTS[name](failures)), (
+        f"{name}: the same failures give other texts"
+    )
     assert texts, f"{name}: it writes no file"
     for file in texts:
         assert file == PurePosixPath(file).name, f"{name}: {file!r} is not a plain file name"
@@ -243,9 +302,11 @@ def check_export(name: str) -> None:
 
 
 def check_engine(engine: Engine, folder: Path) -> None:
-    """Check that an engine does every item once, whatever happens to its workers, and raises a refusal as it is.
+    """Check that an engine does every item once, whatever happens to its workers, and raises a
+    refusal as it is.
 
-    folder: an empty folder that its workers share. Deaths are not checked of an engine that works in this process.
+    folder: an empty folder that its workers share. Deaths are not checked of an engine that works
+    in this process.
     """
     items = list(range(1, 9))
     work = _Squares(folder)
@@ -255,7 +316,9 @@ def check_engine(engine: Engine, folder: Path) -> None:
     try:
         list(engine.run(work, [3, -1, 2]))
     except UserError as refused:
-        assert (refused.problems, refused.hint) == (_REFUSED.problems, _REFUSED.hint), f"a refusal became {refused}"
+        assert (refused.problems, refused.hint) == (_REFUSED.problems, _REFUSED.hint), (
+            f"a refusal became {refused}"
+        )
     else:
         raise AssertionError("a refused item is not raised")
     closed = engine.run(work, items)
@@ -266,7 +329,9 @@ def check_engine(engine: Engine, folder: Path) -> None:
     if os.getpid() not in processes:
         events = list(engine.run(replace(work, fatal=items[-2]), items))
         _check_events(events, items)
-        assert any(isinstance(event, Lost) for event in events), "no event tells of a worker that died"
+        assert any(isinstance(event, Lost) for event in events), (
+            "no event tells of a worker that died"
+        )
 
 
 def _check_events(events: Sequence[Event[int, tuple[int, int]]], items: Sequence[int]) -> set[int]:
@@ -275,7 +340,9 @@ def _check_events(events: Sequence[Event[int, tuple[int, int]]], items: Sequence
     done = [event.item for event in events if isinstance(event, Finished)]
     assert sorted(done) == sorted(items), f"the items {list(items)} are finished as {done}"
     results = {item: result[0] for item, result in finished.items()}
-    assert results == {item: item**2 for item in items}, f"results do not belong to their items: {results}"
+    assert results == {item: item**2 for item in items}, (
+        f"results do not belong to their items: {results}"
+    )
     steps = sum(event.count for event in events if isinstance(event, Advanced))
     assert steps == sum(items), f"{steps} steps are counted, {sum(items)} were done"
     ended: set[int] = set()
@@ -283,7 +350,9 @@ def _check_events(events: Sequence[Event[int, tuple[int, int]]], items: Sequence
         if isinstance(event, Finished):
             ended.add(event.item)
         elif isinstance(event, Delivered):
-            assert event.part not in ended, f"a part of item {event.part} comes after the item is finished"
+            assert event.part not in ended, (
+                f"a part of item {event.part} comes after the item is finished"
+            )
     return {result[1] for result in finished.values()}
 
 
@@ -292,7 +361,8 @@ _REFUSED = UserError(["the item is below 0", "items count from 1"], "Leave it ou
 
 @dataclass(frozen=True)
 class _Squares:
-    """Work whose item n counts to n and gives n². An item below 0 is refused; `fatal` kills its process once."""
+    """Work whose item n counts to n and gives n². An item below 0 is refused; `fatal` kills its
+    process once."""
 
     folder: Path
     device: str = "cpu"
@@ -320,7 +390,8 @@ class _Squares:
 
 
 def _photograph(height: int, width: int, seed: int = 0) -> np.ndarray:
-    """Return a picture whose details, as in photographs, are weaker the finer they are, uint8 [height, width, 3]."""
+    """Return a picture whose details, as in photographs, are weaker the finer they are, uint8
+    [height, width, 3]."""
     side = 2 ** (max(height, width) - 1).bit_length()
     channels = np.random.default_rng(seed).uniform(-1, 1, (3, side**2 - 1))
     picture = np.stack([plasma(side, 1.7, channel) for channel in channels], axis=2)
@@ -332,16 +403,22 @@ _WIDE = ("X86_V3", "X86_V4", "AVX", "FMA3", "F16C")
 
 
 def _digest_on_old_processor(name: str) -> str:
-    """Hash as `corrupted_digest` does, where numpy and the C library compute without AVX and FMA."""
+    """Hash as `corrupted_digest` does, where numpy and the C library compute without AVX and
+    FMA."""
     code = f"import counterfoil.testing; print(counterfoil.testing.corrupted_digest({name!r}))"
     path = os.pathsep.join(entry for entry in sys.path if entry)
     configuration: Any = np.show_config(mode="dicts")
-    # By numpy's own names for groups of instructions, which change between its releases; others are ignored.
-    wide = [name for name in configuration["SIMD Extensions"].get("found", []) if name.startswith(_WIDE)]
+    # By numpy's own names for groups of instructions, which change between its releases; others are
+    # ignored.
+    wide = [
+        name for name in configuration["SIMD Extensions"].get("found", []) if name.startswith(_WIDE)
+    ]
     environment = os.environ | {
         "NPY_DISABLE_CPU_FEATURES": " ".join(wide),
         "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA",
         "PYTHONPATH": path,
     }
-    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     return run.stdout.strip()

@@ -1,11 +1,13 @@
 """Estimate the level of a shift at which a model begins to fail, from trajectories.
 
-A trajectory is one scene on the base and at each level of a shift. A level is in (0, 1]; 0 is the base. K levels make
-K + 1 *cells*: cell k < K is (level k - 1, level k], and cell K is beyond the top level. A failure is known to lie in a
-run of cells, from `first` to `last`. The run begins after the last level with a right answer and ends at the first
-level with a wrong answer; a missing level makes the run wider. The share of trajectories that have failed by each level
-is the nonparametric maximum-likelihood estimate for such runs (Turnbull 1976), computed by self-consistency. All models
-answer the same trajectories, so models are not compared by a log-rank test, which assumes independence.
+A trajectory is one scene on the base and at each level of a shift. A level is in (0, 1]; 0 is the
+base. K levels make K + 1 *cells*: cell k < K is (level k - 1, level k], and cell K is beyond the
+top level. A failure is known to lie in a run of cells, from `first` to `last`. The run begins after
+the last level with a right answer and ends at the first level with a wrong answer; a missing level
+makes the run wider. The share of trajectories that have failed by each level is the nonparametric
+maximum-likelihood estimate for such runs (Turnbull 1976), computed by self-consistency. All models
+answer the same trajectories, so models are not compared by a log-rank test, which assumes
+independence.
 """
 
 from __future__ import annotations
@@ -25,34 +27,44 @@ from counterfoil.stats import Estimate, wilson_intervals
 PERMUTATIONS = 10_000
 _AT_ONCE = 1_000  # permutations held in memory at once
 _REPLICATES = 400  # bootstrap replicates for the variance of a share
-# Self-consistency stops when no share moves by more than this: for the estimate, and for a bootstrap replicate.
+# Self-consistency stops when no share moves by more than this: for the estimate, and for a
+# bootstrap replicate.
 _STILL = 1e-8
 _STILL_ENOUGH = 1e-5
 _MOST_STEPS = 5_000
-# A share may miss a mark by this much through rounding and still reach it: 0.9 - 0.8 counts as ten points.
+# A share may miss a mark by this much through rounding and still reach it: 0.9 - 0.8 counts as ten
+# points.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The level at which a rising curve first reaches a mark, with its 95 % interval; infinite if beyond the top."""
+    """The level at which a rising curve first reaches a mark, with its 95 % interval; infinite if
+    beyond the top."""
 
     value: float
     low: float
     high: float
 
 
-def rising_reaches(curve: Sequence[Estimate], levels: Floats, weights: Floats, mark: float) -> Reached:
+def rising_reaches(
+    curve: Sequence[Estimate], levels: Floats, weights: Floats, mark: float
+) -> Reached:
     """Return the level at which a curve of K estimates first reaches `mark` > 0.
 
-    Isotonic regression with `weights` first makes the curve rise. The curve starts from 0 at level 0 and is linear
-    between levels. The ends of the interval are the levels at which the upper and lower bounds, made to rise in the
-    same way, reach the mark. An unknown bound is replaced by the widest possible one.
+    Isotonic regression with `weights` first makes the curve rise. The curve starts from 0 at level
+    0 and is linear between levels. The ends of the interval are the levels at which the upper and
+    lower bounds, made to rise in the same way, reach the mark. An unknown bound is replaced by the
+    widest possible one.
     """
     return Reached(
         _first_reaches([point.value for point in curve], levels, weights, mark),
-        _first_reaches([1.0 if point.high is None else point.high for point in curve], levels, weights, mark),
-        _first_reaches([-1.0 if point.low is None else point.low for point in curve], levels, weights, mark),
+        _first_reaches(
+            [1.0 if point.high is None else point.high for point in curve], levels, weights, mark
+        ),
+        _first_reaches(
+            [-1.0 if point.low is None else point.low for point in curve], levels, weights, mark
+        ),
     )
 
 
@@ -73,11 +85,12 @@ def _first_reaches(values: Sequence[float], levels: Floats, weights: Floats, mar
 
 
 def failure_runs(present: Bools, right: Bools, *, lasting: bool = False) -> tuple[Ints, Ints]:
-    """Return the first and the last cell of the run in which each of n trajectories fails, (n, m) each, for m models.
+    """Return the first and the last cell of the run in which each of n trajectories fails, (n, m)
+    each, for m models.
 
-    All models are taken to be right at the base. present (n, K): which levels exist. right (n, K, m): ignored for
-    missing levels. lasting: a failure is the level from which on all answers are wrong, rather than the first wrong
-    answer.
+    All models are taken to be right at the base. present (n, K): which levels exist. right (n, K,
+    m): ignored for missing levels. lasting: a failure is the level from which on all answers are
+    wrong, rather than the first wrong answer.
     """
     exists = present[:, :, None]
     levels = np.arange(present.shape[1])[None, :, None]
@@ -94,7 +107,8 @@ def failure_runs(present: Bools, right: Bools, *, lasting: bool = False) -> tupl
 
 
 def recovered(present: Bools, right: Bools) -> Bools:
-    """Return (n, m) bool: whether a model is right again at a level above one at which it is wrong."""
+    """Return (n, m) bool: whether a model is right again at a level above one at which it is
+    wrong."""
     exists = present[:, :, None]
     wrong_before = np.logical_or.accumulate(exists & ~right, axis=1)
     return np.asarray((exists & right & wrong_before).any(axis=1))
@@ -103,8 +117,9 @@ def recovered(present: Bools, right: Bools) -> Bools:
 def failure_shares(counts: Floats, runs: Ints, cells: int, still: float = _STILL) -> Floats:
     """Return the share of trajectories that fail in each cell, (…, cells).
 
-    runs: (runs, 2), the first and the last cell of each run. counts: (…, runs), the number of trajectories with each
-    run; every row of counts needs a trajectory. If no run separates some cells, their share is spread evenly over them.
+    runs: (runs, 2), the first and the last cell of each run. counts: (…, runs), the number of
+    trajectories with each run; every row of counts needs a trajectory. If no run separates some
+    cells, their share is spread evenly over them.
     """
     inside = _inside(runs, cells).astype(np.float64)
     weights = counts / counts.sum(axis=-1, keepdims=True)
@@ -127,20 +142,27 @@ def failed_curve(
 ) -> list[Estimate]:
     """Return the share of n trajectories that have failed by each level; empty if n = 0.
 
-    first, last: (n,), the run of each trajectory. The interval is Wilson's. A bootstrap gives the variance of the
-    share, and the interval uses the number of trajectories that would have this variance without missing levels. units:
-    of trajectories, which are then drawn together. Few units give no interval.
+    first, last: (n,), the run of each trajectory. The interval is Wilson's. A bootstrap gives the
+    variance of the share, and the interval uses the number of trajectories that would have this
+    variance without missing levels. units: of trajectories, which are then drawn together. Few
+    units give no interval.
     """
     n = len(first)
     if not n:
         return []
-    runs, run, counts = np.unique(np.stack([first, last], axis=1), axis=0, return_inverse=True, return_counts=True)
+    runs, run, counts = np.unique(
+        np.stack([first, last], axis=1), axis=0, return_inverse=True, return_counts=True
+    )
     # Trajectories with equal runs are interchangeable, so the draw is of their counts.
     if units is None:
         drawn = rng.multinomial(n, counts / n, size=_REPLICATES).astype(np.float64)
     else:
-        drawn = units.drawn(_REPLICATES, rng) @ (run.reshape(-1, 1) == np.arange(len(runs))).astype(np.float64)
-    curve = failure_shares(counts.astype(np.float64), runs, levels + 1).cumsum()[:levels].clip(0.0, 1.0)
+        drawn = units.drawn(_REPLICATES, rng) @ (run.reshape(-1, 1) == np.arange(len(runs))).astype(
+            np.float64
+        )
+    curve = (
+        failure_shares(counts.astype(np.float64), runs, levels + 1).cumsum()[:levels].clip(0.0, 1.0)
+    )
     curves = failure_shares(drawn, runs, levels + 1, _STILL_ENOUGH).cumsum(axis=-1)[:, :levels]
     variance = curves.var(axis=0)
     independent = n
@@ -149,19 +171,24 @@ def failed_curve(
             return [Estimate(point) for point in curve.tolist()]
         variance = variance * units.count / (units.count - 1)
         independent = units.count
-    worth = np.divide(curve * (1 - curve), variance, out=np.full(levels, float(independent)), where=variance > 0)
+    worth = np.divide(
+        curve * (1 - curve), variance, out=np.full(levels, float(independent)), where=variance > 0
+    )
     low, high = wilson_intervals(curve, worth.clip(1.0, n))
-    return [Estimate(*point) for point in zip(curve.tolist(), low.tolist(), high.tolist(), strict=True)]
+    return [
+        Estimate(*point) for point in zip(curve.tolist(), low.tolist(), high.tolist(), strict=True)
+    ]
 
 
 # ---- Comparing models
 
 
 def failure_scores(first: Ints, last: Ints, right_at_base: Bools, levels: Floats) -> Floats:
-    """Return the expected level of each failure given its run, (n, m), at most the top level; NaN if wrong at the base.
+    """Return the expected level of each failure given its run, (n, m), at most the top level; NaN
+    if wrong at the base.
 
-    The expectation uses the shares of all models together. Swapping two models within a trajectory does not change
-    these shares.
+    The expectation uses the shares of all models together. Swapping two models within a trajectory
+    does not change these shares.
     """
     cells = len(levels) + 1
     ends = np.concatenate([[0.0], levels])
@@ -169,7 +196,10 @@ def failure_scores(first: Ints, last: Ints, right_at_base: Bools, levels: Floats
     if not right_at_base.any():
         return np.full(first.shape, np.nan)
     runs, run, counts = np.unique(
-        np.stack([first[right_at_base], last[right_at_base]], axis=1), axis=0, return_inverse=True, return_counts=True
+        np.stack([first[right_at_base], last[right_at_base]], axis=1),
+        axis=0,
+        return_inverse=True,
+        return_counts=True,
     )
     shares = failure_shares(counts.astype(np.float64), runs, cells)
     weights = _inside(runs, cells) * np.maximum(shares, 1e-12)
@@ -178,7 +208,9 @@ def failure_scores(first: Ints, last: Ints, right_at_base: Bools, levels: Floats
     return scores
 
 
-def swap_test(differences: Floats, rng: np.random.Generator, permutations: int = PERMUTATIONS) -> list[float]:
+def swap_test(
+    differences: Floats, rng: np.random.Generator, permutations: int = PERMUTATIONS
+) -> list[float]:
     """Return the two-sided p of k comparisons by random swaps of signs.
 
     differences: (n, k). Under the null hypothesis, either sign of a difference is equally likely.
@@ -186,16 +218,22 @@ def swap_test(differences: Floats, rng: np.random.Generator, permutations: int =
     seen = np.abs(differences.sum(axis=0))
     as_far = np.zeros(differences.shape[1], dtype=np.int64)
     for start in range(0, permutations, _AT_ONCE):
-        signs = 2.0 * rng.integers(0, 2, size=(min(_AT_ONCE, permutations - start), len(differences))) - 1.0
+        signs = (
+            2.0 * rng.integers(0, 2, size=(min(_AT_ONCE, permutations - start), len(differences)))
+            - 1.0
+        )
         as_far += (np.abs(signs @ differences) >= seen - 1e-9).sum(axis=0)
     return ((1 + as_far) / (1 + permutations)).tolist()
 
 
 def ranks(low: Floats, high: Floats, values: Floats) -> Ints:
-    """Return (m, 3): the rank of each of m models by `values` (m,), and its lowest and highest possible rank.
+    """Return (m, 3): the rank of each of m models by `values` (m,), and its lowest and highest
+    possible rank.
 
-    Rank 1 is the best. low, high (m, m): bounds of the row's value minus the column's value. A model ranks below every
-    model that is surely better and above every model that is surely worse.
+    Rank 1 is the best. low, high (m, m): bounds of the row's value minus the column's value. A
+    model ranks below every model that is surely better and above every model that is surely worse.
     """
     by_value = 1 + (values > values[:, None]).sum(axis=1)
-    return np.stack([by_value, 1 + (high < 0).sum(axis=1), len(values) - (low > 0).sum(axis=1)], axis=1)
+    return np.stack(
+        [by_value, 1 + (high < 0).sum(axis=1), len(values) - (low > 0).sum(axis=1)], axis=1
+    )

@@ -1,18 +1,23 @@
-"""How close `counterfoil build` comes to the bare models, and how far ahead of a plain loop it is; ratios of one run.
+"""How close `counterfoil build` comes to the bare models, and how far ahead of a plain loop it is;
+ratios of one run.
 
-A row for each number of candidates a cell, of ten classes under a base and five shifts, in shards of a hundred images
-and batches of 20. Three ways to make as many images with the same models, steps and machine:
+A row for each number of candidates a cell, of ten classes under a base and five shifts, in shards
+of a hundred images and batches of 20. Three ways to make as many images with the same models, steps
+and machine:
 
-- build: the whole `counterfoil build` (render, screen, encode, store, card), from its first shard to its last;
-- bare:  UNet + VAE + CLIP in full batches and nothing else, before and after each build of a round, on the better of
-         two splits of the cores (one process a core with one thread each, or one process with a thread a core);
-- loop:  one pipeline call and one CLIP call an image, pipeline loaded once, on the better of the same splits.
+- build: the whole `counterfoil build` (render, screen, encode, store, card), from its first shard
+  to its last;
+- bare:  UNet + VAE + CLIP in full batches and nothing else, before and after each build of a round,
+         on the better of two splits of the cores (one process a core with one thread each, or one
+         process with a thread a core);
+- loop:  one pipeline call and one CLIP call an image, pipeline loaded once, on the better of the
+  same splits.
 
-The times of build and bare count from the start of the worker processes, models loading included; bare renders whole
-batches in every process, so a few images less. The loop is slow, so it makes fewer images and its time starts when its
-models are loaded, which favours it.
-Peak memory is that of the whole process tree, at 500 and at 5000 images (with few steps: memory does not
-depend on them).
+The times of build and bare count from the start of the worker processes, models loading included;
+bare renders whole batches in every process, so a few images less. The loop is slow, so it makes
+fewer images and its time starts when its models are loaded, which favours it.
+Peak memory is that of the whole process tree, at 500 and at 5000 images (with few steps: memory
+does not depend on them).
 """
 
 from __future__ import annotations
@@ -39,7 +44,18 @@ BATCH = 20
 CELLS = 60  # ten classes, base and five shifts
 PROMPTS = [
     f"a photo of a {name}{where}"
-    for name in ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+    for name in (
+        "t-shirt",
+        "trouser",
+        "pullover",
+        "dress",
+        "coat",
+        "sandal",
+        "shirt",
+        "sneaker",
+        "bag",
+        "ankle boot",
+    )
     for where in ("", " in the grass", " in the snow", " at night")
 ]
 Splits = dict[str, tuple[int, int]]  # processes and threads of each
@@ -47,8 +63,15 @@ Splits = dict[str, tuple[int, int]]  # processes and threads of each
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add how much is built, and on what."""
-    parser.add_argument("--candidates", type=int, nargs="+", default=[17, 20, 50], help="of a cell, a row for each")
-    parser.add_argument("--rounds", type=int, default=1, help="builds a row, each between two runs of the bare models")
+    parser.add_argument(
+        "--candidates", type=int, nargs="+", default=[17, 20, 50], help="of a cell, a row for each"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=1,
+        help="builds a row, each between two runs of the bare models",
+    )
     parser.add_argument("--loop-images", type=int, default=200)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
@@ -60,13 +83,23 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
     os.environ.pop("OMP_NUM_THREADS", None)
     splits = better_splits(options)
     ways = {name: f"{processes} × {threads}" for name, (processes, threads) in splits.items()}
-    titles = ["Candidates", "Images", "Bare", "Loop", "Build", "Whole command", "Build / bare", "Build / loop"]
+    titles = [
+        "Candidates",
+        "Images",
+        "Bare",
+        "Loop",
+        "Build",
+        "Whole command",
+        "Build / bare",
+        "Build / loop",
+    ]
     opening = [
         f"`python scripts/bench.py build --candidates {' '.join(map(str, options.candidates))}"
         f" --rounds {options.rounds} --steps {options.steps}`, in one run."
     ]
     head = [
-        f"Images a second at {options.steps} steps: bare models in batches ({ways['bare']} processes × threads), one"
+        f"Images a second at {options.steps} steps: bare models in batches ({ways['bare']}"
+        " processes × threads), one"
         f" call an image ({ways['loop']}), and `counterfoil build` with {options.cores} workers.",
         "",
     ]
@@ -80,12 +113,16 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
     if not options.skip_memory:
         few = peak_memory(500, options.cores)
         many = peak_memory(5000, options.cores)
-        more = f"Peak memory at 500 and at 5000 images: {few:.2f} GB, {many:.2f} GB ({many / few - 1:+.1%})."
+        more = (
+            f"Peak memory at 500 and at 5000 images: {few:.2f} GB, {many:.2f} GB"
+            f" ({many / few - 1:+.1%})."
+        )
         yield Page(opening, {"speed": [*lines, "", more]})
 
 
 def measured(candidates: int, splits: Splits, options: argparse.Namespace) -> list[str]:
-    """Return a row of the table: bare models and builds of so many candidates by turns, on the better of the splits."""
+    """Return a row of the table: bare models and builds of so many candidates by turns, on the
+    better of the splits."""
     images = candidates * CELLS
     steps = options.steps
     cores = options.cores
@@ -105,7 +142,11 @@ def measured(candidates: int, splits: Splits, options: argparse.Namespace) -> li
     bare = bare_images / bare_seconds
     loop = loop_images / loop_seconds
     build = built / seconds
-    row = [f"{candidates}", f"{built // options.rounds:,}", *(f"{rate:.2f}" for rate in (bare, loop, build))]
+    row = [
+        f"{candidates}",
+        f"{built // options.rounds:,}",
+        *(f"{rate:.2f}" for rate in (bare, loop, build)),
+    ]
     return [*row, f"{built / whole:.2f}", f"{build / bare:.3f}", f"{build / loop:.2f}"]
 
 
@@ -118,7 +159,10 @@ def better_splits(options: argparse.Namespace) -> Splits:
         for split in ((options.cores, 1), (1, options.cores)):
             done, seconds = bare_run(images, options.steps, *split, batch, False)
             rates[split] = done / seconds
-            print(f"{name}, {split[0]} × {split[1]} threads: {rates[split]:.2f} images a second", flush=True)
+            print(
+                f"{name}, {split[0]} × {split[1]} threads: {rates[split]:.2f} images a second",
+                flush=True,
+            )
         fastest[name] = max(rates, key=lambda split: rates[split])
     return fastest
 
@@ -141,7 +185,11 @@ def bare(images: int, steps: int, threads: int, batch: int, ready: Any) -> None:
         generators = [torch.Generator().manual_seed(start + k) for k in range(batch)]
         with torch.inference_mode():
             drawn = pipeline(
-                prompts, generator=generators, num_inference_steps=steps, guidance_scale=GUIDANCE, output_type="pt"
+                prompts,
+                generator=generators,
+                num_inference_steps=steps,
+                guidance_scale=GUIDANCE,
+                output_type="pt",
             ).images
         levels = (drawn.permute(0, 2, 3, 1).numpy().clip(0, 1) * 255).round().astype("uint8")
         clip.embed_images([Image.fromarray(image) for image in levels], batch)
@@ -149,13 +197,19 @@ def bare(images: int, steps: int, threads: int, batch: int, ready: Any) -> None:
             clip.embed_texts(prompts)
 
 
-def bare_run(images: int, steps: int, processes: int, threads: int, batch: int, loading: bool) -> tuple[int, float]:
-    """Return images and seconds of `processes` processes of `threads` threads each, with or without loading models."""
+def bare_run(
+    images: int, steps: int, processes: int, threads: int, batch: int, loading: bool
+) -> tuple[int, float]:
+    """Return images and seconds of `processes` processes of `threads` threads each, with or without
+    loading models."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
     context = multiprocessing.get_context("spawn")
     share = images // processes // batch * batch
     ready = context.Barrier(processes + 1)
-    workers = [context.Process(target=bare, args=(share, steps, threads, batch, ready)) for _ in range(processes)]
+    workers = [
+        context.Process(target=bare, args=(share, steps, threads, batch, ready))
+        for _ in range(processes)
+    ]
     started = time.monotonic()
     for worker in workers:
         worker.start()
@@ -171,22 +225,32 @@ def bare_run(images: int, steps: int, processes: int, threads: int, batch: int, 
 
 
 def build_run(candidates: int, steps: int, cores: int) -> tuple[int, float, float]:
-    """Return the images of a build, its seconds from the first shard to the last, and those of the whole command."""
+    """Return the images of a build, its seconds from the first shard to the last, and those of the
+    whole command."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"samples.candidates": candidates, "generator.steps": steps, "generator.guidance": GUIDANCE}
+        settings = {
+            "samples.candidates": candidates,
+            "generator.steps": steps,
+            "generator.guidance": GUIDANCE,
+        }
         # By class name, as the bare models and the plain loop draw.
         settings |= {"tokens": "null", "generator.batch_size": BATCH}
         started = time.monotonic()
-        done = subprocess.run(build_command(folder, cores, settings), check=True, stdout=subprocess.PIPE)
+        done = subprocess.run(
+            build_command(folder, cores, settings), check=True, stdout=subprocess.PIPE
+        )
         whole = time.monotonic() - started
     result = json.loads(done.stdout)
     return result["images_made"], result["seconds"], whole
 
 
 def peak_memory(images: int, cores: int) -> float:
-    """Return the peak resident memory (GB) of a build's process tree, shared pages counted once a process."""
+    """Return the peak resident memory (GB) of a build's process tree, shared pages counted once a
+    process."""
     with tempfile.TemporaryDirectory() as folder:
-        command = build_command(folder, cores, {"samples.candidates": round(images / CELLS), "generator.steps": 1})
+        command = build_command(
+            folder, cores, {"samples.candidates": round(images / CELLS), "generator.steps": 1}
+        )
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with watched_memory(process.pid) as most:
             code = process.wait()
@@ -196,7 +260,26 @@ def peak_memory(images: int, cores: int) -> float:
 
 
 def build_command(folder: str, cores: int, settings: dict[str, Any]) -> list[str]:
-    """Return the words that build `wardrobe-mini` with these settings, in shards of a hundred images."""
-    command = [sys.executable, "-m", "counterfoil.cli.main", "build", "wardrobe-mini", "--out", f"{folder}/d"]
-    command += ["--workers", str(cores), "--device", "cpu", "--json", "--set", "output.rows_per_shard=100"]
-    return command + [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    """Return the words that build `wardrobe-mini` with these settings, in shards of a hundred
+    images."""
+    command = [
+        sys.executable,
+        "-m",
+        "counterfoil.cli.main",
+        "build",
+        "wardrobe-mini",
+        "--out",
+        f"{folder}/d",
+    ]
+    command += [
+        "--workers",
+        str(cores),
+        "--device",
+        "cpu",
+        "--json",
+        "--set",
+        "output.rows_per_shard=100",
+    ]
+    return command + [
+        word for key, value in settings.items() for word in ("--set", f"{key}={value}")
+    ]

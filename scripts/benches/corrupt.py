@@ -1,14 +1,17 @@
-"""How long `build` takes to corrupt photographs, beside a bare loop of its functions and beside the published code.
+"""How long `build` takes to corrupt photographs, beside a bare loop of its functions and beside the
+published code.
 
 python scripts/bench.py corrupt [--images 60] [--workers 1 2] [--write]
 
-Windows of 500 x 400 pixels of scikit-learn's two photographs, as JPEG, reduced to 256 pixels, and as PNG again, under
-five corruptions of different kinds at severity 3. *Loop*: one process that decodes, reduces, corrupts and encodes with
-the functions that a build uses, and stores nothing. *Published*: the same loop with the corruptions of
-`imagecorruptions`, if it is installed (it is no dependency). *Memory*: the most that the build's processes held.
+Windows of 500 x 400 pixels of scikit-learn's two photographs, as JPEG, reduced to 256 pixels, and
+as PNG again, under five corruptions of different kinds at severity 3. *Loop*: one process that
+decodes, reduces, corrupts and encodes with the functions that a build uses, and stores nothing.
+*Published*: the same loop with the corruptions of `imagecorruptions`, if it is installed (it is no
+dependency). *Memory*: the most that the build's processes held.
 
-A second table has each corruption alone, on arrays of 224 x 224 pixels at severity 3 in one thread, beside
-`imagecorruptions` and beside the transform of albumentations that is nearest in kind: other constants, another result.
+A second table has each corruption alone, on arrays of 224 x 224 pixels at severity 3 in one thread,
+beside `imagecorruptions` and beside the transform of albumentations that is nearest in kind: other
+constants, another result.
 """
 
 from __future__ import annotations
@@ -59,9 +62,15 @@ ALBUMENTATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "gaussian_blur": ("GaussianBlur", {"sigma_limit": (3, 3)}),
     "snow": ("RandomSnow", {}),
     "fog": ("RandomFog", {}),
-    "brightness": ("RandomBrightnessContrast", {"brightness_limit": (0.3, 0.3), "contrast_limit": (0, 0)}),
+    "brightness": (
+        "RandomBrightnessContrast",
+        {"brightness_limit": (0.3, 0.3), "contrast_limit": (0, 0)},
+    ),
     "spatter": ("Spatter", {}),
-    "contrast": ("RandomBrightnessContrast", {"brightness_limit": (0, 0), "contrast_limit": (-0.8, -0.8)}),
+    "contrast": (
+        "RandomBrightnessContrast",
+        {"brightness_limit": (0, 0), "contrast_limit": (-0.8, -0.8)},
+    ),
     "elastic_transform": ("ElasticTransform", {}),
     "pixelate": ("Downscale", {"scale_range": (0.4, 0.4)}),
     "jpeg_compression": ("ImageCompression", {"quality_range": (15, 15)}),
@@ -80,14 +89,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace) -> Iterator[Page]:
-    """Time the loops and a build for each number of workers, a row after another, and each corruption alone."""
+    """Time the loops and a build for each number of workers, a row after another, and each
+    corruption alone."""
     if "kinds" in options.parts:
-        yield Page(["Ratios are of images a second, so more is faster."], {"kinds": alone(kind_lines, options.images)})
+        yield Page(
+            ["Ratios are of images a second, so more is faster."],
+            {"kinds": alone(kind_lines, options.images)},
+        )
     if "corruptions" not in options.parts:
         return
     made = options.images * (1 + len(CORRUPTIONS))
     opening = ["Ratios are of images a second, so more is faster."]
-    head = [f"`python scripts/bench.py corrupt --images {options.images}`, in one run on {CORES} cores.", ""]
+    head = [
+        f"`python scripts/bench.py corrupt --images {options.images}`, in one run on {CORES} cores.",
+        "",
+    ]
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -99,10 +115,19 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
         if published_seconds is not None:
             ratio = f"{loop / published_seconds:.2f}"
             speed = f"{made / published_seconds:.1f}"
-            rows.append(["published", "1", f"{made:,}", f"{published_seconds:.1f}", speed, ratio, ""])
+            rows.append(
+                ["published", "1", f"{made:,}", f"{published_seconds:.1f}", speed, ratio, ""]
+            )
         for workers in options.workers:
-            seconds, held = alone(build_seconds, folder / "photographs", folder / f"built-{workers}", workers)
-            numbers = [f"{seconds:.1f}", f"{made / seconds:.1f}", f"{loop / seconds:.2f}", f"{held / 1e9:.1f} GB"]
+            seconds, held = alone(
+                build_seconds, folder / "photographs", folder / f"built-{workers}", workers
+            )
+            numbers = [
+                f"{seconds:.1f}",
+                f"{made / seconds:.1f}",
+                f"{loop / seconds:.2f}",
+                f"{held / 1e9:.1f} GB",
+            ]
             rows.append(["build", str(workers), f"{made:,}", *numbers])
             yield Page(opening, {PARTS[0]: [*head, *table(TITLES, rows)]})
 
@@ -123,8 +148,11 @@ def published(pixels: np.ndarray, name: str, seed: int) -> np.ndarray:
     return corrupt(pixels, corruption_name=name, severity=SEVERITY)
 
 
-def loop_seconds(folder: Path, change: Callable[[np.ndarray, str, int], np.ndarray]) -> float | None:
-    """Return the seconds of a loop over all photographs; None if the code that changes them is not installed."""
+def loop_seconds(
+    folder: Path, change: Callable[[np.ndarray, str, int], np.ndarray]
+) -> float | None:
+    """Return the seconds of a loop over all photographs; None if the code that changes them is not
+    installed."""
     from PIL import Image
 
     from counterfoil.generate.rows import reduced
@@ -144,7 +172,8 @@ def loop_seconds(folder: Path, change: Callable[[np.ndarray, str, int], np.ndarr
 
 
 def build_seconds(folder: Path, out: Path, workers: int) -> tuple[float, int]:
-    """Return the seconds of a whole build, its libraries imported, and the bytes that its processes held."""
+    """Return the seconds of a whole build, its libraries imported, and the bytes that its processes
+    held."""
     import os
 
     import datasets  # noqa: F401 (imported before the loop's clock runs, and so is this)
@@ -157,9 +186,16 @@ def build_seconds(folder: Path, out: Path, workers: int) -> tuple[float, int]:
         "recipe": 1,
         "name": "speed",
         "license": "other",
-        "source": {"dataset": str(folder), "train_split": "train", "validation_split": "train", "classes": classes},
+        "source": {
+            "dataset": str(folder),
+            "train_split": "train",
+            "validation_split": "train",
+            "classes": classes,
+        },
         "generator": {"kind": "corrupt", "split": "train", "size": SIDE},
-        "prompts": {"shifts": {name: {"corruption": name, "severity": SEVERITY} for name in CORRUPTIONS}},
+        "prompts": {
+            "shifts": {name: {"corruption": name, "severity": SEVERITY} for name in CORRUPTIONS}
+        },
         "samples": {"candidates": each},
     }
     path = out.with_suffix(".yaml")
@@ -181,15 +217,21 @@ def kind_lines(images: int) -> list[str]:
     rows = []
     for name in EVERY:
         mine = images_a_second(lambda pixels, seed, name=name: ours(pixels, name, seed), pictures)
-        published_speed = images_a_second(lambda pixels, seed, name=name: published(pixels, name, seed), pictures)
+        published_speed = images_a_second(
+            lambda pixels, seed, name=name: published(pixels, name, seed), pictures
+        )
         transform = albumentations_transform(name)
         changed = lambda pixels, _, transform=transform: transform(image=pixels)  # noqa: E731
         other = None if transform is None else images_a_second(changed, pictures)
         near = ALBUMENTATIONS[name][0] if other is not None else ""
-        rows.append([name, shown_speed(mine), *beside(mine, published_speed), near, *beside(mine, other)])
+        rows.append(
+            [name, shown_speed(mine), *beside(mine, published_speed), near, *beside(mine, other)]
+        )
     head = [
-        f"`python scripts/bench.py corrupt --parts kinds --images {images}`, in one run, in one thread. Images a"
-        " second; a ratio is theirs to ours. Empty: the library has no such corruption, is not installed, or fails.",
+        f"`python scripts/bench.py corrupt --parts kinds --images {images}`, in one run, in one"
+        " thread. Images a"
+        " second; a ratio is theirs to ours. Empty: the library has no such corruption, is not"
+        " installed, or fails.",
         "",
     ]
     return [*head, *table(KIND_TITLES, rows)]
@@ -217,8 +259,11 @@ def albumentations_transform(name: str) -> Any:
     return getattr(albumentations, kind)(p=1.0, **arguments)
 
 
-def images_a_second(change: Callable[[np.ndarray, int], Any], pictures: list[np.ndarray]) -> float | None:
-    """Return the images that a function changes in a second, after one that is not counted; None if it fails."""
+def images_a_second(
+    change: Callable[[np.ndarray, int], Any], pictures: list[np.ndarray]
+) -> float | None:
+    """Return the images that a function changes in a second, after one that is not counted; None if
+    it fails."""
     try:
         change(pictures[0], 0)
         started = time.monotonic()

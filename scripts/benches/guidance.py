@@ -1,9 +1,10 @@
 """Guidance in a part of the steps, in the lab: how much faster, and what becomes of the pictures.
 
-`wardrobe-mini` as it is, and with `generator.guidance_interval`: the same samples from the same noise, screened by the
-same thresholds. Beside images a second (drawing alone, one thread) stand the share in which the lab's oracle sees the
-class and the shift, over all candidates, and the share that the screen accepts. The ways take turns shard by shard, so
-that whatever else the machine does falls on all of them.
+`wardrobe-mini` as it is, and with `generator.guidance_interval`: the same samples from the same
+noise, screened by the same thresholds. Beside images a second (drawing alone, one thread) stand the
+share in which the lab's oracle sees the class and the shift, over all candidates, and the share
+that the screen accepts. The ways take turns shard by shard, so that whatever else the machine does
+falls on all of them.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ class Way:
         images = self.renderer.render(samples)
         self.seconds += time.perf_counter() - began
         self.images += len(images)
-        self.drawn += [(sample, image) for sample, image in zip(samples, images, strict=True) if image is not None]
+        self.drawn += [
+            (sample, image)
+            for sample, image in zip(samples, images, strict=True)
+            if image is not None
+        ]
         return lambda: images
 
 
@@ -70,7 +75,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add how much is drawn, and the intervals."""
     parser.add_argument("--candidates", type=int, default=20, help="images of each class and shift")
     parser.add_argument("--intervals", nargs="+", default=list(INTERVALS), metavar="FROM,TO")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change the recipe")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change the recipe"
+    )
 
 
 def measure(options: argparse.Namespace) -> Iterator[Page]:
@@ -81,29 +88,37 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
         lines = interval_table(ways)
     generator = ways[0].plan.recipe.drawing
     opening = [
-        f"`python scripts/bench.py guidance --candidates {options.candidates}`, in one run: `wardrobe-mini`,"
-        f" {ways[0].candidates:,} samples in {generator.steps} steps at guidance {generator.guidance:g}, from the"
+        f"`python scripts/bench.py guidance --candidates {options.candidates}`, in one run:"
+        " `wardrobe-mini`,"
+        f" {ways[0].candidates:,} samples in {generator.steps} steps at guidance"
+        f" {generator.guidance:g}, from the"
         " same noise each time.",
-        "UNet passes are those of one image. Seen by the lab's oracle, over all candidates; accepted by the screen."
+        "UNet passes are those of one image. Seen by the lab's oracle, over all candidates;"
+        " accepted by the screen."
         " In brackets Wilson's 95 % intervals.",
     ]
     yield Page(opening, {"intervals": lines})
 
 
 def drawn_ways(changes: Sequence[str], intervals: Sequence[str | None]) -> list[Way]:
-    """Return what came of all shards of the changed recipe's plan, by each interval in turn; None is no interval."""
+    """Return what came of all shards of the changed recipe's plan, by each interval in turn; None
+    is no interval."""
     recipe = _recipe(changes, None)
     with tempfile.TemporaryDirectory() as folder:
         inputs: Inputs = resolve_inputs(recipe, Path(folder), "cpu", LocalEngine(1))
     tokens = inputs.tokens
     pipeline: Any = load_pipeline(
-        recipe.drawing.model, dtype="float32", tokens=None if tokens is None else tokens.by_placeholder()
+        recipe.drawing.model,
+        dtype="float32",
+        tokens=None if tokens is None else tokens.by_placeholder(),
     )
     clip = load_clip(recipe.screen.clip)
     ways = [
         Way(interval, plan, Renderer(pipeline, plan.recipe))
         for interval in intervals
-        for plan in [make_plan(_recipe(changes, interval), None if tokens is None else tokens.placeholders)]
+        for plan in [
+            make_plan(_recipe(changes, interval), None if tokens is None else tokens.placeholders)
+        ]
     ]
     passes = 0
 
@@ -116,8 +131,14 @@ def drawn_ways(changes: Sequence[str], intervals: Sequence[str | None]) -> list[
         for way in ways:
             renderer: Any = way
             before = passes
-            with contextlib.closing(ShardMaker(way.plan, renderer, Scorer(clip, way.plan), inputs.thresholds)) as maker:
-                made = [outcome for outcome in maker.make([way.plan.shards[index]]) if isinstance(outcome, Made)]
+            with contextlib.closing(
+                ShardMaker(way.plan, renderer, Scorer(clip, way.plan), inputs.thresholds)
+            ) as maker:
+                made = [
+                    outcome
+                    for outcome in maker.make([way.plan.shards[index]])
+                    if isinstance(outcome, Made)
+                ]
             rows = [row for outcome in made for row in outcome.candidates]
             way.passes += passes - before
             way.accepted += sum(row.reason == ACCEPTED for row in rows)

@@ -1,9 +1,11 @@
-"""How much of what a build renders is padding, by candidates a cell, rows a shard, batch size and workers.
+"""How much of what a build renders is padding, by candidates a cell, rows a shard, batch size and
+workers.
 
-Plans of ten classes under a base and five shifts, each a group of its own, with 10 to 60 candidates a cell. Only plans
-whose groups hold ten batches or more count. Each line tells the worst of its plans: where every shard ends its batches,
-and as spans of shards are dealt (`building/spans.py`), with the candidates of that plan; and how much later the last
-worker ends than with nothing padded and nobody idle. Nothing is rendered.
+Plans of ten classes under a base and five shifts, each a group of its own, with 10 to 60 candidates
+a cell. Only plans whose groups hold ten batches or more count. Each line tells the worst of its
+plans: where every shard ends its batches, and as spans of shards are dealt (`building/spans.py`),
+with the candidates of that plan; and how much later the last worker ends than with nothing padded
+and nobody idle. Nothing is rendered.
 """
 
 from __future__ import annotations
@@ -52,22 +54,33 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
         "Late",
     )
     opening = [
-        "`python scripts/bench.py padding`, which renders nothing: the share of rendered images that are padding,",
-        "the worst of the plans with 10 to 60 candidates a cell whose groups hold ten batches or more. With eight",
-        "workers such a plan has few batches for each, and time is put before padding. *Late*: how much later the",
+        "`python scripts/bench.py padding`, which renders nothing: the share of rendered images"
+        " that are padding,",
+        "the worst of the plans with 10 to 60 candidates a cell whose groups hold ten batches or"
+        " more. With eight",
+        "workers such a plan has few batches for each, and time is put before padding. *Late*: how"
+        " much later the",
         "last worker ends, at worst, than with nothing padded and nobody idle.",
     ]
     yield Page(opening, {"padding": table(titles, rows, words=0)})
 
 
 def dealt(candidates: int, rows: int, size: int, workers: int) -> tuple[float, float, float]:
-    """Return the shares that are padding, shard by shard and in spans, and how much later the last worker ends."""
+    """Return the shares that are padding, shard by shard and in spans, and how much later the last
+    worker ends."""
     # Whole cells, as many as a shard has rows for; the last of a group holds the rest.
     cells = max(1, rows // candidates)
-    loads = [Load(min(cells, CLASSES - at) * candidates) for _ in range(GROUPS) for at in range(0, CLASSES, cells)]
+    loads = [
+        Load(min(cells, CLASSES - at) * candidates)
+        for _ in range(GROUPS)
+        for at in range(0, CLASSES, cells)
+    ]
     ends = cuts(loads, size, workers)
     images = candidates * CLASSES * GROUPS
-    alone, padded = (1 - images / (size * sum(batches(loads, size, cut))) for cut in (range(1, len(loads) + 1), ends))
+    alone, padded = (
+        1 - images / (size * sum(batches(loads, size, cut)))
+        for cut in (range(1, len(loads) + 1), ends)
+    )
     # The last worker ends after so many batches: each takes the next span when it is free.
     free = [0] * workers
     for count in batches(loads, size, ends):
@@ -77,5 +90,7 @@ def dealt(candidates: int, rows: int, size: int, workers: int) -> tuple[float, f
 
 def batches(loads: Sequence[Load], size: int, ends: Sequence[int]) -> list[int]:
     """Return the batches of each span, the last of them padded."""
-    images = (sum(load.by_prompt for load in loads[first:last]) for first, last in pairwise([0, *ends]))
+    images = (
+        sum(load.by_prompt for load in loads[first:last]) for first, last in pairwise([0, *ends])
+    )
     return [-(-count // size) for count in images]

@@ -1,4 +1,5 @@
-"""Measurements in processes of their own, whose memory and settings nobody else has, and what processes hold."""
+"""Measurements in processes of their own, whose memory and settings nobody else has, and what
+processes hold."""
 
 from __future__ import annotations
 
@@ -16,18 +17,27 @@ SCRIPTS = Path(__file__).resolve().parents[1]
 
 
 def json_of(module: str, *words: object, given: str | None = None, **environment: str) -> Any:
-    """Return the JSON of the last line that `python -m MODULE WORDS` prints. CalledProcessError where it fails."""
-    environment["PYTHONPATH"] = os.pathsep.join([str(SCRIPTS), *(path for path in sys.path if path)])
+    """Return the JSON of the last line that `python -m MODULE WORDS` prints. CalledProcessError
+    where it fails."""
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(SCRIPTS), *(path for path in sys.path if path)]
+    )
     line = [sys.executable, "-m", module, *map(str, words)]
     done = subprocess.run(
-        line, input=given, stdout=subprocess.PIPE, text=True, check=True, env=os.environ | environment
+        line,
+        input=given,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env=os.environ | environment,
     )
     return json.loads(done.stdout.splitlines()[-1])
 
 
 @contextlib.contextmanager
 def watched_memory(process: int) -> Iterator[list[int]]:
-    """Watch how many bytes a process and its children hold, shared pages counted in each; yield the most so far."""
+    """Watch how many bytes a process and its children hold, shared pages counted in each; yield the
+    most so far."""
     import psutil
 
     most = [0]

@@ -1,14 +1,16 @@
-"""What a large build costs its driver: a plan of ten million samples over a thousand workers, which are simulated.
+"""What a large build costs its driver: a plan of ten million samples over a thousand workers, which
+are simulated.
 
-The driver's code is the real one, on real files: the plan, the directory's opening, spans of shards, events and
-counts of a thousand workers, the progress that is shown, receipts, the closing. Workers are a clock that jumps from
-batch to batch (`simulated_engine.py`), at the rate of images that one core of the lab's models was measured
-at; they leave receipts, and stubs in place of tables. Each part is a process of its own, so that its peak of memory is
-its own. What was simulated, and what is smaller than the rest, stands beside the table.
+The driver's code is the real one, on real files: the plan, the directory's opening, spans of
+shards, events and counts of a thousand workers, the progress that is shown, receipts, the closing.
+Workers are a clock that jumps from batch to batch (`simulated_engine.py`), at the rate of images
+that one core of the lab's models was measured at; they leave receipts, and stubs in place of
+tables. Each part is a process of its own, so that its peak of memory is its own. What was
+simulated, and what is smaller than the rest, stands beside the table.
 
-The plan is ImageNet* with some of its shifts, 500 candidates a cell, 1,000 rows a shard. Twenty shifts, the base among
-them, are ten million samples in ten thousand shards. Nothing of it is loaded: inputs are pins without a model behind
-them, and every threshold is a number of the recipe.
+The plan is ImageNet* with some of its shifts, 500 candidates a cell, 1,000 rows a shard. Twenty
+shifts, the base among them, are ten million samples in ten thousand shards. Nothing of it is
+loaded: inputs are pins without a model behind them, and every threshold is a number of the recipe.
 """
 
 from __future__ import annotations
@@ -74,21 +76,37 @@ Numbers = dict[str, Any]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add how large the plan is, and how many workers there are."""
-    parser.add_argument("--shifts", type=int, default=20, help="of ImageNet*, the base among them: half a million each")
+    parser.add_argument(
+        "--shifts",
+        type=int,
+        default=20,
+        help="of ImageNet*, the base among them: half a million each",
+    )
     parser.add_argument("--workers", type=int, default=1000)
     parser.add_argument("--rate", type=int, default=LAB_RATE, help="images a second of a worker")
-    parser.add_argument("--card-shifts", type=int, default=2, help="as many with real rows, for the card; 0 for none")
-    parser.add_argument("--folder", type=Path, help="where the datasets are written; default the system's own")
+    parser.add_argument(
+        "--card-shifts",
+        type=int,
+        default=2,
+        help="as many with real rows, for the card; 0 for none",
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="where the datasets are written; default the system's own"
+    )
 
 
 def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Build, resume where receipts are missing, close, and write cards."""
     opening = [
-        f"`python scripts/bench.py scale --shifts {options.shifts} --workers {options.workers} --rate {options.rate}"
-        f" --card-shifts {options.card_shifts}`. The machine's load was {os.getloadavg()[0]:.1f} on {os.cpu_count()}"
+        f"`python scripts/bench.py scale --shifts {options.shifts} --workers {options.workers}"
+        f" --rate {options.rate}"
+        f" --card-shifts {options.card_shifts}`. The machine's load was {os.getloadavg()[0]:.1f} on"
+        f" {os.cpu_count()}"
         " cores before.",
-        "Workers are simulated, and write stubs of tables; all else is the code of a build, on real files. Aims:"
-        " the driver under 1 GB, its time under 2 % of the run, 10,000 receipts taken up again in less than 10 s.",
+        "Workers are simulated, and write stubs of tables; all else is the code of a build, on real"
+        " files. Aims:"
+        " the driver under 1 GB, its time under 2 % of the run, 10,000 receipts taken up again in"
+        " less than 10 s.",
     ]
     with tempfile.TemporaryDirectory(prefix="counterfoil-scale-", dir=options.folder) as kept:
         out = Path(kept) / "dataset"
@@ -98,10 +116,18 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
         for missing in (shards // 100, shards // 2):
             for path in random.Random(0).sample(sorted((out / "receipts").iterdir()), missing):
                 path.unlink()
-            resumed.append((missing, _measured(build, out, options.shifts, options.workers, options.rate)))
+            resumed.append(
+                (missing, _measured(build, out, options.shifts, options.workers, options.rate))
+            )
         closed = _measured(close, out, options.shifts)
         of_local = _measured(local, Path(kept) / "local", 1, 2)
-        lines = [*_run(options, made, of_local), "", *_resumed(shards, resumed), "", *_closed(closed)]
+        lines = [
+            *_run(options, made, of_local),
+            "",
+            *_resumed(shards, resumed),
+            "",
+            *_closed(closed),
+        ]
         yield Page(opening, {"scale": lines})
         if options.card_shifts:
             written = _measured(rows, Path(kept) / "rows", options.card_shifts)
@@ -136,7 +162,8 @@ def _run(options: argparse.Namespace, made: Numbers, local: Numbers) -> list[str
         "… and once, to begin": f"{sum(made['opening'].values())}",
     }
     return [
-        f"{samples:,} samples in {shards:,} shards, {options.workers:,} workers of {options.rate} images"
+        f"{samples:,} samples in {shards:,} shards, {options.workers:,} workers of {options.rate}"
+        " images"
         " a second each:",
         "",
         *table(["what", "measured"], cells.items()),
@@ -145,7 +172,12 @@ def _run(options: argparse.Namespace, made: Numbers, local: Numbers) -> list[str
 
 def _resumed(shards: int, resumed: list[tuple[int, Numbers]]) -> list[str]:
     rows = [
-        [f"{shards - missing:,}", f"{missing:,}", f"{numbers['opened']:.1f} s", _megabytes(numbers["peak"])]
+        [
+            f"{shards - missing:,}",
+            f"{missing:,}",
+            f"{numbers['opened']:.1f} s",
+            _megabytes(numbers["peak"]),
+        ]
         + [numbers["opening"][kind] for kind in KINDS]
         for missing, numbers in resumed
     ]
@@ -159,8 +191,10 @@ def _resumed(shards: int, resumed: list[tuple[int, Numbers]]) -> list[str]:
 def _closed(closed: Numbers) -> list[str]:
     requests = ", ".join(f"{closed['files'][kind]:,} {kind}" for kind in KINDS)
     return [
-        f"The end without the card, over {closed['receipts']:,} receipts: read and counted in {closed['read']:.1f} s;"
-        f" read again, every file held against them, and the manifest written in {closed['finished']:.1f} s, with"
+        f"The end without the card, over {closed['receipts']:,} receipts: read and counted in"
+        f" {closed['read']:.1f} s;"
+        " read again, every file held against them, and the manifest written in"
+        f" {closed['finished']:.1f} s, with"
         f" {_megabytes(closed['peak'])} at most ({requests}).",
     ]
 
@@ -168,9 +202,12 @@ def _closed(closed: Numbers) -> list[str]:
 def _carded(options: argparse.Namespace, written: Numbers, carded: Numbers) -> list[str]:
     times = options.shifts / options.card_shifts
     return [
-        f"The whole end with card, figures and croissant.json, over {carded['samples']:,} real rows in"
-        f" {written['shards']:,} shards: {carded['closed']:.1f} s and {_megabytes(carded['peak'])} at most, of which"
-        f" {_megabytes(carded['idle'])} before. It reads every row once, so that the plan above takes about"
+        f"The whole end with card, figures and croissant.json, over {carded['samples']:,} real rows"
+        " in"
+        f" {written['shards']:,} shards: {carded['closed']:.1f} s and {_megabytes(carded['peak'])}"
+        " at most, of which"
+        f" {_megabytes(carded['idle'])} before. It reads every row once, so that the plan above"
+        " takes about"
         f" {times:.0f} times as long: {carded['closed'] * times:.0f} s, extrapolated.",
     ]
 
@@ -208,12 +245,14 @@ class _Enough(Exception):
 def build(out: Path, shifts: int, workers: int, rate: float) -> Numbers:
     """Run a build without its end, by simulated workers.
 
-    Seconds, memory in bytes and what the driver asked of the disk: until the first item is handed out, and from there.
+    Seconds, memory in bytes and what the driver asked of the disk: until the first item is handed
+    out, and from there.
     """
     files = CountedFiles()
     recipe = large_recipe(shifts)
     inputs = inputs_of(recipe)
-    stack_of("cpu", recipe.generator.dtype, recipe.generator.batch_size)  # loads torch, as any build does
+    # loads torch, as any build does
+    stack_of("cpu", recipe.generator.dtype, recipe.generator.batch_size)
     idle = _peak()
     engine = SimulatedEngine(workers, rate, files)
     before = files.counts.copy()
@@ -234,7 +273,12 @@ def build(out: Path, shifts: int, workers: int, rate: float) -> Numbers:
         if progress.shards_done == progress.shards:
             raise _Enough
 
-    with contextlib.suppress(_Enough), contextlib.redirect_stderr(io.StringIO()), display, listening(hear):
+    with (
+        contextlib.suppress(_Enough),
+        contextlib.redirect_stderr(io.StringIO()),
+        display,
+        listening(hear),
+    ):
         DatasetBuild(recipe, inputs, out, "cpu", engine).whole()
     return {
         "shards": shards,
@@ -248,7 +292,8 @@ def build(out: Path, shifts: int, workers: int, rate: float) -> Numbers:
 
 
 def close(out: Path, shifts: int) -> Numbers:
-    """Run the end of a build without the card: read, count receipts, check files against them, write the manifest."""
+    """Run the end of a build without the card: read, count receipts, check files against them,
+    write the manifest."""
     files = CountedFiles()
     with _reopened(out, large_recipe(shifts)) as store:
         before = files.counts.copy()
@@ -276,7 +321,8 @@ def rows(out: Path, shifts: int) -> Numbers:
 
 
 def card(out: Path, shifts: int) -> Numbers:
-    """Run the end of a build over real rows: the tally, the card with its figures, croissant.json, the manifest."""
+    """Run the end of a build over real rows: the tally, the card with its figures, croissant.json,
+    the manifest."""
     recipe = large_recipe(shifts)
     with _reopened(out, recipe) as store:
         idle = _peak()
@@ -287,7 +333,8 @@ def card(out: Path, shifts: int) -> Numbers:
 
 
 def local(out: Path, shifts: int, workers: int) -> Numbers:
-    """Return the driver's processor seconds with this machine's engine, whose workers write stubs."""
+    """Return the driver's processor seconds with this machine's engine, whose workers write
+    stubs."""
     recipe = large_recipe(shifts)
     with _reopened(out, recipe) as store:
         job = StubJob(recipe, inputs_of(recipe), "cpu", store.writer)
@@ -296,12 +343,15 @@ def local(out: Path, shifts: int, workers: int) -> Numbers:
         used = 0.0
         done = 0
         engine = LocalEngine(workers)
-        with contextlib.closing(engine.run(job, spans(store.plan, pending, engine.at_once))) as events:
+        with contextlib.closing(
+            engine.run(job, spans(store.plan, pending, engine.at_once))
+        ) as events:
             for event in events:
                 if isinstance(event, Finished):
                     done += len(event.result)
                     used = time.process_time()
-                    begun = begun or (used, done)  # workers are started and have loaded what they need
+                    # workers are started and have loaded what they need
+                    begun = begun or (used, done)
         assert begun is not None
         return {"shards": done - begun[1], "driver": used - begun[0]}
 
@@ -340,11 +390,14 @@ def _reopened(out: Path, recipe: Recipe) -> contextlib.AbstractContextManager[Da
 
 
 def _candidate(sample: Sample) -> Candidate:
-    """Return a candidate with a picture of one colour; the sample's seed accepts about half of them."""
+    """Return a candidate with a picture of one colour; the sample's seed accepts about half of
+    them."""
     accepted = sample.seed % 2 == 0
     scores: dict[str, float | None] = dict.fromkeys(map(str, CLIP_SCORES), 0.3 if accepted else 0.1)
     reason = ACCEPTED if accepted else "low_object"
-    return Candidate(sample, Verdict(scores, dict.fromkeys(scores, 0.25)), reason, _picture(sample.seed % 64))
+    return Candidate(
+        sample, Verdict(scores, dict.fromkeys(scores, 0.25)), reason, _picture(sample.seed % 64)
+    )
 
 
 @functools.cache
@@ -358,7 +411,9 @@ def _picture(colour: int) -> bytes:
 
 def _peak() -> int:
     """Return the most memory that this process has had so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """So many workers that are simulated, and what the driver asks of the file system meanwhile.
 
-What is asked is counted where Python asks it: by audit events, and by wrapped functions. What C code asks by itself is
-not seen (the stat of a directory's entry, which a listing answers without one, mostly).
+What is asked is counted where Python asks it: by audit events, and by wrapped functions. What C
+code asks by itself is not seen (the stat of a directory's entry, which a listing answers without
+one, mostly).
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ _SPREAD = 0.03
 
 @dataclass
 class Simulation:
-    """What was simulated. clock: when the last item was done; waited: what workers waited for the driver, together.
+    """What was simulated. clock: when the last item was done; waited: what workers waited for the
+    driver, together.
 
     driver: seconds of a processor that the driver took between events and for handing out items.
     """
@@ -102,7 +104,8 @@ class Simulation:
 
 @dataclass
 class SimulatedEngine:
-    """So many workers of so many images a second each (an `Engine`). The stack is measured in this process."""
+    """So many workers of so many images a second each (an `Engine`). The stack is measured in this
+    process."""
 
     workers: int
     images_per_second: float
@@ -110,7 +113,9 @@ class SimulatedEngine:
     seen: Simulation = field(default_factory=Simulation)
 
     @classmethod
-    def of(cls, devices: Sequence[str], workers: int | None, choice: EngineChoice) -> SimulatedEngine:
+    def of(
+        cls, devices: Sequence[str], workers: int | None, choice: EngineChoice
+    ) -> SimulatedEngine:
         raise NotImplementedError
 
     @property
@@ -128,7 +133,9 @@ class SimulatedEngine:
     def elsewhere(self) -> bool:
         return False
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
+    def run(
+        self, work: Work[Item, Result], items: Sequence[Item]
+    ) -> Generator[Event[Item, Result]]:
         if not isinstance(work, Job):
             yield from LocalEngine().run(work, items)
             return
@@ -136,7 +143,8 @@ class SimulatedEngine:
         chance = random.Random(0)
         size = work.recipe.generator.batch_size
         waiting = iter(items)
-        # As messages go between processes; an item and its receipts are a few kilobytes, which a pipe holds.
+        # As messages go between processes; an item and its receipts are a few kilobytes, which a
+        # pipe holds.
         driver, others = multiprocessing.Pipe()
         # When a worker reports its next batch, which worker, its item and the images left in it.
         coming: list[tuple[float, int, Any, int]] = []
@@ -162,7 +170,9 @@ class SimulatedEngine:
             yield Advanced(min(size, left))
             free = max(free, when) + self._took(started)
             if left > size:
-                heapq.heappush(coming, (when + self._batch(size, chance), worker, item, left - size))
+                heapq.heappush(
+                    coming, (when + self._batch(size, chance), worker, item, left - size)
+                )
                 continue
             with self.files.aside():
                 others.send([write_stub(work.writer, shard) for shard in item])
@@ -184,12 +194,19 @@ class SimulatedEngine:
 
 
 def write_stub(writer: ShardWriter, shard: Shard) -> Receipt:
-    """Write what a worker leaves of a shard: a few bytes in place of each table, and the receipt that lists them."""
-    rows: dict[What, int] = {"data": shard.candidates // 2, "rejected": 0, "candidates": shard.candidates}
+    """Write what a worker leaves of a shard: a few bytes in place of each table, and the receipt
+    that lists them."""
+    rows: dict[What, int] = {
+        "data": shard.candidates // 2,
+        "rejected": 0,
+        "candidates": shard.candidates,
+    }
     files = []
     for what, count in rows.items():
         if count:
-            path = shard_path(what, shard.group, writer.split, shard.number, shard.of, writer.format)
+            path = shard_path(
+                what, shard.group, writer.split, shard.number, shard.of, writer.format
+            )
             target = writer.directory / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(_STUB)
@@ -197,7 +214,9 @@ def write_stub(writer: ShardWriter, shard: Shard) -> Receipt:
     counts: dict[str, Counter[str]] = {}
     for cell in shard.cells:
         accepted = cell.candidates // 2
-        counts.setdefault(cell.shift, Counter()).update({ACCEPTED: accepted, "low_object": cell.candidates - accepted})
+        counts.setdefault(cell.shift, Counter()).update(
+            {ACCEPTED: accepted, "low_object": cell.candidates - accepted}
+        )
     reasons_by_shift = {shift: dict(reasons) for shift, reasons in counts.items()}
     receipt = Receipt(
         shard.group,

@@ -1,8 +1,9 @@
-"""How long a build takes to its first image: workers that are forked from a server, beside workers that are spawned.
+"""How long a build takes to its first image: workers that are forked from a server, beside workers
+that are spawned.
 
-Each run is a program of its own that builds wardrobe-mini twice, two steps an image, and stops each build at its first
-image: the first build meets libraries that nobody has imported, the second a program that is up. Both ways are run in
-turn; a ratio is of medians.
+Each run is a program of its own that builds wardrobe-mini twice, two steps an image, and stops each
+build at its first image: the first build meets libraries that nobody has imported, the second a
+program that is up. Both ways are run in turn; a ratio is of medians.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from results_page import table
 TITLE = "Time to the first image"
 PARTS = ("start",)
 WAYS = ("spawned", "forked")
-CHANGES = ("generator.steps=2", "tokens=null", "screen.object_threshold=-1", "screen.shift_threshold=-1")
+CHANGES = (
+    "generator.steps=2",
+    "tokens=null",
+    "screen.object_threshold=-1",
+    "screen.shift_threshold=-1",
+)
 
 
 class _Drawn(Exception):
@@ -45,13 +51,16 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
     for _ in range(options.runs):
         for way in WAYS:
             times[way].append(json_of("benches.start", way, options.workers, OMP_NUM_THREADS="1"))
-    spawned, forked = ([statistics.median(column) for column in zip(*times[way], strict=True)] for way in WAYS)
+    spawned, forked = (
+        [statistics.median(column) for column in zip(*times[way], strict=True)] for way in WAYS
+    )
     rows = [
         [f"{name} build", f"{slow:.1f} s", f"{fast:.1f} s", f"{slow / fast:.1f}"]
         for name, slow, fast in zip(("first", "second"), spawned, forked, strict=True)
     ]
     opening = [
-        f"Seconds to the first image with {options.workers} workers on {os.cpu_count()} cores: medians over"
+        f"Seconds to the first image with {options.workers} workers on {os.cpu_count()} cores:"
+        " medians over"
         f" {options.runs} of each way, run in turn. The machine's load was {load:.1f} before."
     ]
     yield Page(opening, {"start": table(["", *WAYS, "ratio"], rows)})
@@ -75,7 +84,13 @@ def seconds_to_the_first_image(way: str, workers: int) -> list[float]:
                     raise _Drawn
 
             with contextlib.suppress(_Drawn), listening(hear):
-                build("wardrobe-mini", Path(folder, name), overrides=CHANGES, device="cpu", workers=workers)
+                build(
+                    "wardrobe-mini",
+                    Path(folder, name),
+                    overrides=CHANGES,
+                    device="cpu",
+                    workers=workers,
+                )
             seconds.append(time.perf_counter() - started)
     return seconds
 

@@ -1,12 +1,15 @@
-"""How much faster class tokens are learned together than the plain way, at equal loss; ratios of one run.
+"""How much faster class tokens are learned together than the plain way, at equal loss; ratios of
+one run.
 
 - together: `generate.Inversion`, all classes in one batch, latents encoded once;
-- plain:    the usual script: pipeline loaded once, one class at a time, batch 1, the image encoded at every step,
-            an optimizer over the whole embedding matrix whose other rows are put back.
+- plain:    the usual script: pipeline loaded once, one class at a time, batch 1, the image encoded
+            at every step, an optimizer over the whole embedding matrix whose other rows are put
+            back.
 
-Both run the same steps, rate, templates, images and threads. The plain way is timed on a few of the classes, since
-its time a class does not depend on how many there are. The two sets of tokens are then compared by their loss on the
-same fixed draws (images, noise, times) of the same classes. With more than ten classes a class is garment × pattern.
+Both run the same steps, rate, templates, images and threads. The plain way is timed on a few of the
+classes, since its time a class does not depend on how many there are. The two sets of tokens are
+then compared by their loss on the same fixed draws (images, noise, times) of the same classes. With
+more than ten classes a class is garment × pattern.
 """
 
 from __future__ import annotations
@@ -23,7 +26,13 @@ from PIL import Image
 from torch.nn import functional as F
 
 from benches import Page
-from counterfoil.generate.tokens.inversion import ClassToLearn, Inversion, TrainingImages, centred_square, plan_steps
+from counterfoil.generate.tokens.inversion import (
+    ClassToLearn,
+    Inversion,
+    TrainingImages,
+    centred_square,
+    plan_steps,
+)
 from counterfoil.lab.vocabulary import CLASSES, PATTERNS
 from counterfoil.lab.world import render
 from counterfoil.models.diffusion import load_pipeline, native_size
@@ -40,7 +49,9 @@ EVALUATED = 96
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add how many classes are learned, and how."""
-    parser.add_argument("--classes", type=int, nargs="+", default=[10, 32], choices=range(1, 41), metavar="N")
+    parser.add_argument(
+        "--classes", type=int, nargs="+", default=[10, 32], choices=range(1, 41), metavar="N"
+    )
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--plain-classes", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
@@ -50,35 +61,63 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Learn each number of classes by both ways."""
     torch.set_num_threads(options.threads)
-    titles = ["Classes", "Threads", "One at a time", "Together", "Ratio", "Loss, one at a time", "Loss, together"]
-    opening = [f"`python scripts/bench.py tokens --steps {options.steps} --threads {options.threads}`, in one run."]
+    titles = [
+        "Classes",
+        "Threads",
+        "One at a time",
+        "Together",
+        "Ratio",
+        "Loss, one at a time",
+        "Loss, together",
+    ]
+    opening = [
+        f"`python scripts/bench.py tokens --steps {options.steps} --threads {options.threads}`, in"
+        " one run."
+    ]
     rows = []
     for count in options.classes:
         classes = classes_of(count)
-        settings = LearnSettings(steps=options.steps, learning_rate=5e-3, templates=TEMPLATES, classes_in_flight=count)
+        settings = LearnSettings(
+            steps=options.steps, learning_rate=5e-3, templates=TEMPLATES, classes_in_flight=count
+        )
         few = classes[: options.plain_classes]
         seconds, plain_tokens = plain(few, settings, options.device)
         own_seconds, own_tokens = together(classes, settings, options.device)
         alone = seconds / len(few)
         shared = own_seconds / count
         losses = [loss_of(tokens, few, options.device) for tokens in (plain_tokens, own_tokens)]
-        cells = [count, options.threads, round(alone, 3), round(shared, 3), round(alone / shared, 2)]
+        cells = [
+            count,
+            options.threads,
+            round(alone, 3),
+            round(shared, 3),
+            round(alone / shared, 2),
+        ]
         rows.append([*cells, *(round(loss, 5) for loss in losses)])
         print(rows[-1], flush=True)
         yield Page(opening, {"speed": table(titles, rows, words=0)})
 
 
 def classes_of(count: int) -> list[ClassToLearn]:
-    """Return garments (up to ten), or garment × pattern, each with 200 training images of the wardrobe world."""
-    kinds = [(label, None) for label in range(10)] if count <= 10 else [(k % 10, PATTERNS[k // 10]) for k in range(40)]
+    """Return garments (up to ten), or garment × pattern, each with 200 training images of the
+    wardrobe world."""
+    kinds = (
+        [(label, None) for label in range(10)]
+        if count <= 10
+        else [(k % 10, PATTERNS[k // 10]) for k in range(40)]
+    )
 
     def picture(label: int, pattern: str | None, number: int) -> Image.Image:
         scene = pretraining_scene(number * 10 + label, seed=71)
-        return Image.fromarray(render(scene if pattern is None else replace(scene, pattern=pattern, style="photo")))
+        return Image.fromarray(
+            render(scene if pattern is None else replace(scene, pattern=pattern, style="photo"))
+        )
 
     made = []
     for label, pattern in kinds[:count]:
-        images = TrainingImages(IMAGES, lambda number, label=label, pattern=pattern: picture(label, pattern, number))
+        images = TrainingImages(
+            IMAGES, lambda number, label=label, pattern=pattern: picture(label, pattern, number)
+        )
         made.append(ClassToLearn(f"{label}-{pattern or 'any'}", CLASSES[label], images))
     return made
 
@@ -86,7 +125,8 @@ def classes_of(count: int) -> list[ClassToLearn]:
 def together(
     classes: list[ClassToLearn], settings: LearnSettings, device: str
 ) -> tuple[float, dict[str, torch.Tensor]]:
-    """Return the seconds, and the vectors [1, width] of each class, of learning all classes together."""
+    """Return the seconds, and the vectors [1, width] of each class, of learning all classes
+    together."""
     inversion = Inversion(load_pipeline("lab:sd", dtype="float32", device=device), settings)
     started = time.perf_counter()
     learning = inversion.learn(classes)
@@ -100,7 +140,9 @@ def together(
     return seconds, {token.class_id: token.vectors[0] for token in learned}
 
 
-def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> tuple[float, dict[str, torch.Tensor]]:
+def plain(
+    classes: list[ClassToLearn], settings: LearnSettings, device: str
+) -> tuple[float, dict[str, torch.Tensor]]:
     """Return the same of the usual script, which learns one class after another."""
     from diffusers import DDPMScheduler
 
@@ -125,7 +167,10 @@ def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> 
         norm = matrix[token_id].detach().norm()
         others = torch.arange(len(matrix), device=matrix.device) != token_id
         optimizer = torch.optim.AdamW(
-            [matrix], lr=settings.learning_rate, betas=(0.9, 0.999), weight_decay=settings.weight_decay
+            [matrix],
+            lr=settings.learning_rate,
+            betas=(0.9, 0.999),
+            weight_decay=settings.weight_decay,
         )
         schedule = plan_steps(settings, cls.class_id, len(cls.images), 1000)
         generator = torch.Generator().manual_seed(1)
@@ -134,10 +179,14 @@ def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> 
             pixels = pixels[:, ::-1] if schedule.flips[step, 0] else pixels
             image = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float() / 127.5 - 1
             text = settings.templates[schedule.templates[step, 0]].replace("{class}", placeholder)
-            numbers = tokenizer(text, padding="max_length", truncation=True, return_tensors="pt").input_ids
+            numbers = tokenizer(
+                text, padding="max_length", truncation=True, return_tensors="pt"
+            ).input_ids
             with torch.no_grad():
                 posterior = pipeline.vae.encode(image.to(device)).latent_dist
-            drawn = posterior.mean + posterior.std * torch.randn(posterior.mean.shape, generator=generator).to(device)
+            drawn = posterior.mean + posterior.std * torch.randn(
+                posterior.mean.shape, generator=generator
+            ).to(device)
             clean = drawn * pipeline.vae.config.scaling_factor
             noise = torch.randn(clean.shape, generator=generator).to(device)
             t = torch.from_numpy(schedule.times[step]).to(device)
@@ -160,7 +209,11 @@ def loss_of(tokens: dict[str, torch.Tensor], classes: list[ClassToLearn], device
     from diffusers import DDPMScheduler
 
     placeholders = {cls.class_id: f"<{cls.class_id}>" for cls in classes}
-    added = {placeholders[class_id]: (vectors,) for class_id, vectors in tokens.items() if class_id in placeholders}
+    added = {
+        placeholders[class_id]: (vectors,)
+        for class_id, vectors in tokens.items()
+        if class_id in placeholders
+    }
     pipeline: Any = load_pipeline("lab:sd", dtype="float32", device=device, tokens=added)
     noise_scheduler: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
     side = native_size(pipeline)
@@ -171,13 +224,19 @@ def loss_of(tokens: dict[str, torch.Tensor], classes: list[ClassToLearn], device
         rows = rng.integers(0, len(cls.images), EVALUATED)
         pixels = np.stack([centred_square(cls.images.image(int(row)), side) for row in rows])
         text = TEMPLATES[0].replace("{class}", placeholders[cls.class_id])
-        numbers = pipeline.tokenizer(text, padding="max_length", truncation=True, return_tensors="pt").input_ids
+        numbers = pipeline.tokenizer(
+            text, padding="max_length", truncation=True, return_tensors="pt"
+        ).input_ids
         with torch.inference_mode():
             images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().to(device) / 127.5 - 1
-            clean = pipeline.vae.encode(images).latent_dist.mean * pipeline.vae.config.scaling_factor
+            clean = (
+                pipeline.vae.encode(images).latent_dist.mean * pipeline.vae.config.scaling_factor
+            )
             noise = torch.randn(clean.shape, generator=generator).to(device)
             t = torch.from_numpy(rng.integers(0, 1000, EVALUATED)).to(device)
             states = pipeline.text_encoder(numbers.to(device))[0].repeat(EVALUATED, 1, 1)
             predicted = pipeline.unet(noise_scheduler.add_noise(clean, noise, t), t, states).sample
-            losses.append(float(F.mse_loss(predicted, noise_scheduler.get_velocity(clean, noise, t))))
+            losses.append(
+                float(F.mse_loss(predicted, noise_scheduler.get_velocity(clean, noise, t)))
+            )
     return float(np.mean(losses))

@@ -1,1 +1,2 @@
-"""The parts of `scripts/prove_bugs.py` and `scripts/bench.py bugs`: what is true, and what each arm finds."""
+"""The parts of `scripts/prove_bugs.py` and `scripts/bench.py bugs`: what is true, and what each arm
+finds."""

@@ -1,4 +1,5 @@
-"""What classifiers and the oracle answer to kept pictures: all of a panel at once, kept beside the pictures."""
+"""What classifiers and the oracle answer to kept pictures: all of a panel at once, kept beside the
+pictures."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _ORACLE = "oracle"
 
 
 class Panel:
-    """Classifiers that are asked about the same pictures, loaded when the first answer is missing."""
+    """Classifiers that are asked about the same pictures, loaded when the first answer is
+    missing."""
 
     def __init__(self, names: Sequence[str], recipe: Recipe) -> None:
         self.names = tuple(names)
@@ -42,7 +44,9 @@ class Panel:
         """Return the (n,) best outputs of a cell's pictures."""
         return self.logits(store, cell, name).argmax(axis=1).astype(np.int64)
 
-    def failed(self, store: PictureStore, cell: PictureCell, label: int, name: str) -> NDArray[np.bool_]:
+    def failed(
+        self, store: PictureStore, cell: PictureCell, label: int, name: str
+    ) -> NDArray[np.bool_]:
         """Return (n,) where the best output is not one of the class's."""
         return ~np.isin(self.answers(store, cell, name), self.right_of(name)[label])
 
@@ -55,7 +59,10 @@ class Panel:
         self, pixels: NDArray[np.uint8], label: int, names: Sequence[str]
     ) -> dict[str, NDArray[np.bool_]]:
         """Return name → (n,) which pictures of a class each classifier gets wrong; keep nothing."""
-        return {name: ~np.isin(self._logits(name, pixels).argmax(axis=1), self.right_of(name)[label]) for name in names}
+        return {
+            name: ~np.isin(self._logits(name, pixels).argmax(axis=1), self.right_of(name)[label])
+            for name in names
+        }
 
     @cached_property
     def weights(self) -> list[str]:
@@ -75,7 +82,9 @@ class Panel:
         if world is not None:
             # Labels of a world may be merged classes: either of their names is right.
             return tuple(
-                tuple(label for label, subtypes in enumerate(world.subtypes) if cls.name in subtypes)
+                tuple(
+                    label for label, subtypes in enumerate(world.subtypes) if cls.name in subtypes
+                )
                 for cls in self.classes
             )
         return map_classes(self.classes, describe_classifier(name, self.classes)).targets
@@ -94,7 +103,9 @@ class Panel:
         pictures = store[cell]
         path = store.folder / "answers" / cell.name[:2] / f"{cell.name}.npz"
         held = _held(path)
-        missing = [name for name, key in self._keys.items() if len(held.get(key, ())) < len(pictures)]
+        missing = [
+            name for name, key in self._keys.items() if len(held.get(key, ())) < len(pictures)
+        ]
         if missing:
             for name in missing:
                 key = self._keys[name]
@@ -123,7 +134,9 @@ class Panel:
         parts = []
         with one_thread():
             for start in range(0, len(pixels), _BATCH):
-                batch = torch.stack([transform(Image.fromarray(pixel)) for pixel in pixels[start : start + _BATCH]])
+                batch = torch.stack(
+                    [transform(Image.fromarray(pixel)) for pixel in pixels[start : start + _BATCH]]
+                )
                 parts.append(classifier.logits(batch, "cpu").numpy().astype(np.float32))
         return np.concatenate(parts)
 

@@ -1,12 +1,16 @@
-"""The ways to failures that are compared at equal images: each names classes and descriptions, one test judges all.
+"""The ways to failures that are compared at equal images: each names classes and descriptions, one
+test judges all.
 
 - *bugs*: the method itself, as `mine` runs it.
-- *keywords* (Bias-to-Text): words and phrases of the captioner's captions of a class's failures on the baseline, by how
-  much closer CLIP finds them to its failures than to what is right.
-- *domino*: slices of the baseline's images, which the captioner describes as the method has it describe clusters.
-- *random*: contexts of the world's vocabulary, for any class; it needs no baseline, so that all images are for tests.
+- *keywords* (Bias-to-Text): words and phrases of the captioner's captions of a class's failures on
+  the baseline, by how much closer CLIP finds them to its failures than to what is right.
+- *domino*: slices of the baseline's images, which the captioner describes as the method has it
+  describe clusters.
+- *random*: contexts of the world's vocabulary, for any class; it needs no baseline, so that all
+  images are for tests.
 
-All but the method test as many hypotheses as it tested, its shorter words included, on as many images as it drew.
+All but the method test as many hypotheses as it tested, its shorter words included, on as many
+images as it drew.
 """
 
 from __future__ import annotations
@@ -28,7 +32,12 @@ from bugs_proof.words import contexts
 from counterfoil.mending.domino import DominoSettings, fit_domino
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber, FailureCluster, pieces_said
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, Piece
-from counterfoil.mining.methods.bugs.search import class_baseline, confirmed_names, name_of, search_bugs
+from counterfoil.mining.methods.bugs.search import (
+    class_baseline,
+    confirmed_names,
+    name_of,
+    search_bugs,
+)
 from counterfoil.mining.methods.bugs.trials import (
     Budget,
     BugHypothesis,
@@ -66,14 +75,22 @@ def _bugs(audit: Audit, captioner: Captioner) -> Run:
         arm="bugs",
         images=sum(drawn.asked.images for drawn in search.rounds),
         rounds=tuple((drawn.asked.purpose, drawn.asked.images) for drawn in search.rounds),
-        tested=carried_of(search.tested, search.confirmed, search.shortened_to, drawer, audit.class_names),
-        left_out={hypothesis.id: hypothesis.reason for hypothesis in search.baseline if hypothesis.reason},
+        tested=carried_of(
+            search.tested, search.confirmed, search.shortened_to, drawer, audit.class_names
+        ),
+        left_out={
+            hypothesis.id: hypothesis.reason for hypothesis in search.baseline if hypothesis.reason
+        },
         undescribed=len(search.undescribed),
     )
 
 
 def _other(
-    audit: Audit, arm: Arm, named: Callable[..., Iterator[tuple[int, Description]]], captioner: Captioner, like: Run
+    audit: Audit,
+    arm: Arm,
+    named: Callable[..., Iterator[tuple[int, Description]]],
+    captioner: Captioner,
+    like: Run,
 ) -> Run:
     drawer = audit.drawer(arm)
     wanted = max(1, len(like.tested))
@@ -90,8 +107,14 @@ def _other(
     for label, description in named(audit, drawer, base, captioner):
         if len(hypotheses) == wanted:
             break
-        if (label, description) not in {(hypothesis.label, hypothesis.description) for hypothesis in hypotheses}:
-            name = name_of(audit.class_names[label], description, [hypothesis.name for hypothesis in hypotheses])
+        if (label, description) not in {
+            (hypothesis.label, hypothesis.description) for hypothesis in hypotheses
+        }:
+            name = name_of(
+                audit.class_names[label],
+                description,
+                [hypothesis.name for hypothesis in hypotheses],
+            )
             hypotheses.append(BugHypothesis(name, label, description))
     with progress_printed(f"{audit.target} {arm}"):
         trials, drawn_rounds = carry_to_test(
@@ -112,8 +135,14 @@ def _other(
 
 def random_contexts(audit: Audit, *_: object) -> Iterator[tuple[int, Description]]:
     """Yield every context of every class once, in an order that the seed decides."""
-    every = [(cls.label, context) for cls in audit.recipe.classes for context in contexts(cls.label).values()]
-    order = np.random.default_rng([audit.recipe.samples.seed, audit.mine.seed]).permutation(len(every))
+    every = [
+        (cls.label, context)
+        for cls in audit.recipe.classes
+        for context in contexts(cls.label).values()
+    ]
+    order = np.random.default_rng([audit.recipe.samples.seed, audit.mine.seed]).permutation(
+        len(every)
+    )
     for index in order.tolist():
         yield every[index]
 
@@ -121,7 +150,8 @@ def random_contexts(audit: Audit, *_: object) -> Iterator[tuple[int, Description
 def _keywords(
     audit: Audit, drawer: ProofDrawer, base: DrawnRound, captioner: Captioner
 ) -> Iterator[tuple[int, Description]]:
-    """Yield keywords of all classes, best first; a keyword must be closer to failures than to the rest."""
+    """Yield keywords of all classes, best first; a keyword must be closer to failures than to the
+    rest."""
     scored: list[tuple[float, int, Piece]] = []
     for label in _looked_at(audit, base):
         cls = audit.recipe.classes[label]
@@ -142,7 +172,11 @@ def _keywords(
         texts = [audit.store.embed_text(_A_PHOTO.format(piece.words)) for piece in pieces]
         if texts:
             scores = keyword_scores(features, base.failed[rows], np.stack(texts))
-            scored += [(float(score), label, piece) for score, piece in zip(scores, pieces, strict=True) if score > 0]
+            scored += [
+                (float(score), label, piece)
+                for score, piece in zip(scores, pieces, strict=True)
+                if score > 0
+            ]
     for _, label, piece in sorted(scored, key=lambda entry: (-entry[0], entry[1], entry[2].words)):
         yield label, Description((piece,))
 
@@ -150,10 +184,11 @@ def _keywords(
 def keyword_scores(
     features: NDArray[np.floating], failed: NDArray[np.bool_], texts: NDArray[np.floating]
 ) -> NDArray[np.float64]:
-    """Return Bias-to-Text's score (k,): the mean of 100·cos over what failed, less that over what is right.
+    """Return Bias-to-Text's score (k,): the mean of 100·cos over what failed, less that over what
+    is right.
 
-    features (n, width) of images of one class, failed (n,), texts (k, width), unit vectors. Zeros where nothing failed,
-    or nothing else.
+    features (n, width) of images of one class, failed (n,), texts (k, width), unit vectors. Zeros
+    where nothing failed, or nothing else.
     """
     if failed.all() or not failed.any():
         return np.zeros(len(texts))
@@ -164,7 +199,8 @@ def keyword_scores(
 def _domino(
     audit: Audit, drawer: ProofDrawer, base: DrawnRound, captioner: Captioner
 ) -> Iterator[tuple[int, Description]]:
-    """Fit slices of "this class or another" on the baseline, class by class, and describe each slice's failures."""
+    """Fit slices of "this class or another" on the baseline, class by class, and describe each
+    slice's failures."""
     features = drawer.look(base.keys)
     shares = _shares(audit, drawer, base)
     clusters: list[list[FailureCluster]] = []
@@ -204,7 +240,9 @@ def _shares(audit: Audit, drawer: ProofDrawer, base: DrawnRound) -> NDArray[np.f
     """Return the target's softmax (n, outputs) on the rows of the baseline."""
     parts = []
     for cell in drawer.cells[f"{base.asked.name}/"]:
-        logits = audit.panel.logits(audit.store, cell.cell, audit.target)[cell.indices].astype(np.float64)
+        logits = audit.panel.logits(audit.store, cell.cell, audit.target)[cell.indices].astype(
+            np.float64
+        )
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))
         parts.append(odds / odds.sum(axis=1, keepdims=True))
     return np.concatenate(parts)

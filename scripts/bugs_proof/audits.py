@@ -1,4 +1,5 @@
-"""One audited classifier: its recipe as `mine` would load it, its pictures, and the panel that it answers with."""
+"""One audited classifier: its recipe as `mine` would load it, its pictures, and the panel that it
+answers with."""
 
 from __future__ import annotations
 

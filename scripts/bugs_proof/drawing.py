@@ -1,7 +1,8 @@
-"""A round as the search asks for it, from the kept pictures: the rows, noise, screen and bytes of one that is built.
+"""A round as the search asks for it, from the kept pictures: the rows, noise, screen and bytes of
+one that is built.
 
-The recipe of a round is `RoundDrawer.layer`'s and its samples are the plan's, so that nothing here decides what is
-drawn. What is left out are the dataset's files and a second loading of the models.
+The recipe of a round is `RoundDrawer.layer`'s and its samples are the plan's, so that nothing here
+decides what is drawn. What is left out are the dataset's files and a second loading of the models.
 """
 
 from __future__ import annotations
@@ -56,10 +57,11 @@ class DrawnCell:
 
 @dataclass
 class ProofDrawer:
-    """Draws rounds for one target from pictures that are kept, and lets it answer them. It is a `Draw`.
+    """Draws rounds for one target from pictures that are kept, and lets it answer them. It is a
+    `Draw`.
 
-    drawer: as `mine` would draw them, with a folder of its own for the recipes of rounds. cells, images: what was
-    drawn, by the start of the keys of a round.
+    drawer: as `mine` would draw them, with a folder of its own for the recipes of rounds. cells,
+    images: what was drawn, by the start of the keys of a round.
     """
 
     drawer: RoundDrawer
@@ -71,7 +73,9 @@ class ProofDrawer:
     def __call__(self, request: RoundAsked) -> DrawnRound:
         seed = self.drawer.seed(request)
         recipe = self._recipe(request, seed)
-        plan = make_plan(recipe, None if self.store.tokens is None else self.store.tokens.placeholders)
+        plan = make_plan(
+            recipe, None if self.store.tokens is None else self.store.tokens.placeholders
+        )
         planned = list(_planned(plan))
         for done, total in self.store.of([(cell, samples) for _, cell, samples in planned]):
             report(f"{request.name}: images", done, total)
@@ -104,13 +108,19 @@ class ProofDrawer:
     def _recipe(self, request: RoundAsked, seed: int) -> Recipe:
         folder = self.drawer.run.folder / request.name
         layer = self.drawer.layer(request, seed)
-        # Beside each other, since another run of the proof may ask for other cells in a round of this number.
+        # Beside each other, since another run of the proof may ask for other cells in a round of
+        # this number.
         path = folder / f"{hashlib.sha256(layer.encode()).hexdigest()[:12]}.yaml"
         saved(path, lambda to: to.write(layer.encode()))
         return load_recipe(path)
 
     def _screened(
-        self, plan: Plan, thresholds: Thresholds, shift_name: str, cell: PictureCell, samples: Sequence[Sample]
+        self,
+        plan: Plan,
+        thresholds: Thresholds,
+        shift_name: str,
+        cell: PictureCell,
+        samples: Sequence[Sample],
     ) -> DrawnCell:
         shift = plan.shift(shift_name)
         label = samples[0].label
@@ -121,14 +131,26 @@ class ProofDrawer:
         verdicts = [Verdict({OBJECT: seen, SHIFT: None}, limits) for seen, _ in scores]
         reasons = decide_cell(shift.keep, verdicts, None)
         kept = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
-        return DrawnCell(shift_name, label, cell, np.asarray(kept, np.int64), tuple(samples[index] for index in kept))
+        return DrawnCell(
+            shift_name,
+            label,
+            cell,
+            np.asarray(kept, np.int64),
+            tuple(samples[index] for index in kept),
+        )
 
-    def _round(self, request: RoundAsked, seed: int, recipe: Recipe, drawn: Sequence[DrawnCell]) -> DrawnRound:
+    def _round(
+        self, request: RoundAsked, seed: int, recipe: Recipe, drawn: Sequence[DrawnCell]
+    ) -> DrawnRound:
         names = tuple(shift.name for shift in recipe.all_shifts())
         target = self.drawer.run.mine.target or ""
-        answers = [self.panel.answers(self.store, cell.cell, target)[cell.indices] for cell in drawn]
+        answers = [
+            self.panel.answers(self.store, cell.cell, target)[cell.indices] for cell in drawn
+        ]
         right = self.panel.right_of(target)
-        failed = [~np.isin(answer, right[cell.label]) for answer, cell in zip(answers, drawn, strict=True)]
+        failed = [
+            ~np.isin(answer, right[cell.label]) for answer, cell in zip(answers, drawn, strict=True)
+        ]
         counts = [len(cell.indices) for cell in drawn]
         labels = np.repeat([cell.label for cell in drawn], counts).astype(np.int64)
         shifts = np.repeat([names.index(cell.shift) for cell in drawn], counts).astype(np.int64)
@@ -164,21 +186,26 @@ class ProofDrawer:
         def read(wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
             for drawn_cell in drawn:
                 pixels = self.store[drawn_cell.cell].pixels
-                for sample, index in zip(drawn_cell.samples, drawn_cell.indices.tolist(), strict=True):
+                for sample, index in zip(
+                    drawn_cell.samples, drawn_cell.indices.tolist(), strict=True
+                ):
                     if wanted is None or sample.key in wanted:
                         yield sample.key, encode_image(Image.fromarray(pixels[index]), recipe)
 
         return LabelledImages(request.name, content.hexdigest(), keys, labels, shifts, names, read)
 
     def _thresholds(self, recipe: Recipe) -> Thresholds:
-        """Return the thresholds of a round; a painting has a caption of its own, which the mined recipe lacks."""
+        """Return the thresholds of a round; a painting has a caption of its own, which the mined
+        recipe lacks."""
         known = _measured(self.drawer.run.recipe, self.store.folder)
         if needs_validation(recipe, known):
             known |= _captioned(recipe, _thresholds_of(recipe, known))
         return resolve_thresholds(recipe, None, known)
 
 
-def round_drawer(recipe: Recipe, source: str, overrides: Sequence[str], folder: Path) -> RoundDrawer:
+def round_drawer(
+    recipe: Recipe, source: str, overrides: Sequence[str], folder: Path
+) -> RoundDrawer:
     """Return the drawer that `mine --method bugs` would use."""
     from counterfoil.recipe.schema_mine import BugsSettings
 
@@ -188,7 +215,8 @@ def round_drawer(recipe: Recipe, source: str, overrides: Sequence[str], folder: 
 
 
 def _measured(recipe: Recipe, folder: Path) -> dict[Measured, ThresholdEntry]:
-    """Return known percentiles, those of the mined recipe first, and keep what this process measured in the folder."""
+    """Return known percentiles, those of the mined recipe first, and keep what this process
+    measured in the folder."""
     path = folder / f"thresholds-{recipe.screen_hash[:12]}.json"
     if not path.exists():
         thresholds = _thresholds_of(recipe, {})
@@ -199,7 +227,9 @@ def _measured(recipe: Recipe, folder: Path) -> dict[Measured, ThresholdEntry]:
 
 
 def _captioned(recipe: Recipe, thresholds: Thresholds) -> dict[Measured, ThresholdEntry]:
-    return dict(thresholds.measured({shift.name: shift.object_caption for shift in recipe.all_shifts()}))
+    return dict(
+        thresholds.measured({shift.name: shift.object_caption for shift in recipe.all_shifts()})
+    )
 
 
 def _thresholds_of(recipe: Recipe, known: Mapping[Measured, ThresholdEntry]) -> Thresholds:

@@ -1,8 +1,9 @@
-"""Simulation: what is reported of a confirmed finding's rates, by the pairs that tested it and by fresh ones.
+"""Simulation: what is reported of a confirmed finding's rates, by the pairs that tested it and by
+fresh ones.
 
-A run has hypotheses of several differences on one base. Each is tested as `sequential` tests it, e-BH confirms, and a
-confirmed one gets as many fresh pairs as `mine` would draw for it. *By the test* are differences and
-intervals of the test's own pairs.
+A run has hypotheses of several differences on one base. Each is tested as `sequential` tests it,
+e-BH confirms, and a confirmed one gets as many fresh pairs as `mine` would draw for it. *By the
+test* are differences and intervals of the test's own pairs.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What is reported of confirmed findings. off: mean difference reported less the true one, with its standard error;
-    covered: share of 95 % intervals of the difference that hold the true one; half_width: their mean."""
+    """What is reported of confirmed findings. off: mean difference reported less the true one, with
+    its standard error; covered: share of 95 % intervals of the difference that hold the true one;
+    half_width: their mean."""
 
     off: float
     error: float
@@ -46,7 +48,8 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class EstimatedRow:
-    """Hypotheses of one difference in such runs. small: of the confirmed ones, said to be perhaps under the margin."""
+    """Hypotheses of one difference in such runs. small: of the confirmed ones, said to be perhaps
+    under the margin."""
 
     base_rate: float
     alike: float
@@ -61,7 +64,8 @@ class EstimatedRow:
 
 @dataclass(frozen=True, slots=True)
 class EstimatedFamily:
-    """Runs on one base that confirm something: in which share the reported intervals of all findings hold at once."""
+    """Runs on one base that confirm something: in which share the reported intervals of all
+    findings hold at once."""
 
     base_rate: float
     alike: float
@@ -80,12 +84,15 @@ def simulated_estimates(
     alike: Iterable[float] = ALIKE,
     settings: BugsSettings | None = None,
 ) -> tuple[list[EstimatedRow], list[EstimatedFamily]]:
-    """Return a row for each positive difference, and a family, for each base rate and for how alike pairs fail."""
+    """Return a row for each positive difference, and a family, for each base rate and for how alike
+    pairs fail."""
     chosen = settings or BugsSettings(captioner="none")
     rows = []
     families = []
     for index, (rate, similar) in enumerate(product(base_rates, alike)):
-        estimated = _run(rate, similar, differences, design, runs, np.random.default_rng([seed, index]), chosen)
+        estimated = _run(
+            rate, similar, differences, design, runs, np.random.default_rng([seed, index]), chosen
+        )
         rows += estimated[0]
         families.append(estimated[1])
     return rows, families
@@ -101,9 +108,15 @@ def _run(
     settings: BugsSettings,
 ) -> tuple[list[EstimatedRow], EstimatedFamily]:
     true = np.asarray(
-        [difference for difference in differences if pair_shares(base_rate, difference, alike) is not None]
+        [
+            difference
+            for difference in differences
+            if pair_shares(base_rate, difference, alike) is not None
+        ]
     )
-    shares = [pair_shares(base_rate, difference, alike) or (0.0, 0.0) for difference in true.tolist()]
+    shares = [
+        pair_shares(base_rate, difference, alike) or (0.0, 0.0) for difference in true.tolist()
+    ]
     counts, log_e, futile = _tested(shares, design, runs, rng)
     failing, rescued, pairs = counts
     difference = (failing - rescued) / pairs
@@ -117,8 +130,11 @@ def _run(
         drawn = rng.multinomial(needed[:, at], [*share, max(0.0, 1 - sum(share))])
         fresh[:, :, at] = drawn[:, 0], drawn[:, 1], needed[:, at]
     of_run = confirmed.sum(axis=1)
-    # What the page and the recipe had: widened for being selected, at the share of hypotheses that are.
-    widened = np.asarray([max(false_coverage_level(int(k), len(true), MISSING), 1 - MISSING) for k in of_run])
+    # What the page and the recipe had: widened for being selected, at the share of hypotheses that
+    # are.
+    widened = np.asarray(
+        [max(false_coverage_level(int(k), len(true), MISSING), 1 - MISSING) for k in of_run]
+    )
     together = 1 - MISSING / np.maximum(of_run, 1)
     by_test, by_fresh = (
         _covered(counted, true, confirmed, np.broadcast_to(level[:, None], confirmed.shape))
@@ -134,7 +150,9 @@ def _run(
             confirmed[:, columns].size,
             _reported(counts[:, :, columns], difference, confirmed[:, columns]),
             _reported(fresh[:, :, columns], difference, confirmed[:, columns]),
-            float(needed[:, columns][confirmed[:, columns]].mean()) if confirmed[:, columns].any() else nan,
+            float(needed[:, columns][confirmed[:, columns]].mean())
+            if confirmed[:, columns].any()
+            else nan,
             float((low[:, columns] < design.margin)[confirmed[:, columns]].mean())
             if confirmed[:, columns].any()
             else nan,
@@ -157,13 +175,16 @@ def _run(
 def _tested(
     shares: Sequence[tuple[float, float]], design: Design, runs: int, rng: np.random.Generator
 ) -> tuple[Ints, Floats, Bools]:
-    """Return (3, runs, hypotheses) failing, rescued, all pairs at each test's end; its log e-value; futile or not."""
+    """Return (3, runs, hypotheses) failing, rescued, all pairs at each test's end; its log e-value;
+    futile or not."""
     batches = np.diff(design.looks, prepend=0)
     counts = np.zeros((3, runs, len(shares)), dtype=np.int64)
     futile = np.zeros(counts.shape[1:], dtype=np.bool_)
     for at, share in enumerate(shares):
         of_pair = [*share, max(0.0, 1 - sum(share))]
-        drawn = np.stack([rng.multinomial(batch, of_pair, runs) for batch in batches], axis=1).cumsum(axis=1)
+        drawn = np.stack(
+            [rng.multinomial(batch, of_pair, runs) for batch in batches], axis=1
+        ).cumsum(axis=1)
         _, futile[:, at], pairs = decided(drawn[..., 0], drawn[..., 1], design)
         last = np.searchsorted(design.looks, pairs)
         counts[:, :, at] = drawn[np.arange(runs), last, 0], drawn[np.arange(runs), last, 1], pairs
@@ -176,7 +197,9 @@ def _e_bh(log_e: Floats, alpha: float) -> Bools:
     needed = np.log(m / (alpha * np.arange(1, m + 1)))
     reached = -np.sort(-log_e, axis=1) >= needed
     rejected = np.where(reached.any(axis=1), m - reached[:, ::-1].argmax(axis=1), 0)
-    return np.where((rejected > 0)[:, None], log_e >= needed[np.maximum(rejected, 1) - 1][:, None], False)
+    return np.where(
+        (rejected > 0)[:, None], log_e >= needed[np.maximum(rejected, 1) - 1][:, None], False
+    )
 
 
 def _bounds(counts: Ints, confirmed: Bools, level: Floats) -> tuple[Floats, Floats]:
@@ -186,8 +209,12 @@ def _bounds(counts: Ints, confirmed: Bools, level: Floats) -> tuple[Floats, Floa
     high = np.full(confirmed.shape, 1.0)
     for tested_level in np.unique(level[confirmed]).tolist():
         members = confirmed & (level == tested_level)
-        low[members] = -tango_uppers(rescued[members], failing[members], pairs[members], (1 + tested_level) / 2)
-        high[members] = tango_uppers(failing[members], rescued[members], pairs[members], (1 + tested_level) / 2)
+        low[members] = -tango_uppers(
+            rescued[members], failing[members], pairs[members], (1 + tested_level) / 2
+        )
+        high[members] = tango_uppers(
+            failing[members], rescued[members], pairs[members], (1 + tested_level) / 2
+        )
     return low, high
 
 
@@ -206,19 +233,26 @@ def _reported(counts: Ints, true: float, confirmed: Bools) -> Reported:
     covered = ((low <= true) & (true <= high))[confirmed]
     error = float(difference.std(ddof=1)) / sqrt(len(difference))
     return Reported(
-        float(difference.mean()) - true, error, float(covered.mean()), float((high - low)[confirmed].mean() / 2)
+        float(difference.mean()) - true,
+        error,
+        float(covered.mean()),
+        float((high - low)[confirmed].mean() / 2),
     )
 
 
 def table_of_estimates(rows: Sequence[EstimatedRow]) -> list[str]:
     """Return Markdown: a line for each difference of which enough were confirmed."""
     lines = [
-        "| base | alike | difference | confirmed | test: off | covered | fresh: off | covered | half-width | pairs |"
+        "| base | alike | difference | confirmed | test: off | covered | fresh: off | covered |"
+        " half-width | pairs |"
         " perhaps under |",
         "| --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for row in rows:
-        start = f"| {row.base_rate:g} | {row.alike:g} | {row.difference:+g} | {row.confirmed / row.tested:.1%} |"
+        start = (
+            f"| {row.base_rate:g} | {row.alike:g} | {row.difference:+g} |"
+            f" {row.confirmed / row.tested:.1%} |"
+        )
         if row.confirmed < FEWEST:
             lines.append(f"{start} – | – | – | – | – | – | – |")
             continue
@@ -226,14 +260,16 @@ def table_of_estimates(rows: Sequence[EstimatedRow]) -> list[str]:
         fresh = row.fresh
         lines.append(
             f"{start} {100 * test.off:+.1f} ± {100 * test.error:.1f} | {test.covered:.0%} |"
-            f" {100 * fresh.off:+.1f} ± {100 * fresh.error:.1f} | {fresh.covered:.1%} | {100 * fresh.half_width:.1f} |"
+            f" {100 * fresh.off:+.1f} ± {100 * fresh.error:.1f} | {fresh.covered:.1%} |"
+            f" {100 * fresh.half_width:.1f} |"
             f" {ceil(row.pairs)} | {row.small:.0%} |"
         )
     return lines
 
 
 def small_differences(runs: int, seed: int = 0) -> list[tuple[float, float, list[float]]]:
-    """Return (base rate, alike, shares confirmed) of the differences and the most pairs of `SMALL`, in its order."""
+    """Return (base rate, alike, shares confirmed) of the differences and the most pairs of `SMALL`,
+    in its order."""
     cells = []
     for index, (rate, alike) in enumerate(product(BASE_RATES, ALIKE)):
         confirmed = []
@@ -244,7 +280,9 @@ def small_differences(runs: int, seed: int = 0) -> list[tuple[float, float, list
             counts, log_e, futile = _tested([share], design, runs, rng)
             shown = (counts[0] - counts[1]) / counts[2]
             # Alone among hypotheses that show nothing.
-            found_so = (log_e >= np.log(len(RUN) / design.alpha)) & ~futile & (shown >= design.margin)
+            found_so = (
+                (log_e >= np.log(len(RUN) / design.alpha)) & ~futile & (shown >= design.margin)
+            )
             confirmed.append(float(found_so.mean()))
         cells.append((rate, alike, confirmed))
     return cells
@@ -253,11 +291,13 @@ def small_differences(runs: int, seed: int = 0) -> list[tuple[float, float, list
 def table_of_small(cells: Sequence[tuple[float, float, Sequence[float]]]) -> list[str]:
     """Return Markdown: a line for each base, a column for each difference."""
     lines = [
-        f"| base | alike |{''.join(f' {difference:+g}, {most:,} pairs |' for most, difference in SMALL)}",
+        "| base | alike"
+        f" |{''.join(f' {difference:+g}, {most:,} pairs |' for most, difference in SMALL)}",
         f"| --: | --: |{' --: |' * len(SMALL)}",
     ]
     return lines + [
-        f"| {rate:g} | {alike:g} |{''.join(f' {share:.1%} |' for share in shares)}" for rate, alike, shares in cells
+        f"| {rate:g} | {alike:g} |{''.join(f' {share:.1%} |' for share in shares)}"
+        for rate, alike, shares in cells
     ]
 
 

@@ -1,6 +1,8 @@
-"""Part *kid*: how far the failures under the findings' words are from the source's images, beside their base's images.
+"""Part *kid*: how far the failures under the findings' words are from the source's images, beside
+their base's images.
 
-On the features of the recipe's CLIP. Both sets have the same classes, since a finding's base images are of its class.
+On the features of the recipe's CLIP. Both sets have the same classes, since a finding's base images
+are of its class.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def measure(proof: Proof) -> dict[str, Any]:
         return {}
     source = _source(audit.recipe, tuple(labels))
     shown = {
-        "failures": [(finding.label, each, True) for finding in findings for each in finding.pictures],
+        "failures": [
+            (finding.label, each, True) for finding in findings for each in finding.pictures
+        ],
         "base": [(finding.label, each, False) for finding in findings for each in finding.beside],
     }
     for name, parts in shown.items():
@@ -42,12 +46,19 @@ def measure(proof: Proof) -> dict[str, Any]:
         if len(features) >= _FEWEST:
             kid = kernel_distance(features, source)
             fid = frechet_distance(feature_statistics(features), feature_statistics(source))
-            distances[name] = {"images": len(features), "kid": kid.value, "low": kid.low, "high": kid.high, "fid": fid}
+            distances[name] = {
+                "images": len(features),
+                "kid": kid.value,
+                "low": kid.low,
+                "high": kid.high,
+                "fid": fid,
+            }
     return distances | {"source": len(source)}
 
 
 def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> NDArray[np.float32]:
-    """Return (n, width) of pictures, each once; of marked parts only the pictures that the target gets wrong."""
+    """Return (n, width) of pictures, each once; of marked parts only the pictures that the target
+    gets wrong."""
     audit = proof.audit
     chosen = {}
     for label, shown, failed_only in parts:
@@ -61,8 +72,12 @@ def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> NDArray[np.
 
 def _source(recipe: Recipe, labels: tuple[int, ...]) -> NDArray[np.float32]:
     """Return (n, width) of the source's validation images of some classes."""
-    images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, None, units=False)
-    clip = clip_embedder(load_clip(recipe.screen.clip, recipe.screen.weights), pin_clip(recipe.screen.clip, None))
+    images = labelled_split(
+        recipe.source, recipe.source.validation_split, recipe.classes, None, units=False
+    )
+    clip = clip_embedder(
+        load_clip(recipe.screen.clip, recipe.screen.weights), pin_clip(recipe.screen.clip, None)
+    )
     features = embed(images, clip, user_cache() / "embeddings", precision="float32")
     return np.asarray(features, np.float32)[np.isin(images.labels, labels)]
 
@@ -70,7 +85,8 @@ def _source(recipe: Recipe, labels: tuple[int, ...]) -> NDArray[np.float32]:
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return Markdown: a line a target; KID in thousandths."""
     lines = [
-        "KID in thousandths (95 %), FID behind it, to the source's validation images of the same classes.",
+        "KID in thousandths (95 %), FID behind it, to the source's validation images of the same"
+        " classes.",
         "",
         "| classifier | images that fail | KID | FID | base images | KID | FID |",
         "| -- | --: | --: | --: | --: | --: | --: |",
@@ -78,7 +94,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for target, distances in results.items():
         if {"failures", "base"} <= distances.keys():
             cells = [
-                f"{each['images']} | {1000 * each['kid']:.1f} ({1000 * each['low']:.1f} to {1000 * each['high']:.1f})"
+                f"{each['images']} | {1000 * each['kid']:.1f} ({1000 * each['low']:.1f} to"
+                f" {1000 * each['high']:.1f})"
                 f" | {each['fid']:.2f}"
                 for each in (distances["failures"], distances["base"])
             ]

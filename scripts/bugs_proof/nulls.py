@@ -1,7 +1,8 @@
 """Part *nulls*: how often a run confirms anything when nothing is there.
 
-The pairs of a real run with description and base exchanged at random: of each pair that disagrees, either is now the
-failing one with the same chance, whatever the classifier. Looks come where they came. What is confirmed is false.
+The pairs of a real run with description and base exchanged at random: of each pair that disagrees,
+either is now the failing one with the same chance, whatever the classifier. Looks come where they
+came. What is confirmed is false.
 """
 
 from __future__ import annotations
@@ -23,26 +24,39 @@ REPLICATES = 1000
 
 
 def measure(proof: Proof) -> dict[str, Any]:
-    """Count over exchanged runs how many confirm anything, and how many hypotheses are confirmed in all."""
+    """Count over exchanged runs how many confirm anything, and how many hypotheses are confirmed in
+    all."""
     return exchanged(proof.run("bugs"), proof.audit.mine.fdr, proof.audit.mine.margin)
 
 
-def exchanged(run: Run, alpha: float, margin: float, replicates: int = REPLICATES, seed: int = 0) -> dict[str, Any]:
+def exchanged(
+    run: Run, alpha: float, margin: float, replicates: int = REPLICATES, seed: int = 0
+) -> dict[str, Any]:
     """Count the same for one run; every replicate exchanges each pair anew."""
     rng = np.random.default_rng(seed)
     tested = [finding for finding in run.tested if finding.looks]
     threshold = log(max(1, len(tested)) / alpha)
     ends = [
-        _ends(bits(finding.own), bits(finding.base), finding.looks, threshold, margin, replicates, rng)
+        _ends(
+            bits(finding.own), bits(finding.base), finding.looks, threshold, margin, replicates, rng
+        )
         for finding in tested
     ]
     runs = false = 0
     for replicate in range(replicates if ends else 0):
         rejected = e_bh([log_e[replicate] for log_e, _ in ends], alpha)
-        confirmed = sum(yes and not futile[replicate] for yes, (_, futile) in zip(rejected, ends, strict=True))
+        confirmed = sum(
+            yes and not futile[replicate] for yes, (_, futile) in zip(rejected, ends, strict=True)
+        )
         runs += confirmed > 0
         false += confirmed
-    return {"replicates": replicates, "runs": runs, "false": false, "tested": len(tested), "alpha": alpha}
+    return {
+        "replicates": replicates,
+        "runs": runs,
+        "false": false,
+        "tested": len(tested),
+        "alpha": alpha,
+    }
 
 
 def _ends(
@@ -54,15 +68,19 @@ def _ends(
     replicates: int,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return (replicates,) the log of the e-value at which an exchanged test ends, and whether it ends as futile."""
+    """Return (replicates,) the log of the e-value at which an exchanged test ends, and whether it
+    ends as futile."""
     worse = rng.random((replicates, len(failed))) < 0.5
     apart = failed ^ base
     pairs = np.asarray([count for count, _ in looks], np.int64)
-    failing = np.concatenate([np.zeros((replicates, 1), np.int64), (worse & apart).cumsum(axis=1)], axis=1)[:, pairs]
+    failing = np.concatenate(
+        [np.zeros((replicates, 1), np.int64), (worse & apart).cumsum(axis=1)], axis=1
+    )[:, pairs]
     discordant = np.concatenate([[0], apart.cumsum()])[pairs]
     log_e = log_e_values(failing, discordant)
     uppers = [
-        tango_uppers(failing[:, at], discordant[at] - failing[:, at], pairs[at], 0.95) for at in range(len(pairs))
+        tango_uppers(failing[:, at], discordant[at] - failing[:, at], pairs[at], 0.95)
+        for at in range(len(pairs))
     ]
     futile = np.stack(uppers, axis=1) < margin
     ended = futile | (log_e >= threshold)
@@ -80,7 +98,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [
         f"Pairs of the real runs, exchanged at random, {REPLICATES:,} times a run; α = {alpha:g}.",
         "",
-        "| runs | hypotheses | exchanged runs that confirm anything | false confirmations a run of all targets |",
+        "| runs | hypotheses | exchanged runs that confirm anything | false confirmations a run of"
+        " all targets |",
         "| --: | --: | --: | --: |",
         f"| {len(rows)} | {tested} | {share} | {false:.3f} |",
     ]

@@ -23,14 +23,20 @@ class Part:
 
 
 PARTS: dict[str, Part] = {
-    "reachable": Part("What could be found", lambda proof, arms: reachable.measure(proof), reachable.table),
+    "reachable": Part(
+        "What could be found", lambda proof, arms: reachable.measure(proof), reachable.table
+    ),
     "search": Part("What was found", scoring.measure_search, scoring.table_search),
     "recall": Part("Recall over reachable cells", scoring.measure_recall, scoring.table_recall),
     "precision": Part("Precision", scoring.measure_precision, scoring.table_precision),
     "rates": Part(
-        "Estimated against true rates", lambda proof, arms: scoring.measure_rates(proof), scoring.table_rates
+        "Estimated against true rates",
+        lambda proof, arms: scoring.measure_rates(proof),
+        scoring.table_rates,
     ),
-    "screen": Part("With the screen and without it", lambda proof, arms: screen.measure(proof), screen.table),
+    "screen": Part(
+        "With the screen and without it", lambda proof, arms: screen.measure(proof), screen.table
+    ),
     "nulls": Part("Where nothing is there", lambda proof, arms: nulls.measure(proof), nulls.table),
     "transfer": Part("Transfer", lambda proof, arms: transfer.measure(proof), transfer.table),
     "ranks": Part("Rules of descriptions", lambda proof, arms: ranks.measure(proof), ranks.table),

@@ -1,8 +1,10 @@
-"""Images of the lab's generator, each drawn once whoever asks for it: kept on disk by prompt, class and seed.
+"""Images of the lab's generator, each drawn once whoever asks for it: kept on disk by prompt, class
+and seed.
 
-A sample's pixels depend on its prompt, its seed, and the generator with its tokens, and on nothing around it
-(`generate.Renderer`). So the base images of two targets' rounds, and every cell that two of them ask for, are the same
-pictures. Models are loaded when the first picture is missing, once a process.
+A sample's pixels depend on its prompt, its seed, and the generator with its tokens, and on nothing
+around it (`generate.Renderer`). So the base images of two targets' rounds, and every cell that two
+of them ask for, are the same pictures. Models are loaded when the first picture is missing, once a
+process.
 """
 
 from __future__ import annotations
@@ -42,12 +44,15 @@ class PictureCell:
     @property
     def name(self) -> str:
         """Its file."""
-        return hashlib.sha256(f"{self.prompt}\0{self.class_id}\0{self.seed}".encode()).hexdigest()[:24]
+        return hashlib.sha256(f"{self.prompt}\0{self.class_id}\0{self.seed}".encode()).hexdigest()[
+            :24
+        ]
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """n pictures of a cell. pixels: uint8 (n, 64, 64, 3). features: (n, width), unit vectors of the recipe's CLIP."""
+    """n pictures of a cell. pixels: uint8 (n, 64, 64, 3). features: (n, width), unit vectors of the
+    recipe's CLIP."""
 
     pixels: NDArray[np.uint8]
     features: NDArray[np.float32]
@@ -57,7 +62,8 @@ class Pictures:
 
 
 class PictureStore:
-    """Pictures under one folder, drawn as the recipe's generator draws them. drawn: how many this process drew."""
+    """Pictures under one folder, drawn as the recipe's generator draws them. drawn: how many this
+    process drew."""
 
     def __init__(self, folder: Path, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -66,18 +72,26 @@ class PictureStore:
         self.drawn = 0
         self._held: dict[PictureCell, Pictures] = {}
 
-    def of(self, wanted: Sequence[tuple[PictureCell, Sequence[Sample]]]) -> Iterator[tuple[int, int]]:
-        """Draw the missing pictures of some cells, each with its samples by index from 0; yield (drawn, to draw) on the
-        way.
+    def of(
+        self, wanted: Sequence[tuple[PictureCell, Sequence[Sample]]]
+    ) -> Iterator[tuple[int, int]]:
+        """Draw the missing pictures of some cells, each with its samples by index from 0; yield
+        (drawn, to draw) on the way.
 
         What is missing is drawn in full batches, across cells.
         """
-        missing = [(cell, sample) for cell, samples in wanted for sample in samples[len(self._known(cell)) :]]
+        missing = [
+            (cell, sample)
+            for cell, samples in wanted
+            for sample in samples[len(self._known(cell)) :]
+        ]
         size = self._batch
         done: dict[PictureCell, list[tuple[NDArray[np.uint8], NDArray[np.float32]]]] = {}
         for start in range(0, len(missing), size):
             part = missing[start : start + size]
-            for (cell, _), picture in zip(part, self._drawn([sample for _, sample in part]), strict=True):
+            for (cell, _), picture in zip(
+                part, self._drawn([sample for _, sample in part]), strict=True
+            ):
                 done.setdefault(cell, []).append(picture)
             # A cell is kept when no later batch has more of it.
             later = {cell for cell, _ in missing[start + size :]}
@@ -103,25 +117,35 @@ class PictureStore:
                 with np.load(path) as arrays:
                     self._held[cell] = Pictures(arrays["pixels"], arrays["features"])
             else:
-                self._held[cell] = Pictures(np.zeros((0, 64, 64, 3), np.uint8), np.zeros((0, 1), np.float32))
+                self._held[cell] = Pictures(
+                    np.zeros((0, 64, 64, 3), np.uint8), np.zeros((0, 1), np.float32)
+                )
         return self._held[cell]
 
-    def _keep(self, cell: PictureCell, more: Sequence[tuple[NDArray[np.uint8], NDArray[np.float32]]]) -> None:
+    def _keep(
+        self, cell: PictureCell, more: Sequence[tuple[NDArray[np.uint8], NDArray[np.float32]]]
+    ) -> None:
         known = self._known(cell)
         pixels, features = (np.stack(part) for part in zip(*more, strict=True))
         if len(known):
             pixels = np.concatenate([known.pixels, pixels])
             features = np.concatenate([known.features, features])
         self._held[cell] = Pictures(pixels, features)
-        saved(self._path(cell), lambda to: np.savez_compressed(to, pixels=pixels, features=features))
+        saved(
+            self._path(cell), lambda to: np.savez_compressed(to, pixels=pixels, features=features)
+        )
 
-    def _drawn(self, samples: Sequence[Sample]) -> list[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
+    def _drawn(
+        self, samples: Sequence[Sample]
+    ) -> list[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
         with one_thread():
             images = self._renderer.render(samples)
             if any(image is None for image in images):
                 raise RuntimeError("the lab's generator gave no finite numbers")
             pixels = [np.asarray(image, dtype=np.uint8) for image in images]
-            features = self._clip.embed_images([Image.fromarray(pixel) for pixel in pixels], self._batch)
+            features = self._clip.embed_images(
+                [Image.fromarray(pixel) for pixel in pixels], self._batch
+            )
         self.drawn += len(samples)
         return list(zip(pixels, features.astype(np.float32), strict=True))
 
@@ -147,7 +171,8 @@ class PictureStore:
 
 
 def drawing_hash(recipe: Recipe, tokens: ClassTokens | None) -> str:
-    """Return a hash of what a picture depends on beside prompt and seed: generator, CLIP, tokens, their settings."""
+    """Return a hash of what a picture depends on beside prompt and seed: generator, CLIP, tokens,
+    their settings."""
     decides = [
         folder_sha256(LAB_WEIGHTS / "sd"),
         folder_sha256(LAB_WEIGHTS / "clip"),

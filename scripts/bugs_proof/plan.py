@@ -1,6 +1,8 @@
-"""Who is audited, on which images, and by which runs: those that settings are chosen on, and the printed ones.
+"""Who is audited, on which images, and by which runs: those that settings are chosen on, and the
+printed ones.
 
-A run's seed is the recipe's `samples.seed`. Seeds 0 to 3 may choose settings; printed tables are of seeds from 100.
+A run's seed is the recipe's `samples.seed`. Seeds 0 to 3 may choose settings; printed tables are of
+seeds from 100.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from proof_files import CLASSIFIERS
 RECIPE = "wardrobe-bugs"
 SETTINGS_SEED = 0
 PRINTED_SEED = 100
-# Classes are drawn by their names, as the recipe has them. What a token learned of a sandal is a sandal on a beach, as
-# the input dataset has it, and there next to nothing fails. Names draw coats, shirts and bags that the wardrobe's own
-# classifiers do not know; they fail and are left out.
+# Classes are drawn by their names, as the recipe has them. What a token learned of a sandal is a
+# sandal on a beach, as the input dataset has it, and there next to nothing fails. Names draw coats,
+# shirts and bags that the wardrobe's own classifiers do not know; they fail and are left out.
 Group = Literal["wardrobe", "planted"]
 LAB: tuple[str, ...] = tuple(f"lab:{name}" for name in CLASSIFIERS)
 PLANTED: tuple[str, ...] = tuple(
-    f"lab:planted/{name}" for name in ("correlation-0", "correlation-1", "correlation-3", "noisy-0", "rare-0", "null-0")
+    f"lab:planted/{name}"
+    for name in ("correlation-0", "correlation-1", "correlation-3", "noisy-0", "rare-0", "null-0")
 )
 PANELS: dict[Group, tuple[str, ...]] = {"wardrobe": LAB, "planted": PLANTED}
 TARGETS = (*LAB, *PLANTED)
@@ -30,7 +33,8 @@ ARMS: dict[Arm, str] = {
     "domino": "Domino + captioner",
     "random": "random contexts",
 }
-# A cell is worth finding when its true drop is so large and so many of its class's base images show it.
+# A cell is worth finding when its true drop is so large and so many of its class's base images show
+# it.
 WORTH_FINDING = 0.15
 SHOWN = 0.02
 # A confirmed finding is right when its true difference is above what the method tests against.
@@ -39,7 +43,8 @@ MARGIN = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One run of the proof. overrides: of the recipe, beside those of the seed and the way. fresh: pairs a finding."""
+    """One run of the proof. overrides: of the recipe, beside those of the seed and the way. fresh:
+    pairs a finding."""
 
     seed: int
     overrides: tuple[str, ...] = ()

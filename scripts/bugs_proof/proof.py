@@ -34,7 +34,8 @@ FEWEST_SEEN = 8
 class FreshPairs:
     """What a finding's words draw on noise that chose and confirmed nothing.
 
-    count: its pairs. failed, shows: (n,) of its accepted images, and whether the oracle sees class and attributes.
+    count: its pairs. failed, shows: (n,) of its accepted images, and whether the oracle sees class
+    and attributes.
     base_failed, base_shows: (m,) of the base's, and whether it sees the class.
     """
 
@@ -81,13 +82,20 @@ class Proof:
         return _truth(self.audit.group, self.asked, self.kept)
 
     def fresh(self, findings: Sequence[Carried]) -> list[FreshPairs]:
-        """Return fresh pairs of some findings, in their order; findings of equal words share their pairs."""
+        """Return fresh pairs of some findings, in their order; findings of equal words share their
+        pairs."""
         audit = self.audit
-        wanted = {(finding.label, finding.description): f"fresh_{index:03d}" for index, finding in enumerate(findings)}
+        wanted = {
+            (finding.label, finding.description): f"fresh_{index:03d}"
+            for index, finding in enumerate(findings)
+        }
         if not wanted:
             return []
         drawer = audit.drawer("fresh")
-        cells = {name: BugHypothesis(name, label, description) for (label, description), name in wanted.items()}
+        cells = {
+            name: BugHypothesis(name, label, description)
+            for (label, description), name in wanted.items()
+        }
         labels = tuple(sorted({label for label, _ in wanted}))
         with progress_printed(f"{self.target} fresh"):
             drawn = drawer(RoundAsked(_FRESH_ROUND, "again", self.asked.fresh, cells, labels))

@@ -1,7 +1,8 @@
-"""Part *ranks*: the same clusters of failures on the base, described by each rule of `mine.settings.rank`.
+"""Part *ranks*: the same clusters of failures on the base, described by each rule of
+`mine.settings.rank`.
 
-Nothing is drawn and tested: a description is right if the attributes that it names have a true drop above the margin,
-in renders of the world. The paper's rule is `product`.
+Nothing is drawn and tested: a description is right if the attributes that it names have a true drop
+above the margin, in renders of the world. The paper's rule is `product`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ RANKS = ("contrast", "likelihood", "product")
 
 
 def measure(proof: Proof) -> dict[str, Any]:
-    """Return by rank [right, judged] descriptions, their pieces and true drops, and those that `contrast` says too."""
+    """Return by rank [right, judged] descriptions, their pieces and true drops, and those that
+    `contrast` says too."""
     audit = proof.audit
     drawer = audit.drawer("ranks")
     run = drawer.drawer.run
@@ -40,21 +42,26 @@ def measure(proof: Proof) -> dict[str, Any]:
     for rank in RANKS:
         ranked = replace(run, settings=run.settings.model_copy(update={"rank": rank}))
         with progress_printed(f"{audit.target} {rank}"):
-            described = ClusterDescriber(ranked, captioner_of(proof.captioner), (), drawer.images)(clusters)
+            described = ClusterDescriber(ranked, captioner_of(proof.captioner), (), drawer.images)(
+                clusters
+            )
         first = first or described
         drops = []
         for cluster, answer in zip(clusters, described, strict=True):
             claims = () if answer.description is None else named(answer.description)
             if renderable(claims):
                 drops.append(proof.truth.rate(audit.target, cluster.label, claims).drop)
-        descriptions = [answer.description for answer in described if answer.description is not None]
+        descriptions = [
+            answer.description for answer in described if answer.description is not None
+        ]
         measured["ranks"][rank] = {
             "right": [sum(drop > MARGIN for drop in drops), len(drops)],
             "described": len(descriptions),
             "pieces": sum(len(description.pieces) for description in descriptions),
             "drop": float(np.mean(drops)) if drops else None,
             "same": sum(
-                answer.description == contrast.description for answer, contrast in zip(described, first, strict=True)
+                answer.description == contrast.description
+                for answer, contrast in zip(described, first, strict=True)
             ),
         }
     return measured
@@ -63,9 +70,11 @@ def measure(proof: Proof) -> dict[str, Any]:
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return Markdown: a line a rank."""
     lines = [
-        "Right: of descriptions whose attributes a scene can have, those with a true drop above 5 points.",
+        "Right: of descriptions whose attributes a scene can have, those with a true drop above 5"
+        " points.",
         "",
-        "| rank | clusters | described | as `contrast` describes them | pieces | right | mean true drop |",
+        "| rank | clusters | described | as `contrast` describes them | pieces | right | mean true"
+        " drop |",
         "| -- | --: | --: | --: | --: | --: | --: |",
     ]
     for rank in RANKS:

@@ -1,9 +1,11 @@
-"""Part *reachable*: which true failures could be found at all in what the generator draws of the base prompt.
+"""Part *reachable*: which true failures could be found at all in what the generator draws of the
+base prompt.
 
-A cell (class, attribute value) is worth finding when the classifier truly fails 15 points more often with the value
-than on the base. It is reachable when at least 2 % of the class's base images show the value, by the oracle: a search
-that begins with failures on the base meets no other. Captions leave weather, light, companion and style at their
-default, so that the base has next to none of them.
+A cell (class, attribute value) is worth finding when the classifier truly fails 15 points more
+often with the value than on the base. It is reachable when at least 2 % of the class's base images
+show the value, by the oracle: a search that begins with failures on the base meets no other.
+Captions leave weather, light, companion and style at their default, so that the base has next to
+none of them.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ from counterfoil.mining.methods.bugs.search import class_baseline
 
 @dataclass(frozen=True, slots=True)
 class WorthCell:
-    """A cell that is worth finding. shown: share of the class's base images; planted: it was put into the world.
+    """A cell that is worth finding. shown: share of the class's base images; planted: it was put
+    into the world.
 
-    left_out: the search looks at no failure of its class, since the base fails more often than not, or never.
+    left_out: the search looks at no failure of its class, since the base fails more often than not,
+    or never.
     """
 
     label: int
@@ -42,7 +46,8 @@ class WorthCell:
 
 
 def worth_finding(proof: Proof) -> list[WorthCell]:
-    """Return all cells of a target that are worth finding, largest drops first. Render what is not rendered yet."""
+    """Return all cells of a target that are worth finding, largest drops first. Render what is not
+    rendered yet."""
     worth = []
     _, base = proof.audit.baseline()
     for label, of_class in proof.truth.mix.items():
@@ -52,15 +57,29 @@ def worth_finding(proof: Proof) -> list[WorthCell]:
             if rate.drop >= WORTH_FINDING:
                 planted = is_planted(proof.target, label, claims)
                 worth.append(
-                    WorthCell(label, claims, rate.drop, rate.error, shown(of_class, claims), planted, left_out)
+                    WorthCell(
+                        label,
+                        claims,
+                        rate.drop,
+                        rate.error,
+                        shown(of_class, claims),
+                        planted,
+                        left_out,
+                    )
                 )
     return sorted(worth, key=lambda cell: -cell.drop)
 
 
 def is_planted(target: str, label: int, claims: Claims) -> bool:
-    """Return if a world plants this failure: in correlation worlds, every other value of the context's attribute."""
+    """Return if a world plants this failure: in correlation worlds, every other value of the
+    context's attribute."""
     world = named_world(target.rpartition("/")[2])
-    if world is None or world.planted is None or world.attribute in (None, "class") or label != world.planted:
+    if (
+        world is None
+        or world.planted is None
+        or world.attribute in (None, "class")
+        or label != world.planted
+    ):
         return False
     ((attribute, value),) = claims
     return attribute == world.attribute and (value == world.value) == (world.kind == "noisy")
@@ -89,10 +108,12 @@ def measure(proof: Proof) -> dict[str, Any]:
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return Markdown: a line a target, then the unreachable cells by attribute."""
     lines = [
-        f"True drop of {100 * WORTH_FINDING:.0f} points or more; reachable: shown by {100 * SHOWN:.0f} % of the class's"
+        f"True drop of {100 * WORTH_FINDING:.0f} points or more; reachable: shown by"
+        f" {100 * SHOWN:.0f} % of the class's"
         " base images or more, of a class that the search does not leave out.",
         "",
-        "| classifier | worth finding | reachable | planted | largest reachable ones (drop, shown by) |",
+        "| classifier | worth finding | reachable | planted | largest reachable ones (drop, shown"
+        " by) |",
         "| -- | --: | --: | --: | -- |",
     ]
     without: Counter[str] = Counter()
@@ -100,10 +121,13 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for target, result in results.items():
         cells = result["cells"]
         reachable = [cell for cell in cells if cell["reachable"]]
-        without.update(cell["claims"][0][0] for cell in cells if not cell["reachable"] and not cell["left_out"])
+        without.update(
+            cell["claims"][0][0] for cell in cells if not cell["reachable"] and not cell["left_out"]
+        )
         left_out += sum(cell["left_out"] for cell in cells)
         text = "; ".join(
-            f"{cell['words']} ({100 * cell['drop']:.0f}, {100 * cell['shown']:.0f} %)" for cell in reachable[:3]
+            f"{cell['words']} ({100 * cell['drop']:.0f}, {100 * cell['shown']:.0f} %)"
+            for cell in reachable[:3]
         )
         planted = sum(cell["planted"] for cell in cells)
         lines.append(f"| {target} | {len(cells)} | {len(reachable)} | {planted} | {text} |")
@@ -112,6 +136,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         text = ", ".join(f"{name} {without[name]}" for name in ATTRIBUTES if without[name])
         lines += [
             "",
-            f"Of no class that is left out, {total} are not reachable: {text}. {left_out} are of such a class.",
+            f"Of no class that is left out, {total} are not reachable: {text}. {left_out} are of"
+            " such a class.",
         ]
     return lines

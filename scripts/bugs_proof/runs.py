@@ -1,4 +1,5 @@
-"""What one arm of the proof tested for a target, kept as JSON: words, pairs bit by bit, looks, and which pictures."""
+"""What one arm of the proof tested for a target, kept as JSON: words, pairs bit by bit, looks, and
+which pictures."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ _BITS = {True: "1", False: "0"}
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Accepted pictures of a cell that a test looked at: their places in the cell, in drawing order."""
+    """Accepted pictures of a cell that a test looked at: their places in the cell, in drawing
+    order."""
 
     cell: PictureCell
     indices: tuple[int, ...]
@@ -82,7 +84,8 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All of an arm's run. images: drawn for it, its share of the baseline too. left_out: class id → why."""
+    """All of an arm's run. images: drawn for it, its share of the baseline too. left_out: class id
+    → why."""
 
     target: str
     arm: str
@@ -98,11 +101,12 @@ class Run:
 
 
 def replayed(run: Run, alpha: float) -> SimulatedRun | None:
-    """Return the run's pairs a hypothesis against McNemar's fixed number, as `SimulatedRun`; None without a tested
-    pair.
+    """Return the run's pairs a hypothesis against McNemar's fixed number, as `SimulatedRun`; None
+    without a tested pair.
 
-    The test's rates stand for the true ones. Of tests that stopped when they looked well they are too large (1 to 19
-    points at a true difference of 10, `estimates.py`), which favours the fixed number.
+    The test's rates stand for the true ones. Of tests that stopped when they looked well they are
+    too large (1 to 19 points at a true difference of 10, `estimates.py`), which favours the fixed
+    number.
     """
     rows = []
     for finding in run.tested:
@@ -115,7 +119,9 @@ def replayed(run: Run, alpha: float) -> SimulatedRun | None:
                 count.pairs,
             )
             discordant = count.discordant / count.pairs
-            rows.append(Row(count.base_rate, count.difference, float("nan"), discordant, sequential, None))
+            rows.append(
+                Row(count.base_rate, count.difference, float("nan"), discordant, sequential, None)
+            )
     return run_of(rows, Design(hypotheses=len(rows), alpha=alpha)) if rows else None
 
 
@@ -160,7 +166,8 @@ def carried_of(
 
 
 def kept_run(audit: Audit, arm: Arm, captioner: Path | None, make: Any) -> Run:
-    """Return an arm's run, made now or by an earlier proof of the same code, captioner, classifier and settings."""
+    """Return an arm's run, made now or by an earlier proof of the same code, captioner, classifier
+    and settings."""
     path = audit.kept / "runs" / f"{slug(audit.target)}-{arm}-{_key(audit, arm, captioner)}.json"
     return TypeAdapter(Run).validate_python(measured(path, lambda: asdict(make())))
 
@@ -190,7 +197,9 @@ def _text(parts: Sequence[NDArray[np.bool_]]) -> str:
     return "".join(_BITS[bool(bit)] for part in parts for bit in part)
 
 
-def _shown(drawer: ProofDrawer, drawn: DrawnRound, name: str | None, label: int | None = None) -> Shown:
+def _shown(
+    drawer: ProofDrawer, drawn: DrawnRound, name: str | None, label: int | None = None
+) -> Shown:
     cells = drawer.cells[f"{drawn.asked.name}/"]
     shift = drawn.shift_names[0] if name is None else name
     wanted = label if name is None else drawn.asked.cells[name].label

@@ -1,8 +1,9 @@
 """Parts *search*, *recall*, *precision*, *rates*: what each arm found, against the truth.
 
-A finding names the attributes that its words tell. It is right when its true difference is above the margin that the
-test asks for (5 points), by two truths: on the world's own renders with those attributes, and on freshly drawn images
-of which the oracle sees the class and those attributes. Where words tell nothing of the world, no render judges them.
+A finding names the attributes that its words tell. It is right when its true difference is above
+the margin that the test asks for (5 points), by two truths: on the world's own renders with those
+attributes, and on freshly drawn images of which the oracle sees the class and those attributes.
+Where words tell nothing of the world, no render judges them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def measure_search(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
 def table_search(results: Results) -> list[str]:
     """Return Markdown: a line a target and arm."""
     lines = [
-        "| classifier | base fails | arm | images | tested | futile | findings | findings / 1000 images | such as |",
+        "| classifier | base fails | arm | images | tested | futile | findings | findings / 1000"
+        " images | such as |",
         "| -- | --: | -- | --: | --: | --: | --: | --: | -- |",
     ]
     for target, result in results.items():
@@ -61,7 +63,8 @@ def table_search(results: Results) -> list[str]:
 
 
 def measure_recall(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
-    """Count the cells worth finding, and for each arm those that a finding names, and names alone."""
+    """Count the cells worth finding, and for each arm those that a finding names, and names
+    alone."""
     every = worth_finding(proof)
     cells = [cell for cell in every if cell.reachable]
     measured: dict[str, Any] = {
@@ -83,23 +86,39 @@ def measure_recall(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
 
 
 def _named(cell: WorthCell, findings: Sequence[tuple[int, Claims]]) -> bool:
-    return any(label == cell.label and set(cell.claims) <= set(claims) for label, claims in findings)
+    return any(
+        label == cell.label and set(cell.claims) <= set(claims) for label, claims in findings
+    )
 
 
 def table_recall(results: Results) -> list[str]:
     """Return Markdown: a line an arm over all targets, and each target's counts."""
     lines = [
-        "| arm | reachable cells named | named alone | planted ones | of all worth finding | by classifier |",
+        "| arm | reachable cells named | named alone | planted ones | of all worth finding | by"
+        " classifier |",
         "| -- | --: | --: | --: | --: | -- |",
     ]
     for arm in _arms(results):
-        runs = [(result["arms"][arm], result) for result in results.values() if arm in result["arms"]]
-        shares = [share_of([(run[what], result["cells"]) for run, result in runs]) for what in ("named", "alone")]
+        runs = [
+            (result["arms"][arm], result) for result in results.values() if arm in result["arms"]
+        ]
+        shares = [
+            share_of([(run[what], result["cells"]) for run, result in runs])
+            for what in ("named", "alone")
+        ]
         cells = [share.text(percent=True) for share in shares]
-        planted = sum(run["planted"] for run, _ in runs), sum(result["planted"] for _, result in runs)
-        every = share_of([(run["every"], result["every"]) for run, result in runs]).text(percent=True)
+        planted = (
+            sum(run["planted"] for run, _ in runs),
+            sum(result["planted"] for _, result in runs),
+        )
+        every = share_of([(run["every"], result["every"]) for run, result in runs]).text(
+            percent=True
+        )
         each = ", ".join(f"{run['named']} / {result['cells']}" for run, result in runs)
-        lines.append(f"| {ARMS[arm]} | {' | '.join(cells)} | {planted[0]} / {planted[1]} | {every} | {each} |")
+        lines.append(
+            f"| {ARMS[arm]} | {' | '.join(cells)} | {planted[0]} / {planted[1]} | {every} | {each}"
+            " |"
+        )
     return lines
 
 
@@ -112,7 +131,11 @@ def measure_precision(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
         rows = []
         for finding in findings:
             drawn = next(fresh)
-            rate = proof.truth.rate(proof.target, finding.label, finding.claims) if renderable(finding.claims) else None
+            rate = (
+                proof.truth.rate(proof.target, finding.label, finding.claims)
+                if renderable(finding.claims)
+                else None
+            )
             rows.append(
                 {
                     **_told(finding),
@@ -130,10 +153,13 @@ def measure_precision(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
 def table_precision(results: Results) -> list[str]:
     """Return Markdown: a line an arm."""
     lines = [
-        f"Right: a true difference above {100 * MARGIN:.0f} points. *renders*: of the named attributes, by the world"
-        " itself; *oracle*: on fresh images that show them; *fresh*: on all fresh pairs, whatever they show.",
+        f"Right: a true difference above {100 * MARGIN:.0f} points. *renders*: of the named"
+        " attributes, by the world"
+        " itself; *oracle*: on fresh images that show them; *fresh*: on all fresh pairs, whatever"
+        " they show.",
         "",
-        "| arm | findings | right by renders | right by the oracle | right on fresh pairs | images show it |",
+        "| arm | findings | right by renders | right by the oracle | right on fresh pairs | images"
+        " show it |",
         "| -- | --: | --: | --: | --: | --: |",
     ]
     for arm in _arms(results):
@@ -146,7 +172,8 @@ def table_precision(results: Results) -> list[str]:
 
 
 def measure_rates(proof: Proof) -> dict[str, Any]:
-    """Return estimated and true rates of all tested hypotheses that a scene can have; of findings, fresh ones too."""
+    """Return estimated and true rates of all tested hypotheses that a scene can have; of findings,
+    fresh ones too."""
     rows = []
     run = proof.run("bugs")
     fresh = [
@@ -163,12 +190,15 @@ def measure_rates(proof: Proof) -> dict[str, Any]:
 
 
 def table_rates(results: Results) -> list[str]:
-    """Return Markdown: correlations over hypotheses of all targets, and how much worse than the base they are."""
+    """Return Markdown: correlations over hypotheses of all targets, and how much worse than the
+    base they are."""
     lines = [
-        "True: of renders of the named attributes. *fresh*: of findings, on pairs that chose and confirmed nothing,"
+        "True: of renders of the named attributes. *fresh*: of findings, on pairs that chose and"
+        " confirmed nothing,"
         " which is what the generator draws of the words.",
         "",
-        "| hypotheses | | rates, Spearman | differences, Spearman | estimated / base | true / base |",
+        "| hypotheses | | rates, Spearman | differences, Spearman | estimated / base | true / base"
+        " |",
         "| -- | --: | --: | --: | --: | --: |",
     ]
     every = [row for result in results.values() for row in result["rows"]]
@@ -180,7 +210,10 @@ def table_rates(results: Results) -> list[str]:
     ):
         rates = rank_correlation([(row[0], row[2]) for row in rows]).text()
         more = rank_correlation([(row[0] - row[1], row[2] - row[3]) for row in rows]).text()
-        lines.append(f"| {name} | {len(rows)} | {rates} | {more} | {_ratio(rows, 0, 1)} | {_ratio(rows, 2, 3)} |")
+        lines.append(
+            f"| {name} | {len(rows)} | {rates} | {more} | {_ratio(rows, 0, 1)} |"
+            f" {_ratio(rows, 2, 3)} |"
+        )
     return lines
 
 
@@ -211,7 +244,10 @@ def _by_purpose(run: Run) -> dict[str, int]:
 
 def _right(rows: Sequence[Sequence[Mapping[str, Any]]], what: str) -> str:
     known = [[row[what] > MARGIN for row in of if row[what] is not None] for of in rows]
-    return f"{share_of([(sum(of), len(of)) for of in known]).text(percent=True)} of {sum(map(len, known))}"
+    return (
+        f"{share_of([(sum(of), len(of)) for of in known]).text(percent=True)} of"
+        f" {sum(map(len, known))}"
+    )
 
 
 def _arms(results: Results) -> list[Arm]:

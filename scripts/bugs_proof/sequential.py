@@ -1,15 +1,18 @@
-"""Simulation: pairs drawn until a decision, with looks after each batch, against a number of pairs fixed beforehand.
+"""Simulation: pairs drawn until a decision, with looks after each batch, against a number of pairs
+fixed beforehand.
 
-Both tests ask for the same error: of m hypotheses, that of one which is confirmed alone (m / α for the e-value, α / m
-for the p-value of an exact one-sided McNemar test). Their powers are made equal in two ways:
+Both tests ask for the same error: of m hypotheses, that of one which is confirmed alone (m / α for
+the e-value, α / m for the p-value of an exact one-sided McNemar test). Their powers are made equal
+in two ways:
 
-- *of one hypothesis* (`Row`): the pairs with which McNemar has the sequential test's power at this very difference.
-  Nobody knows that number beforehand, so that it is the hardest baseline.
-- *of a run* (`SimulatedRun`): hypotheses of several differences, some of nothing, and the one number of pairs for each
-  of them with which McNemar confirms as many in all. That is what a run with a fixed number would have to draw.
+- *of one hypothesis* (`Row`): the pairs with which McNemar has the sequential test's power at this
+  very difference. Nobody knows that number beforehand, so that it is the hardest baseline.
+- *of a run* (`SimulatedRun`): hypotheses of several differences, some of nothing, and the one
+  number of pairs for each of them with which McNemar confirms as many in all. That is what a run
+  with a fixed number would have to draw.
 
-A row of the grid is the base's rate, the difference, and how alike the two images of a pair fail: at 0 independently,
-at 1 the base never fails where the description is right.
+A row of the grid is the base's rate, the difference, and how alike the two images of a pair fail:
+at 0 independently, at 1 the base never fails where the description is right.
 """
 
 from __future__ import annotations
@@ -31,14 +34,16 @@ DIFFERENCES = (-0.05, 0.0, 0.05, 0.1, 0.15, 0.3)
 ALIKE = (0.0, 0.5, 0.9)
 # Differences of the hypotheses of a run: half of them show nothing or are better than the base.
 RUN = (-0.05, 0.0, 0.0, 0.0, 0.0, 0.1, 0.15, 0.15, 0.3, 0.3)
-# Above it, the pairs of an equal power are those of the simulation's own error, and many. It favours the fixed number.
+# Above it, the pairs of an equal power are those of the simulation's own error, and many. It
+# favours the fixed number.
 MOST_POWER = 0.99
 MOST_FIXED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """What both tests are given. first, most: pairs at the first look and at the last; growth: from look to look."""
+    """What both tests are given. first, most: pairs at the first look and at the last; growth: from
+    look to look."""
 
     hypotheses: int = 20
     alpha: float = 0.1
@@ -72,7 +77,8 @@ class Sequential:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One hypothesis. discordant: share of pairs that disagree. fixed: McNemar's pairs; None where nothing is there."""
+    """One hypothesis. discordant: share of pairs that disagree. fixed: McNemar's pairs; None where
+    nothing is there."""
 
     base_rate: float
     difference: float
@@ -84,7 +90,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """Hypotheses of several differences on one base. confirmed: share of them; pairs, fixed: of each of them."""
+    """Hypotheses of several differences on one base. confirmed: share of them; pairs, fixed: of
+    each of them."""
 
     base_rate: float
     alike: float
@@ -105,14 +112,19 @@ def pair_shares(base_rate: float, difference: float, alike: float) -> tuple[floa
     return rescued + difference, rescued
 
 
-def decided(failing: Ints, rescued: Ints, design: Design) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Ints]:
-    """Return by run (runs,) whether counts at each look (runs, looks) confirm it, whether it is futile, and its pairs.
+def decided(
+    failing: Ints, rescued: Ints, design: Design
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Ints]:
+    """Return by run (runs,) whether counts at each look (runs, looks) confirm it, whether it is
+    futile, and its pairs.
 
     A run ends at the first look that decides, as `paired_stats.decide` does.
     """
     looks = design.looks
     # Runs share most of their counts: each is judged once.
-    counts = np.stack([failing, rescued, np.broadcast_to(looks, failing.shape)], axis=-1).reshape(-1, 3)
+    counts = np.stack([failing, rescued, np.broadcast_to(looks, failing.shape)], axis=-1).reshape(
+        -1, 3
+    )
     (b, c, pairs), which = _distinct(counts, design.most + 1)
     futile = (tango_uppers(b, c, pairs, 0.95) < design.margin)[which].reshape(failing.shape)
     confirmed = log_e_values(b, b + c) >= np.log(design.hypotheses / design.alpha)
@@ -124,17 +136,24 @@ def decided(failing: Ints, rescued: Ints, design: Design) -> tuple[NDArray[np.bo
 
 
 def _distinct(counts: Ints, base: int) -> tuple[Ints, Ints]:
-    """Return the distinct rows (3, distinct) of (n, 3) numbers below `base`, and each row's index among them (n,)."""
-    _, first, which = np.unique(counts @ (base ** np.arange(3)), return_index=True, return_inverse=True)
+    """Return the distinct rows (3, distinct) of (n, 3) numbers below `base`, and each row's index
+    among them (n,)."""
+    _, first, which = np.unique(
+        counts @ (base ** np.arange(3)), return_index=True, return_inverse=True
+    )
     return counts[first].T, which.ravel()
 
 
-def simulate(shares: tuple[float, float], design: Design, runs: int, seed: Sequence[int]) -> Sequential:
+def simulate(
+    shares: tuple[float, float], design: Design, runs: int, seed: Sequence[int]
+) -> Sequential:
     """Run `runs` tests whose pairs fall with these (failing, rescued) shares."""
     batches = np.diff(design.looks, prepend=0)
     of_pair = [*shares, max(0.0, 1 - sum(shares))]
     rng = np.random.default_rng(list(seed))
-    drawn = np.stack([rng.multinomial(batch, of_pair, runs) for batch in batches], axis=1).cumsum(axis=1)
+    drawn = np.stack([rng.multinomial(batch, of_pair, runs) for batch in batches], axis=1).cumsum(
+        axis=1
+    )
     confirmed, futile, pairs = decided(drawn[..., 0], drawn[..., 1], design)
     return Sequential(
         float(confirmed.mean()),
@@ -145,23 +164,30 @@ def simulate(shares: tuple[float, float], design: Design, runs: int, seed: Seque
 
 
 def fixed_power(pairs: int, shares: tuple[float, float], level: float) -> float:
-    """Return an exact one-sided McNemar test's power for this many pairs, over all counts of pairs that disagree."""
+    """Return an exact one-sided McNemar test's power for this many pairs, over all counts of pairs
+    that disagree."""
     failing, rescued = shares
     disagree = failing + rescued
     if disagree <= 0:
         return 0.0
     around = 9 * np.sqrt(pairs * disagree * (1 - disagree)) + 9
-    counts = np.arange(max(0, int(pairs * disagree - around)), min(pairs, int(pairs * disagree + around)) + 1)
+    counts = np.arange(
+        max(0, int(pairs * disagree - around)), min(pairs, int(pairs * disagree + around)) + 1
+    )
     # More failing pairs than these have a p-value of `level` at most.
     most = stats.binom.isf(level, counts, 0.5)
     of_counts = stats.binom.sf(most, counts, failing / disagree)
     return float(np.sum(stats.binom.pmf(counts, pairs, disagree) * of_counts))
 
 
-def fixed_pairs(power: float, hypotheses: Sequence[tuple[float, float]], level: float) -> int | None:
-    """Return the fewest pairs with which McNemar's mean power over the hypotheses is `power`; None above `MOST_FIXED`.
+def fixed_pairs(
+    power: float, hypotheses: Sequence[tuple[float, float]], level: float
+) -> int | None:
+    """Return the fewest pairs with which McNemar's mean power over the hypotheses is `power`; None
+    above `MOST_FIXED`.
 
-    hypotheses: (failing, rescued) shares. Of descriptions that are worse, no power above `MOST_POWER` is asked for.
+    hypotheses: (failing, rescued) shares. Of descriptions that are worse, no power above
+    `MOST_POWER` is asked for.
     """
     worse = sum(failing > rescued for failing, rescued in hypotheses) / len(hypotheses)
     wanted = min(power, MOST_POWER * worse)
@@ -169,7 +195,10 @@ def fixed_pairs(power: float, hypotheses: Sequence[tuple[float, float]], level: 
         return None
 
     def enough(pairs: int) -> bool:
-        return sum(fixed_power(pairs, shares, level) for shares in hypotheses) / len(hypotheses) >= wanted
+        return (
+            sum(fixed_power(pairs, shares, level) for shares in hypotheses) / len(hypotheses)
+            >= wanted
+        )
 
     low = 0
     high = 16
@@ -187,7 +216,8 @@ def fixed_pairs(power: float, hypotheses: Sequence[tuple[float, float]], level: 
 def simulated_row(
     base_rate: float, difference: float, alike: float, design: Design, runs: int, seed: int
 ) -> Row | None:
-    """Return one hypothesis by `runs` tests; None if no pairs can have these rates. Equal seeds give equal rows."""
+    """Return one hypothesis by `runs` tests; None if no pairs can have these rates. Equal seeds
+    give equal rows."""
     shares = pair_shares(base_rate, difference, alike)
     if shares is None:
         return None
@@ -206,7 +236,10 @@ def simulated_rows(
     alike: Iterable[float] = ALIKE,
 ) -> list[Row]:
     """Return a row for each point of the grid that pairs can have."""
-    rows = (simulated_row(*point, design or Design(), runs, seed) for point in grid(base_rates, alike, differences))
+    rows = (
+        simulated_row(*point, design or Design(), runs, seed)
+        for point in grid(base_rates, alike, differences)
+    )
     return [row for row in rows if row is not None]
 
 
@@ -214,7 +247,10 @@ def grid(
     base_rates: Iterable[float], alike: Iterable[float], differences: Iterable[float]
 ) -> Iterator[tuple[float, float, float]]:
     """Yield (base rate, difference, alike), differences innermost."""
-    return ((rate, difference, similar) for rate, similar, difference in product(base_rates, alike, differences))
+    return (
+        (rate, difference, similar)
+        for rate, similar, difference in product(base_rates, alike, differences)
+    )
 
 
 def run_of(rows: Sequence[Row], design: Design) -> SimulatedRun:
@@ -223,7 +259,11 @@ def run_of(rows: Sequence[Row], design: Design) -> SimulatedRun:
     confirmed = float(np.mean([row.sequential.confirmed for row in rows]))
     # Rounding may leave a share of nothing a little below it.
     shares = [
-        (max(0.0, row.discordant + row.difference) / 2, max(0.0, row.discordant - row.difference) / 2) for row in rows
+        (
+            max(0.0, row.discordant + row.difference) / 2,
+            max(0.0, row.discordant - row.difference) / 2,
+        )
+        for row in rows
     ]
     fixed = fixed_pairs(confirmed, shares, design.level)
     return SimulatedRun(rows[0].base_rate, rows[0].alike, confirmed, float(np.mean(pairs)), fixed)
@@ -237,7 +277,8 @@ def simulated_runs(
     differences: Sequence[float] = RUN,
     alike: Iterable[float] = ALIKE,
 ) -> list[SimulatedRun]:
-    """Return a run of hypotheses with these differences for each base rate, and for how alike pairs fail."""
+    """Return a run of hypotheses with these differences for each base rate, and for how alike pairs
+    fail."""
     design = design or Design()
     simulated = []
     for rate, similar in product(base_rates, alike):
@@ -251,10 +292,17 @@ def simulated_runs(
 
 
 def saved(rows: Sequence[Row] | Sequence[SimulatedRun]) -> float:
-    """Return the sequential test's pairs as a share of McNemar's, over all with a fixed number; NaN without any."""
-    pairs = [(row.sequential.pairs if isinstance(row, Row) else row.pairs, row.fixed) for row in rows]
+    """Return the sequential test's pairs as a share of McNemar's, over all with a fixed number; NaN
+    without any."""
+    pairs = [
+        (row.sequential.pairs if isinstance(row, Row) else row.pairs, row.fixed) for row in rows
+    ]
     known = [(drawn, fixed) for drawn, fixed in pairs if fixed is not None]
-    return sum(drawn for drawn, _ in known) / sum(fixed for _, fixed in known) if known else float("nan")
+    return (
+        sum(drawn for drawn, _ in known) / sum(fixed for _, fixed in known)
+        if known
+        else float("nan")
+    )
 
 
 def table_of_rows(rows: Sequence[Row]) -> list[str]:
@@ -281,7 +329,10 @@ def table_of_runs(runs: Sequence[SimulatedRun]) -> list[str]:
     ]
     for run in runs:
         ends = _against(run.fixed, run.pairs)
-        lines.append(f"| {run.base_rate:g} | {run.alike:g} | {run.confirmed:.1%} | {run.pairs:.0f} | {ends} |")
+        lines.append(
+            f"| {run.base_rate:g} | {run.alike:g} | {run.confirmed:.1%} | {run.pairs:.0f} | {ends}"
+            " |"
+        )
     return lines
 
 

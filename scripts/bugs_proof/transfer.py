@@ -1,8 +1,9 @@
-"""Part *transfer*: of what the target gets wrong under its findings' words, how much do others get wrong too?
+"""Part *transfer*: of what the target gets wrong under its findings' words, how much do others get
+wrong too?
 
-On generated images: all accepted ones of the findings' tests. On true renders: scenes with the attributes that are
-named. Beside it how often the others fail on the base of the same classes. Wiles 2022, Figure 4: 78 % of another
-initialisation of the same architecture, 39 to 61 % of others.
+On generated images: all accepted ones of the findings' tests. On true renders: scenes with the
+attributes that are named. Beside it how often the others fail on the base of the same classes.
+Wiles 2022, Figure 4: 78 % of another initialisation of the same architecture, 39 to 61 % of others.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from directions_proof.intervals import share_of
 
 
 def measure(proof: Proof) -> dict[str, Any]:
-    """Return by other classifier [its failures, the target's failures], and [failures, images] of its own base."""
+    """Return by other classifier [its failures, the target's failures], and [failures, images] of
+    its own base."""
     panel = proof.audit.panel
     target = proof.target
     findings = proof.run("bugs").findings
@@ -36,28 +38,48 @@ def measure(proof: Proof) -> dict[str, Any]:
         for name in panel.names
         if name != target
     }
-    return {"family": architecture_family(describe_classifier(target).architecture, target), "others": others}
+    return {
+        "family": architecture_family(describe_classifier(target).architecture, target),
+        "others": others,
+    }
 
 
 def _drawn(proof: Proof, name: str, findings: tuple[Carried, ...]) -> dict[str, list[int]]:
-    failed = [_of(proof, proof.target, finding.label, shown) for finding in findings for shown in finding.pictures]
-    other = [_of(proof, name, finding.label, shown) for finding in findings for shown in finding.pictures]
-    base = [_of(proof, name, finding.label, shown) for finding in findings for shown in finding.beside]
+    failed = [
+        _of(proof, proof.target, finding.label, shown)
+        for finding in findings
+        for shown in finding.pictures
+    ]
+    other = [
+        _of(proof, name, finding.label, shown) for finding in findings for shown in finding.pictures
+    ]
+    base = [
+        _of(proof, name, finding.label, shown) for finding in findings for shown in finding.beside
+    ]
     return _counts(failed, other, base)
 
 
 def _rendered(proof: Proof, name: str, findings: tuple[Carried, ...]) -> dict[str, list[int]]:
-    cells = dict.fromkeys((finding.label, finding.claims) for finding in findings if renderable(finding.claims))
+    cells = dict.fromkeys(
+        (finding.label, finding.claims) for finding in findings if renderable(finding.claims)
+    )
     answers = [proof.truth.failed(*cell) for cell in cells]
     base = [proof.truth.failed(label, BASE)[name] for label, _ in cells]
-    return _counts([answer[proof.target] for answer in answers], [answer[name] for answer in answers], base)
+    return _counts(
+        [answer[proof.target] for answer in answers], [answer[name] for answer in answers], base
+    )
 
 
-def _counts(failed: list[NDArray], other: list[NDArray], base: list[NDArray]) -> dict[str, list[int]]:
+def _counts(
+    failed: list[NDArray], other: list[NDArray], base: list[NDArray]
+) -> dict[str, list[int]]:
     too = sum(int((first & second).sum()) for first, second in zip(failed, other, strict=True))
     return {
         "too": [too, sum(int(failures.sum()) for failures in failed)],
-        "base": [sum(int(failures.sum()) for failures in base), sum(len(failures) for failures in base)],
+        "base": [
+            sum(int(failures.sum()) for failures in base),
+            sum(len(failures) for failures in base),
+        ],
     }
 
 
@@ -69,7 +91,8 @@ def _of(proof: Proof, name: str, label: int, shown: Shown) -> NDArray[np.bool_]:
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return Markdown: same family and others, on both kinds of images."""
     lines = [
-        "Share of the target's failures that another classifier fails on too; intervals over pairs of classifiers.",
+        "Share of the target's failures that another classifier fails on too; intervals over pairs"
+        " of classifiers.",
         "",
         "| images | other classifier | pairs | fails too | on the base |",
         "| -- | -- | --: | --: | --: |",

@@ -1,9 +1,10 @@
-"""What is true: how often a classifier fails on scenes that the world itself renders, with and without an attribute.
+"""What is true: how often a classifier fails on scenes that the world itself renders, with and
+without an attribute.
 
-A class's scenes have the attributes of its base images, as the oracle reads them, on garments that no model of the lab
-and no planted classifier was trained on. A cell sets one attribute, or several, of the same scenes to a value and
-leaves the rest as it was; its true drop is its failure rate less that of the scenes as they are. Scenes are rendered
-once, for all classifiers of a panel.
+A class's scenes have the attributes of its base images, as the oracle reads them, on garments that
+no model of the lab and no planted classifier was trained on. A cell sets one attribute, or several,
+of the same scenes to a value and leaves the rest as it was; its true drop is its failure rate less
+that of the scenes as they are. Scenes are rendered once, for all classifiers of a panel.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _WORLD = ("world.py", "scenery.py", "vocabulary.py")
 
 @dataclass(frozen=True, slots=True)
 class TrueRate:
-    """Of n scenes: how often the classifier fails with the claims and without them, on the same scenes."""
+    """Of n scenes: how often the classifier fails with the claims and without them, on the same
+    scenes."""
 
     scenes: int
     rate: float
@@ -73,7 +75,8 @@ class Truth:
         if key not in self._failed:
             parts = [self._chunk(label, claims, start) for start in range(0, self.count, CHUNK)]
             self._failed[key] = {
-                name: np.concatenate([part[name] for part in parts])[: self.count] for name in self.panel.names
+                name: np.concatenate([part[name] for part in parts])[: self.count]
+                for name in self.panel.names
             }
         return self._failed[key]
 
@@ -86,7 +89,9 @@ class Truth:
             rng = np.random.default_rng([_PURPOSE, label, index])
             attributes = dict(of_class[int(rng.integers(len(of_class)))])
             garment = int(garments[int(rng.integers(len(garments)))])
-            scenes.append(Scene(GARMENTS, garment, label, seed=int(rng.integers(2**53)), **attributes))
+            scenes.append(
+                Scene(GARMENTS, garment, label, seed=int(rng.integers(2**53)), **attributes)
+            )
         return scenes
 
     def _chunk(self, label: int, claims: Claims, start: int) -> dict[str, NDArray[np.bool_]]:
@@ -99,15 +104,22 @@ class Truth:
         missing = [name for name, key in keys.items() if key not in held]
         if missing:
             changes: dict[str, Any] = dict(claims)
-            scenes = [replace(scene, **changes) for scene in self.scenes(label, start, start + CHUNK)]
+            scenes = [
+                replace(scene, **changes) for scene in self.scenes(label, start, start + CHUNK)
+            ]
             pixels = np.stack([render(scene) for scene in scenes])
-            held |= {keys[name]: failed for name, failed in self.panel.failed_pixels(pixels, label, missing).items()}
+            held |= {
+                keys[name]: failed
+                for name, failed in self.panel.failed_pixels(pixels, label, missing).items()
+            }
             saved(path, lambda to: np.savez(to, **held))
         return {name: held[key] for name, key in keys.items()}
 
     @cached_property
     def _hash(self) -> str:
-        digest = hashlib.sha256(json.dumps({str(label): of_class for label, of_class in self.mix.items()}).encode())
+        digest = hashlib.sha256(
+            json.dumps({str(label): of_class for label, of_class in self.mix.items()}).encode()
+        )
         lab = Path(__file__).parents[2] / "builders" / "counterfoil" / "lab"
         for name in _WORLD:
             digest.update((lab / name).read_bytes())
@@ -120,13 +132,18 @@ def truth_of(audit: Audit) -> Truth:
 
 
 def mix_of(audit: Audit) -> dict[int, list[dict[str, str]]]:
-    """Return by label what the oracle reads of each accepted base image of the baseline, without its class."""
+    """Return by label what the oracle reads of each accepted base image of the baseline, without
+    its class."""
     drawer, base = audit.baseline()
     mix: dict[int, list[dict[str, str]]] = {}
     for cell in drawer.cells[f"{base.asked.name}/"]:
         seen = audit.panel.seen(audit.store, cell.cell)
         mix[cell.label] = [
-            {name: ATTRIBUTES[name][int(seen[name][index])] for name in ATTRIBUTES if name != "class"}
+            {
+                name: ATTRIBUTES[name][int(seen[name][index])]
+                for name in ATTRIBUTES
+                if name != "class"
+            }
             for index in cell.indices.tolist()
         ]
     return {label: of_class for label, of_class in mix.items() if of_class}
@@ -142,7 +159,9 @@ def single_cells() -> Iterator[Claims]:
 
 def shown(of_class: Sequence[Mapping[str, str]], claims: Claims) -> float:
     """Return the share of a class's base images that have the claims; 0 without images."""
-    return sum(set(claims) <= set(attributes.items()) for attributes in of_class) / max(1, len(of_class))
+    return sum(set(claims) <= set(attributes.items()) for attributes in of_class) / max(
+        1, len(of_class)
+    )
 
 
 def cell_text(label: int, claims: Claims) -> str:

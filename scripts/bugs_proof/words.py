@@ -1,4 +1,5 @@
-"""Which attributes of the wardrobe's world a description names, by its words; and the world's own descriptions."""
+"""Which attributes of the wardrobe's world a description names, by its words; and the world's own
+descriptions."""
 
 from __future__ import annotations
 
@@ -9,13 +10,17 @@ from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, COLOURS, PATTERNS
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, pieces_of
 from lab_training.captions import caption_of, tellable
 
-# Value → the word that names it, in any phrase. `wall` comes last: a brick wall is not a plain wall.
+# Value → the word that names it, in any phrase. `wall` comes last: a brick wall is not a plain
+# wall.
 _WORDS: tuple[tuple[str, str, str], ...] = (
     *(("colour", colour, colour) for colour in COLOURS),
     *(("pattern", pattern, pattern) for pattern in PATTERNS),
     ("background", "brick", "brick"),
     ("background", "wood", "wooden|wood"),
-    *(("background", value, value) for value in ("grass", "beach", "forest", "water", "road", "rocks", "snow")),
+    *(
+        ("background", value, value)
+        for value in ("grass", "beach", "forest", "water", "road", "rocks", "snow")
+    ),
     ("background", "wall", "(?<!brick )wall"),
     ("weather", "rain", "rain"),
     ("weather", "fog", "fog"),
@@ -36,12 +41,17 @@ _PHOTO = f"a photo of a {CLASS}"
 
 
 def named(description: Description) -> Claims:
-    """Return the claims of a description, sorted; empty if it says something that the world has no word for.
+    """Return the claims of a description, sorted; empty if it says something that the world has no
+    word for.
 
     Two values of one attribute are both given: no scene has them both.
     """
     text = _BLACK_AND_WHITE.sub(" ", " ".join(piece.words for piece in description.pieces).lower())
-    claims = {(attribute, value) for attribute, value, word in _WORDS if re.search(rf"\b(?:{word})\b", text)}
+    claims = {
+        (attribute, value)
+        for attribute, value, word in _WORDS
+        if re.search(rf"\b(?:{word})\b", text)
+    }
     return tuple(sorted(claims))
 
 
@@ -51,7 +61,8 @@ def renderable(claims: Claims) -> bool:
 
 
 def contexts(label: int) -> dict[tuple[str, str], Description]:
-    """Return (attribute, value) → description, for all that a caption can say beyond a plain photo of a class."""
+    """Return (attribute, value) → description, for all that a caption can say beyond a plain photo
+    of a class."""
     name = CLASSES[label]
     descriptions = {}
     for attribute, values in ATTRIBUTES.items():

@@ -20,31 +20,47 @@ _MEASURES = (0, 1, 2, 3, 4, 5, 8)
 
 @dataclass(frozen=True)
 class Reference:
-    """precision, recall: (categories, areas, thresholds). measures: in the order of MEASURES. NaN for its -1."""
+    """precision, recall: (categories, areas, thresholds). measures: in the order of MEASURES. NaN
+    for its -1."""
 
     precision: NDArray[np.float64]
     recall: NDArray[np.float64]
     measures: NDArray[np.float64]
 
 
-def pycocotools_scores(objects: Objects, detections: Detections, images: int, categories: int) -> Reference:
+def pycocotools_scores(
+    objects: Objects, detections: Detections, images: int, categories: int
+) -> Reference:
     """Score boxes by pycocotools."""
     evaluation = evaluated(objects, detections, images, categories)
     with contextlib.redirect_stdout(io.StringIO()):
         evaluation.summarize()
-    precision = evaluation.eval["precision"][:, :, :, :, -1].mean(axis=1)  # -1 for all recalls, or for none
+    # -1 for all recalls, or for none
+    precision = evaluation.eval["precision"][:, :, :, :, -1].mean(axis=1)
     recall = evaluation.eval["recall"][:, :, :, -1]
     measures = np.array(evaluation.stats)[list(_MEASURES)]
-    precision, recall, measures = (np.where(part == -1, np.nan, part) for part in (precision, recall, measures))
+    precision, recall, measures = (
+        np.where(part == -1, np.nan, part) for part in (precision, recall, measures)
+    )
     return Reference(precision.transpose(1, 2, 0), recall.transpose(1, 2, 0), measures)
 
 
 def evaluated(objects: Objects, detections: Detections, images: int, categories: int) -> Any:
     """Return an evaluation of pycocotools, matched and accumulated. It prints nothing here."""
     true = [
-        {"id": number + 1, "image_id": image, "bbox": box, "category_id": category, "area": area, "iscrowd": int(crowd)}
+        {
+            "id": number + 1,
+            "image_id": image,
+            "bbox": box,
+            "category_id": category,
+            "area": area,
+            "iscrowd": int(crowd),
+        }
         for number, (image, box, category, area, crowd) in enumerate(
-            zip(*(part.tolist() for part in _columns(objects, objects.area, objects.crowd)), strict=True)
+            zip(
+                *(part.tolist() for part in _columns(objects, objects.area, objects.crowd)),
+                strict=True,
+            )
         )
     ]
     # An id of 0 would count as no match.
@@ -56,18 +72,23 @@ def evaluated(objects: Objects, detections: Detections, images: int, categories:
         )
     ]
     with contextlib.redirect_stdout(io.StringIO()):
-        evaluation = COCOeval(_coco(true, images, categories), _coco(detected, images, categories), "bbox")
+        evaluation = COCOeval(
+            _coco(true, images, categories), _coco(detected, images, categories), "bbox"
+        )
         evaluation.evaluate()
         evaluation.accumulate()
     return evaluation
 
 
 def resampled(evaluation: Any, images: NDArray[np.int64]) -> None:
-    """Accumulate an evaluation over drawn images, as a plain bootstrap does; the matches stay as they are."""
+    """Accumulate an evaluation over drawn images, as a plain bootstrap does; the matches stay as
+    they are."""
     whole = evaluation.evalImgs
     by_image = np.empty(len(whole), object)
     by_image[:] = whole
-    evaluation.evalImgs = by_image.reshape(-1, len(evaluation.params.imgIds))[:, images].ravel().tolist()
+    evaluation.evalImgs = (
+        by_image.reshape(-1, len(evaluation.params.imgIds))[:, images].ravel().tolist()
+    )
     with contextlib.redirect_stdout(io.StringIO()):
         evaluation.accumulate()
     evaluation.evalImgs = whole

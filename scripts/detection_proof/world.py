@@ -1,7 +1,8 @@
 """A world of boxes of which the truth is known: many images, of which a set has few.
 
-Images are easy or hard, and so are objects; a detector finds, misplaces, doubles and invents boxes by its skill. Base
-and shift have the same objects. What all images give is the truth; sets are drawn from them without replacement.
+Images are easy or hard, and so are objects; a detector finds, misplaces, doubles and invents boxes
+by its skill. Base and shift have the same objects. What all images give is the truth; sets are
+drawn from them without replacement.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ class Skill:
     missed: float = 0.0
 
 
-def made_matches(world: World, skills: Sequence[Skill], images: int, rng: np.random.Generator) -> list[Matches]:
-    """Make the images of a world and match what each skill detects in them, without ranges of area."""
+def made_matches(
+    world: World, skills: Sequence[Skill], images: int, rng: np.random.Generator
+) -> list[Matches]:
+    """Make the images of a world and match what each skill detects in them, without ranges of
+    area."""
     frequency = np.arange(1, world.categories + 1) ** -world.rarity
     frequency /= frequency.sum()
     counts = rng.poisson(OBJECTS, images)
@@ -57,7 +61,9 @@ def made_matches(world: World, skills: Sequence[Skill], images: int, rng: np.ran
         if skill.perfect:
             detected = _perfect(image, box, category, skill.missed, rng)
         else:
-            detected = _imperfect(skill.level, image, box, category, ease, hardness, world.categories, rng)
+            detected = _imperfect(
+                skill.level, image, box, category, ease, hardness, world.categories, rng
+            )
         matches = match(objects, Detections.of(*detected), images, world.categories)
         counted = matches.counted.copy()
         counted[1:] = False
@@ -82,7 +88,8 @@ def _imperfect(
     categories: int,
     rng: np.random.Generator,
 ) -> tuple[NDArray, ...]:
-    """Return (image, box, category, score) of objects that are seen, of some once more, and of inventions."""
+    """Return (image, box, category, score) of objects that are seen, of some once more, and of
+    inventions."""
     n = len(image)
     clear = level + ease + rng.normal(0, 0.5, n)
     seen = rng.random(n) < _logistic(1.5 * clear + 1)
@@ -141,7 +148,9 @@ class Images:
         )
 
     @staticmethod
-    def _rows(image: NDArray[np.int64], order: NDArray[np.int64], images: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _rows(
+        image: NDArray[np.int64], order: NDArray[np.int64], images: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         starts = np.searchsorted(image[order], images)
         stops = np.searchsorted(image[order], images, side="right")
         spans = [order[start:stop] for start, stop in zip(starts, stops, strict=True)]

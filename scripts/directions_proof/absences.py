@@ -1,10 +1,12 @@
-"""Part *absences*: of failures whose one cause is known, which "not X" are true, and which are kept?
+"""Part *absences*: of failures whose one cause is known, which "not X" are true, and which are
+kept?
 
-No classifier is trained: rows of a world's validation split fail by chance, in each class with the context that is its
-cause, by so many points more often than otherwise (*with*), or without it (*without*). So what a caption's words alone
-do is known exactly: the same scenes with and without what it claims. A finding is *false* where that is no more than
-the margin, whatever its set does. *Before* is the same run with each set tested on all rows of its class; *after*, as
-mining tests it, those far from a caption on rows outside of the class's hard sets.
+No classifier is trained: rows of a world's validation split fail by chance, in each class with the
+context that is its cause, by so many points more often than otherwise (*with*), or without it
+(*without*). So what a caption's words alone do is known exactly: the same scenes with and without
+what it claims. A finding is *false* where that is no more than the margin, whatever its set does.
+*Before* is the same run with each set tested on all rows of its class; *after*, as mining tests it,
+those far from a caption on rows outside of the class's hard sets.
 """
 
 from __future__ import annotations
@@ -41,14 +43,21 @@ class Planted:
 
     def rate(self, attributes: Mapping[str, str]) -> float:
         """Return how often a scene with these attributes fails."""
-        return USUAL + self.gap * ((attributes[self.attribute] == self.value) == (self.cause == "with"))
+        return USUAL + self.gap * (
+            (attributes[self.attribute] == self.value) == (self.cause == "with")
+        )
 
     def difference(
         self, scenes: Sequence[Mapping[str, str]], claims: Mapping[str, str], role: Role
     ) -> dict[str, float] | None:
-        """Return how much more often scenes fail with (`hard`) or without what is claimed; None if none differs."""
+        """Return how much more often scenes fail with (`hard`) or without what is claimed; None if
+        none differs."""
         changed = [{**scene, **claims} for scene in scenes]
-        more = [self.rate(new) - self.rate(old) for new, old in zip(changed, scenes, strict=True) if new != old]
+        more = [
+            self.rate(new) - self.rate(old)
+            for new, old in zip(changed, scenes, strict=True)
+            if new != old
+        ]
         if not claims or not more:
             return None
         return {"value": float(np.mean(more)) * (1 if role == "hard" else -1)}
@@ -60,17 +69,33 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     captions = captions_of(audited)
     tested: list[dict[str, Any]] = []
     for run, gap, cause in _asked():
-        rng = np.random.default_rng([audited.world.seed, run, round(100 * gap), int(cause == "with")])
-        planted = [_planted(scenes, rows.labels == label, cause, gap, rng) for label in range(len(audited.classes))]
-        rates = [planted[label].rate(scene) for label, scene in zip(rows.labels.tolist(), scenes, strict=True)]
+        rng = np.random.default_rng(
+            [audited.world.seed, run, round(100 * gap), int(cause == "with")]
+        )
+        planted = [
+            _planted(scenes, rows.labels == label, cause, gap, rng)
+            for label in range(len(audited.classes))
+        ]
+        rates = [
+            planted[label].rate(scene)
+            for label, scene in zip(rows.labels.tolist(), scenes, strict=True)
+        ]
         failing = replace(rows, failed=rng.random(len(rates)) < rates)
-        for outcome in mined_rows(failing, audited.whitening, captions, audited.world.class_names, run, 0):
+        for outcome in mined_rows(
+            failing, audited.whitening, captions, audited.world.class_names, run, 0
+        ):
             label = outcome.hypothesis.labels[0]
             claims = claims_of(audited.world, label, outcome.hypothesis.caption)
             of_class = [scenes[row] for row in np.flatnonzero(rows.labels == label).tolist()]
             words = planted[label].difference(of_class, claims, outcome.hypothesis.role)
             tested.append(
-                {"run": run, "gap": gap, "cause": cause, "attribute": words, **outcome_facts(outcome, audited)}
+                {
+                    "run": run,
+                    "gap": gap,
+                    "cause": cause,
+                    "attribute": words,
+                    **outcome_facts(outcome, audited),
+                }
             )
     return {"tested": tested, "classes": len(audited.classes)}
 
@@ -94,7 +119,8 @@ def _asked() -> Iterator[tuple[int, float, Cause]]:
 
 
 def _rows(audited: AuditedWorld) -> tuple[Rows, list[Mapping[str, str]]]:
-    """Return the validation split with its features, where nothing fails yet, and its scenes' attributes."""
+    """Return the validation split with its features, where nothing fails yet, and its scenes'
+    attributes."""
     features, labels, units = audited.seen("validation")
     count = len(labels)
     rows = Rows(
@@ -117,7 +143,8 @@ def _planted(
     gap: float,
     rng: np.random.Generator,
 ) -> Planted:
-    """Draw a cause: of `with` any colour or background that is frequent enough, of `without` the most frequent."""
+    """Draw a cause: of `with` any colour or background that is frequent enough, of `without` the
+    most frequent."""
     rows = np.flatnonzero(of_class).tolist()
     shares = {
         (attribute, value): sum(scenes[row][attribute] == value for row in rows) / len(rows)
@@ -131,7 +158,8 @@ def _planted(
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return Markdown: false and true findings kept, by cause and role, and of those far from captions by class."""
+    """Return Markdown: false and true findings kept, by cause and role, and of those far from
+    captions by class."""
     tested = [
         hypothesis
         for world in results.values()
@@ -140,20 +168,29 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
     runs = RUNS * sum(world["classes"] for world in results.values())
     lines = [
-        f"In each class one cause adds points to a failure rate of {USUAL:.0%}: {len(results)} worlds, {RUNS} runs of"
-        f" each, {runs:,} classes a line. *False*: confirmed at q ≤ {MINE.fdr:g}, and the words alone change the rate"
+        f"In each class one cause adds points to a failure rate of {USUAL:.0%}: {len(results)}"
+        f" worlds, {RUNS} runs of"
+        f" each, {runs:,} classes a line. *False*: confirmed at q ≤ {MINE.fdr:g}, and the words"
+        " alone change the rate"
         f" by at most {MINE.margin:.0%}. *Before*: tested on all rows of the class.",
         "",
         "| fails | points | role | tested | false before | true before | false after | true after |",
         "| -- | --: | -- | --: | --: | --: | --: | --: |",
     ]
-    for cause, gap, role in ((a, b, c) for a in ("with", "without") for b in GAPS for c in ("hard", "far_from")):
+    for cause, gap, role in (
+        (a, b, c) for a in ("with", "without") for b in GAPS for c in ("hard", "far_from")
+    ):
         hypotheses = [
             hypothesis
             for hypothesis in tested
             if (hypothesis["cause"], hypothesis["gap"], hypothesis["role"]) == (cause, gap, role)
         ]
         lines.append(
-            f"| {cause} the cause | +{100 * gap:.0f} | {role} | {len(hypotheses)} | {kept_cells(hypotheses)} |"
+            f"| {cause} the cause | +{100 * gap:.0f} | {role} | {len(hypotheses)} |"
+            f" {kept_cells(hypotheses)} |"
         )
-    return [*lines, "", *by_class(tested, {name: 2 * len(GAPS) * RUNS * len(results) for name in CLASSES})]
+    return [
+        *lines,
+        "",
+        *by_class(tested, {name: 2 * len(GAPS) * RUNS * len(results) for name in CLASSES}),
+    ]

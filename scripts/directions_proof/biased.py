@@ -1,6 +1,8 @@
-"""Learning from Failure's biased classifiers: a world's classifier again, by a loss that prefers the easy (Nam 2020).
+"""Learning from Failure's biased classifiers: a world's classifier again, by a loss that prefers
+the easy (Nam 2020).
 
-Rows that the classifier already finds easy weigh most, so it learns the shortcut first and little else.
+Rows that the classifier already finds easy weigh most, so it learns the shortcut first and little
+else.
 """
 
 from __future__ import annotations
@@ -30,14 +32,33 @@ def train_biased(audited: AuditedWorld) -> None:
     model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PLANTED["rate"], weight_decay=0.05)
     schedule = warm_then_linear(PLANTED["decay_from"])
-    loop = Loop(audited.kept / "state" / folder.name, {"model": model}, optimizer, int(PLANTED["steps"]), schedule)
+    loop = Loop(
+        audited.kept / "state" / folder.name,
+        {"model": model},
+        optimizer,
+        int(PLANTED["steps"]),
+        schedule,
+    )
     for step in loop.steps():
-        rng = np.random.default_rng([int(PLANTED["seed"]), KINDS.index(world.kind), world.seed, step])
+        rng = np.random.default_rng(
+            [int(PLANTED["seed"]), KINDS.index(world.kind), world.seed, step]
+        )
         rows = rng.integers(0, len(labels), int(PLANTED["batch"]))
         images = augment(pixels[rows], rng).contiguous(memory_format=torch.channels_last)
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(images)
-        loop.after(step, biased_losses(F.cross_entropy(logits.float(), labels[rows], reduction="none")).mean())
+        loop.after(
+            step,
+            biased_losses(F.cross_entropy(logits.float(), labels[rows], reduction="none")).mean(),
+        )
     loop.path.unlink()
     training = PLANTED | {"world": world.name, "loss": "generalised cross-entropy, q 0.7"}
-    save_model(model.eval(), folder, ARCHITECTURE, MODEL_ARGS, len(audited.classes), training, world.class_names)
+    save_model(
+        model.eval(),
+        folder,
+        ARCHITECTURE,
+        MODEL_ARGS,
+        len(audited.classes),
+        training,
+        world.class_names,
+    )

@@ -1,9 +1,9 @@
 """Part *captions*: do the captions that a direction picks name what was planted?
 
-In correlation worlds the easy caption should name the planted context, for what fails is its absence; in rare worlds
-the hard caption should name the subtype; in noisy ones the context whose labels were flipped. A caption is right when
-the planted words stand in it, whatever else it says: how often chance would pick one stands beside it. Both ways to
-score a caption are measured.
+In correlation worlds the easy caption should name the planted context, for what fails is its
+absence; in rare worlds the hard caption should name the subtype; in noisy ones the context whose
+labels were flipped. A caption is right when the planted words stand in it, whatever else it says:
+how often chance would pick one stands beside it. Both ways to score a caption are measured.
 """
 
 from __future__ import annotations
@@ -41,24 +41,36 @@ def vector_of(text: str) -> NDArray[np.float32]:
 
 
 def captions_of(audited: AuditedWorld) -> CandidateCaptions:
-    """Return the bundled grammar's captions, each encoded once; a merged class is called by the names it merges."""
+    """Return the bundled grammar's captions, each encoded once; a merged class is called by the
+    names it merges."""
     world = audited.world
     merged = any(len(subtypes) > 1 for subtypes in world.subtypes)
     grammar = CaptionGrammar.load(GRAMMAR)
     if merged:
-        grammar = grammar.model_copy(update={"hyponyms": dict(zip(world.class_names, world.subtypes, strict=True))})
-    texts, references, candidates = gather(grammar, audited.classes, "hyponyms" if merged else "class")
-    return CandidateCaptions(texts, np.stack([vector_of(text) for text in texts]), references, candidates)
+        grammar = grammar.model_copy(
+            update={"hyponyms": dict(zip(world.class_names, world.subtypes, strict=True))}
+        )
+    texts, references, candidates = gather(
+        grammar, audited.classes, "hyponyms" if merged else "class"
+    )
+    return CandidateCaptions(
+        texts, np.stack([vector_of(text) for text in texts]), references, candidates
+    )
 
 
 def says(caption: str, words: str) -> bool:
-    """Return whether a caption has the words as whole words: `shirt` is not in `a photo of a t-shirt`."""
+    """Return whether a caption has the words as whole words: `shirt` is not in `a photo of a
+    t-shirt`."""
     return f" {words} " in f" {caption} "
 
 
 def says_context(world: PlantedWorld, caption: str) -> bool:
     """Return whether a caption names the planted context, or the planted subtype."""
-    words = caption_of({"background": str(world.value)}) if world.attribute == "background" else world.value
+    words = (
+        caption_of({"background": str(world.value)})
+        if world.attribute == "background"
+        else world.value
+    )
     return words is not None and says(caption, words)
 
 
@@ -70,20 +82,30 @@ def _phrases() -> tuple[tuple[str, str, str], ...]:
         values = (value for value in ATTRIBUTES[attribute] if value not in ("clear", "day"))
         phrases += [(attribute, value, caption_of({attribute: value})) for value in values]
     phrases += [
-        (name, value, value) for name in ("colour", "pattern") for value in ATTRIBUTES[name] if value != "plain"
+        (name, value, value)
+        for name in ("colour", "pattern")
+        for value in ATTRIBUTES[name]
+        if value != "plain"
     ]
-    return (*phrases, ("companion", "person", "person and a"), ("companion", "flower", "and a flower"))
+    return (
+        *phrases,
+        ("companion", "person", "person and a"),
+        ("companion", "flower", "and a flower"),
+    )
 
 
 def claims_of(world: PlantedWorld, label: int, caption: str) -> Mapping[str, str]:
-    """Return attribute → value of what a caption claims of a picture of a class; `class` where it names the subtype."""
+    """Return attribute → value of what a caption claims of a picture of a class; `class` where it
+    names the subtype."""
     claims = {attribute: value for attribute, value, words in _phrases() if says(caption, words)}
     subtypes = world.subtypes[label]
     named = [name for name in subtypes if says(caption, name)]
     return claims | ({"class": named[0]} if len(subtypes) > 1 and named else {})
 
 
-def holding(world: PlantedWorld, split: str, rows: NDArray[np.int64], claims: Mapping[str, str]) -> NDArray[np.bool_]:
+def holding(
+    world: PlantedWorld, split: str, rows: NDArray[np.int64], claims: Mapping[str, str]
+) -> NDArray[np.bool_]:
     """Return (n,) for which rows' scenes every claim holds."""
 
     def held() -> Iterator[bool]:
@@ -95,7 +117,8 @@ def holding(world: PlantedWorld, split: str, rows: NDArray[np.int64], claims: Ma
 
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
-    """Return by way of scoring the rank of the first caption that names what was planted, and the first captions."""
+    """Return by way of scoring the rank of the first caption that names what was planted, and the
+    first captions."""
     world = audited.world
     direction = direction_of(audited)
     if direction is None or world.planted is None:
@@ -104,7 +127,11 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     candidates = captions.candidates[world.planted]
     texts = [captions.texts[row] for row in candidates]
     right = np.array([says_context(world, text) for text in texts])
-    measured: dict[str, Any] = {"gap": gap_of(audited), "chance": float(right.mean()), "captions": len(texts)}
+    measured: dict[str, Any] = {
+        "gap": gap_of(audited),
+        "chance": float(right.mean()),
+        "captions": len(texts),
+    }
     for how in HOW:
         scores = caption_scores(
             direction, captions.vectors[captions.references[world.planted]], captions.vectors[candidates],
@@ -127,13 +154,15 @@ def direction_of(audited: AuditedWorld) -> Direction | None:
     if audited.world.planted is None:
         return None
     rows = audited.validation.of(audited.validation.labels == audited.world.planted)
-    direction = fit_direction(audited.whitened(rows), ~rows.failed, rows.units, seed=0, permutations=0)
+    direction = fit_direction(
+        audited.whitened(rows), ~rows.failed, rows.units, seed=0, permutations=0
+    )
     return direction if isinstance(direction, Direction) else None
 
 
 def _tells_absence(audited: AuditedWorld, caption: str) -> bool:
-    """Return whether a caption names another value of the planted attribute: `in the snow` where the beach is the
-    context."""
+    """Return whether a caption names another value of the planted attribute: `in the snow` where
+    the beach is the context."""
     world = audited.world
     assert world.planted is not None
     claimed = claims_of(world, world.planted, caption).get(str(world.attribute))
@@ -143,7 +172,8 @@ def _tells_absence(audited: AuditedWorld, caption: str) -> bool:
 def worlds_with_a_gap(
     results: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """Yield each kind with the results of its worlds whose slice fails by 20 points or more, if it has such worlds."""
+    """Yield each kind with the results of its worlds whose slice fails by 20 points or more, if it
+    has such worlds."""
     for kind in SIDE:
         with_gap = [
             result
@@ -155,10 +185,13 @@ def worlds_with_a_gap(
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return Markdown: one line a kind and way of scoring; worlds whose slice fails by 20 points or more."""
+    """Return Markdown: one line a kind and way of scoring; worlds whose slice fails by 20 points or
+    more."""
     lines = [
-        "Worlds whose slice fails by 20 points or more. *right*: the caption on the planted side names what was"
-        " planted. *absence*: in correlation worlds the hard caption names another value of the planted attribute.",
+        "Worlds whose slice fails by 20 points or more. *right*: the caption on the planted side"
+        " names what was"
+        " planted. *absence*: in correlation worlds the hard caption names another value of the"
+        " planted attribute.",
         "",
         "| worlds | score | top 1 right | top 2 right | mean reciprocal rank | chance | absence |",
         "| -- | -- | --: | --: | --: | --: | --: |",
@@ -175,5 +208,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 if kind == "correlation"
                 else "",
             ]
-            lines.append(f"| {kind}: {SIDE[kind]} caption ({len(worlds)}) | {how} | {' | '.join(cells)} |")
+            lines.append(
+                f"| {kind}: {SIDE[kind]} caption ({len(worlds)}) | {how} | {' | '.join(cells)} |"
+            )
     return lines

@@ -1,9 +1,10 @@
 """Part *honesty*: are reported findings true, and are planted failures reported?
 
-The mining that `counterfoil mine` does runs on a world's validation split: named on one half, tested on the other. Its
-sets are then cut out of the world's `proof` rows by the same cosine, which shows the true difference of each. *False*
-is a reported finding whose set fails by no more above the rest than the margin allows. Beside it the *named attribute*:
-the same scenes of the class, rendered with what the caption says and as they were.
+The mining that `counterfoil mine` does runs on a world's validation split: named on one half,
+tested on the other. Its sets are then cut out of the world's `proof` rows by the same cosine, which
+shows the true difference of each. *False* is a reported finding whose set fails by no more above
+the rest than the margin allows. Beside it the *named attribute*: the same scenes of the class,
+rendered with what the caption says and as they were.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from numpy.typing import NDArray
 
 from counterfoil.data.labelled_images import deal_halves
 from counterfoil.mining.collected import Confirmation, confirm_sets
-from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Hypothesis, LabelledRows, Role
+from counterfoil.mining.hypotheses import (
+    CandidateCaptions,
+    DiscoverHalf,
+    Hypothesis,
+    LabelledRows,
+    Role,
+)
 from counterfoil.mining.methods.directions import find_directions
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
 from counterfoil.stats import score_test
@@ -32,7 +39,8 @@ from directions_proof.worlds import AuditedWorld, Rows
 ROLES: tuple[Role, ...] = get_args(Role)
 MINE = Mine()
 SETTINGS = DirectionsSettings()
-# A set catches the planted slice where slice rows are this much more frequent in it than in the class.
+# A set catches the planted slice where slice rows are this much more frequent in it than in the
+# class.
 _CAUGHT = 1.5
 _FEWEST = 20
 
@@ -78,14 +86,18 @@ def mined_rows(
     tests = []
     for several in (hypotheses, [replace(hypothesis, outside=()) for hypothesis in hypotheses]):
         counts = [hypothesis.count(held_out) for hypothesis in several]
-        tests.append(confirm_sets(counts, [score_test(*sides, MINE.margin) for sides in counts], MINE.fdr))
+        tests.append(
+            confirm_sets(counts, [score_test(*sides, MINE.margin) for sides in counts], MINE.fdr)
+        )
     after, before = tests
     return [Outcome(*each) for each in zip(hypotheses, after, before, strict=True)]
 
 
 def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
     """Return every tested hypothesis beside the truth, and the planted slice's own gap."""
-    outcomes = mined_rows(audited.validation, audited.whitening, captions_of(audited), audited.world.class_names)
+    outcomes = mined_rows(
+        audited.validation, audited.whitening, captions_of(audited), audited.world.class_names
+    )
     proof = audited.rows("proof", proof_rows)
     renderer = Renderer(audited)
     tested = [_beside_truth(audited, outcome, proof, renderer) for outcome in outcomes]
@@ -93,7 +105,9 @@ def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
     return {"tested": tested, "planted": planted, "classes": list(audited.world.class_names)}
 
 
-def _beside_truth(audited: AuditedWorld, mined: Outcome, proof: Rows, renderer: Renderer) -> dict[str, Any]:
+def _beside_truth(
+    audited: AuditedWorld, mined: Outcome, proof: Rows, renderer: Renderer
+) -> dict[str, Any]:
     world = audited.world
     hypothesis = mined.hypothesis
     outcome = mined.after
@@ -118,15 +132,22 @@ def _beside_truth(audited: AuditedWorld, mined: Outcome, proof: Rows, renderer: 
         "reported_interval": difference.reported_interval,
         "true": _difference(rows.failed, inside),
         "attribute": _of_words(audited, hypothesis, claims, of_class, renderer),
-        "lift": float(rows.members[inside].mean() / slice_share) if inside.any() and slice_share else None,
+        "lift": float(rows.members[inside].mean() / slice_share)
+        if inside.any() and slice_share
+        else None,
         "names_context": says_context(world, hypothesis.caption),
     }
 
 
 def _of_words(
-    audited: AuditedWorld, hypothesis: Hypothesis, claims: Mapping[str, str], rows: Rows, renderer: Renderer
+    audited: AuditedWorld,
+    hypothesis: Hypothesis,
+    claims: Mapping[str, str],
+    rows: Rows,
+    renderer: Renderer,
 ) -> dict[str, float] | None:
-    """Return the difference that the words make: by renders, or for a subtype by the rows that show it."""
+    """Return the difference that the words make: by renders, or for a subtype by the rows that show
+    it."""
     if "class" not in claims:
         return renderer.difference(hypothesis.labels[0], rows.numbers, claims, hypothesis.role)
     has = holding(audited.world, "proof", rows.numbers, claims)
@@ -134,7 +155,8 @@ def _of_words(
 
 
 def _difference(failed: np.ndarray, inside: np.ndarray) -> dict[str, float] | None:
-    """Return the failure rate inside less outside, with its standard error; None if a side has fewer than 20 rows."""
+    """Return the failure rate inside less outside, with its standard error; None if a side has
+    fewer than 20 rows."""
     sizes = inside.sum(), (~inside).sum()
     if min(sizes) < _FEWEST:
         return None
@@ -143,13 +165,18 @@ def _difference(failed: np.ndarray, inside: np.ndarray) -> dict[str, float] | No
     return {"value": float(rates[0] - rates[1]), "error": float(error), "rows": int(sizes[0])}
 
 
-def _planted(audited: AuditedWorld, tested: Sequence[Mapping[str, Any]], proof: Rows) -> dict[str, Any] | None:
-    """Return the slice's true gap, and whether a confirmed finding of its class names it, or catches it."""
+def _planted(
+    audited: AuditedWorld, tested: Sequence[Mapping[str, Any]], proof: Rows
+) -> dict[str, Any] | None:
+    """Return the slice's true gap, and whether a confirmed finding of its class names it, or
+    catches it."""
     world = audited.world
     if world.planted is None:
         return None
     rows = proof.of(proof.labels == world.planted)
-    findings = [finding for finding in tested if finding["confirmed"] and world.planted in finding["labels"]]
+    findings = [
+        finding for finding in tested if finding["confirmed"] and world.planted in finding["labels"]
+    ]
     role = "far_from" if world.kind == "correlation" else "hard"
     return {
         "gap": _difference(rows.failed, rows.members),
@@ -159,15 +186,21 @@ def _planted(audited: AuditedWorld, tested: Sequence[Mapping[str, Any]], proof: 
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return Markdown: false findings, coverage, and what of the planted was confirmed; by kind and over all."""
+    """Return Markdown: false findings, coverage, and what of the planted was confirmed; by kind and
+    over all."""
     lines = [
-        f"*False*: reported at q ≤ {MINE.fdr:g} while the set's true difference is at most {MINE.margin:.0%}; by"
-        " attribute: of scenes truly rendered with and without what the caption says. *Covered*: the interval holds the"
-        " true difference. *Confirmed*: planted slices of 20 points and more with a confirmed finding of their class"
-        f" that names what was planted (named), or whose set has slice rows {_CAUGHT:g} times as often as the class"
+        f"*False*: reported at q ≤ {MINE.fdr:g} while the set's true difference is at most"
+        f" {MINE.margin:.0%}; by"
+        " attribute: of scenes truly rendered with and without what the caption says. *Covered*:"
+        " the interval holds the"
+        " true difference. *Confirmed*: planted slices of 20 points and more with a confirmed"
+        " finding of their class"
+        f" that names what was planted (named), or whose set has slice rows {_CAUGHT:g} times as"
+        " often as the class"
         " (caught).",
         "",
-        "| worlds | tested | reported | false | false by attribute: hard | far from | 95 % covered, all tested |"
+        "| worlds | tested | reported | false | false by attribute: hard | far from | 95 % covered,"
+        " all tested |"
         " covered, reported | slices | named | caught |",
         "| -- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
@@ -193,9 +226,14 @@ def _row(kind: str, worlds: Sequence[Mapping[str, Any]]) -> str:
         str(sum(len(world["tested"]) for world in worlds)),
         str(sum(len(_reported(world)) for world in worlds)),
         share_of([_false(world, "true") for world in worlds]).text(percent=True),
-        *(share_of([_false(world, "attribute", role) for world in worlds]).text(percent=True) for role in ROLES),
+        *(
+            share_of([_false(world, "attribute", role) for world in worlds]).text(percent=True)
+            for role in ROLES
+        ),
         share_of([_covered(world["tested"], "interval") for world in worlds]).text(percent=True),
-        share_of([_covered(_reported(world), "reported_interval") for world in worlds]).text(percent=True),
+        share_of([_covered(_reported(world), "reported_interval") for world in worlds]).text(
+            percent=True
+        ),
         str(len(slices)),
         share_of([(float(planted["named"]), 1.0) for planted in slices]).text(percent=True),
         share_of([(float(planted["caught"]), 1.0) for planted in slices]).text(percent=True),
@@ -215,17 +253,27 @@ def _false(world: Mapping[str, Any], truth: str, role: Role | None = None) -> tu
 
 
 def _covered(tested: Sequence[Mapping[str, Any]], interval: str) -> tuple[float, float]:
-    known = [hypothesis for hypothesis in tested if hypothesis["true"] is not None and hypothesis[interval] is not None]
+    known = [
+        hypothesis
+        for hypothesis in tested
+        if hypothesis["true"] is not None and hypothesis[interval] is not None
+    ]
     return float(
-        sum(hypothesis[interval][0] <= hypothesis["true"]["value"] <= hypothesis[interval][1] for hypothesis in known)
+        sum(
+            hypothesis[interval][0] <= hypothesis["true"]["value"] <= hypothesis[interval][1]
+            for hypothesis in known
+        )
     ), float(len(known))
 
 
 def by_class(tested: Sequence[Mapping[str, Any]], audits: Mapping[str, int]) -> list[str]:
-    """Return Markdown of findings far from a caption, a row a class. audits: how often each class was audited."""
+    """Return Markdown of findings far from a caption, a row a class. audits: how often each class
+    was audited."""
     lines = [
-        "Far from a caption, by class: those confirmed whose words alone change the rate by at most the margin (false)"
-        " or by more (true). *Before*: tested on all rows of the class; *after*: on those outside of its hard sets.",
+        "Far from a caption, by class: those confirmed whose words alone change the rate by at most"
+        " the margin (false)"
+        " or by more (true). *Before*: tested on all rows of the class; *after*: on those outside"
+        " of its hard sets.",
         "",
         "| class | audited | tested | false before | true before | false after | true after |",
         "| -- | --: | --: | --: | --: | --: | --: |",
@@ -241,7 +289,10 @@ def kept_cells(tested: Sequence[Mapping[str, Any]]) -> str:
     """Return false and true findings kept before, then after, as cells."""
     true = [hypothesis["attribute"]["value"] > MINE.margin for hypothesis in tested]
     counts = [
-        sum(hypothesis[when] and is_true == wanted for hypothesis, is_true in zip(tested, true, strict=True))
+        sum(
+            hypothesis[when] and is_true == wanted
+            for hypothesis, is_true in zip(tested, true, strict=True)
+        )
         for when in ("before", "after")
         for wanted in (False, True)
     ]

@@ -1,4 +1,5 @@
-"""Intervals over worlds, one function for all proofs: Student's t, within what is possible, from five worlds on.
+"""Intervals over worlds, one function for all proofs: Student's t, within what is possible, from
+five worlds on.
 
 A bootstrap over k worlds covers 51 % at k = 2, 82 at 4 and 88 at 6 where it says 95.
 """
@@ -13,7 +14,8 @@ from scipy import stats
 
 from counterfoil.stats import clustered_interval
 
-# Of fewer worlds no interval is given: at four Student's t is already half as wide again as the deviation known.
+# Of fewer worlds no interval is given: at four Student's t is already half as wide again as the
+# deviation known.
 FEWEST = 5
 Range = tuple[float, float]
 SHARE = (0.0, 1.0)
@@ -34,7 +36,10 @@ class Estimate:
 
     def text(self, digits: int = 2, percent: bool = False) -> str:
         """Return `.72 (.65 to .80)`, or percent; without brackets if there is no interval."""
-        ends = (f"{number:.0%}".replace("%", " %") if percent else f"{number:.{digits}f}" for number in self._numbers())
+        ends = (
+            f"{number:.0%}".replace("%", " %") if percent else f"{number:.{digits}f}"
+            for number in self._numbers()
+        )
         return _bracketed(*ends)
 
     def points(self) -> str:
@@ -44,7 +49,11 @@ class Estimate:
     def _numbers(self) -> tuple[float, ...]:
         if not np.isfinite(self.value):
             return ()
-        return (self.value, self.low, self.high) if np.isfinite([self.low, self.high]).all() else (self.value,)
+        return (
+            (self.value, self.low, self.high)
+            if np.isfinite([self.low, self.high]).all()
+            else (self.value,)
+        )
 
 
 def _bracketed(value: str = "–", *ends: str) -> str:
@@ -54,8 +63,8 @@ def _bracketed(value: str = "–", *ends: str) -> str:
 def mean_of(values: Sequence[float], possible: Range = DIFFERENCE) -> Estimate:
     """Return the mean of one value a world, each in what is `possible`, with Student's t interval.
 
-    There is no interval if all worlds have one value, unless that is an end of what is possible: a share that is 1 in
-    all of n worlds is shown as n of n are.
+    There is no interval if all worlds have one value, unless that is an end of what is possible: a
+    share that is 1 in all of n worlds is shown as n of n are.
     """
     numbers = np.asarray(values, np.float64)
     if not len(numbers):
@@ -67,11 +76,14 @@ def mean_of(values: Sequence[float], possible: Range = DIFFERENCE) -> Estimate:
     if not deviation > 0:
         return _without(value, len(numbers))
     half = float(stats.t.ppf(0.975, len(numbers) - 1)) * deviation / np.sqrt(len(numbers))
-    return Estimate(value, max(possible[0], value - half), min(possible[1], value + half), len(numbers))
+    return Estimate(
+        value, max(possible[0], value - half), min(possible[1], value + half), len(numbers)
+    )
 
 
 def share_of(counts: Sequence[tuple[float, float]]) -> Estimate:
-    """Return the share of all counts: (of, among) of each world, summed, then divided; worlds are its units."""
+    """Return the share of all counts: (of, among) of each world, summed, then divided; worlds are
+    its units."""
     among = [(float(of), float(all_)) for of, all_ in counts if all_]
     if not among:
         return _without(float("nan"), len(counts))
@@ -83,14 +95,16 @@ def share_of(counts: Sequence[tuple[float, float]]) -> Estimate:
 
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> Estimate:
-    """Return Spearman's correlation of two values a world, with the interval of Bonett and Wright (2000) by Student's
-    t."""
+    """Return Spearman's correlation of two values a world, with the interval of Bonett and Wright
+    (2000) by Student's t."""
     if len(pairs) < 2:
         return _without(float("nan"), len(pairs))
     value = float(stats.spearmanr(*np.transpose(pairs)).statistic)  # type: ignore[attr-defined]
     if len(pairs) < FEWEST or not abs(value) < 1:
         return _without(value, len(pairs))
-    half = float(stats.t.ppf(0.975, len(pairs) - 2)) * np.sqrt((1 + value**2 / 2) / (len(pairs) - 3))
+    half = float(stats.t.ppf(0.975, len(pairs) - 2)) * np.sqrt(
+        (1 + value**2 / 2) / (len(pairs) - 3)
+    )
     low, high = np.tanh([np.arctanh(value) - half, np.arctanh(value) + half])
     return Estimate(value, float(low), float(high), len(pairs))
 

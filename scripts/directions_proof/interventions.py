@@ -1,11 +1,13 @@
-"""Part *interventions*: does what a direction finds mend the classifier, more than what others would do (Jain, 2.3)?
+"""Part *interventions*: does what a direction finds mend the classifier, more than what others
+would do (Jain, 2.3)?
 
-Every arm fine-tunes the same classifier for the same steps. *filter* adds pictures of a pool of the planted class:
-those that the direction calls hardest, the least confident, or any. The pool is the first rows of `proof`; scores are
-of test. *upweight* doubles the weight of training rows that the direction calls hard; the oracle doubles the true
-slice's. *synthetic* adds pictures drawn by the lab's Stable Diffusion: by the hard caption, by the class's name, by the
-easy caption (the control that should not help). *nothing* is fine-tuning alone. In a corruption world, where no caption
-says what is wrong, nothing should help (Jain, B.3).
+Every arm fine-tunes the same classifier for the same steps. *filter* adds pictures of a pool of the
+planted class: those that the direction calls hardest, the least confident, or any. The pool is the
+first rows of `proof`; scores are of test. *upweight* doubles the weight of training rows that the
+direction calls hard; the oracle doubles the true slice's. *synthetic* adds pictures drawn by the
+lab's Stable Diffusion: by the hard caption, by the class's name, by the easy caption (the control
+that should not help). *nothing* is fine-tuning alone. In a corruption world, where no caption says
+what is wrong, nothing should help (Jain, B.3).
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     # A slice across classes is measured in one class: the arms change one class at a time.
     label = labels[0] if audited.world.planted is None else audited.world.planted
     rows = audited.validation.of(audited.validation.labels == label)
-    direction = fit_direction(audited.whitened(rows), ~rows.failed, rows.units, seed=0, permutations=0)
+    direction = fit_direction(
+        audited.whitened(rows), ~rows.failed, rows.units, seed=0, permutations=0
+    )
     if not isinstance(direction, Direction):
         return {}
     lessons = _lessons(audited, label, direction)
@@ -58,7 +62,9 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     return {"arms": measured}
 
 
-def _lessons(audited: AuditedWorld, label: int, direction: Direction) -> Mapping[str, Callable[[], Lesson]]:
+def _lessons(
+    audited: AuditedWorld, label: int, direction: Direction
+) -> Mapping[str, Callable[[], Lesson]]:
     """Return by arm the lesson to learn from, made only when it is needed."""
     train = audited.rows("train")
     pool = audited.rows("proof", POOL)
@@ -72,7 +78,9 @@ def _lessons(audited: AuditedWorld, label: int, direction: Direction) -> Mapping
     lessons: dict[str, Callable[[], Lesson]] = {PLAIN: lambda: plain}
     for name, order in (("directions", decisions), ("confidence", least), ("random", anyhow)):
         chosen = hardest_rows(order, of_class.labels, ADDED, of_class.numbers).rows[label]
-        lessons[f"filter: {name}"] = lambda chosen=chosen: plain.with_more(_drawn(audited, chosen), label)
+        lessons[f"filter: {name}"] = lambda chosen=chosen: plain.with_more(
+            _drawn(audited, chosen), label
+        )
     for name, rows in weigh.items():
         lessons[f"upweight: {name}"] = lambda rows=rows: plain.weighted(rows, FACTOR)
     for name, caption in _prompts(audited, label, direction).items():
@@ -97,7 +105,11 @@ def _prompts(audited: AuditedWorld, label: int, direction: Direction) -> Mapping
     candidates = captions.candidates[label]
     reference = captions.references[label]
     scores = caption_scores(
-        direction, captions.vectors[reference], captions.vectors[candidates], *audited.whitening, "difference"
+        direction,
+        captions.vectors[reference],
+        captions.vectors[candidates],
+        *audited.whitening,
+        "difference",
     )
     return {
         "hard caption": captions.texts[candidates[int(scores.argmin())]],
@@ -117,23 +129,44 @@ def _drawn(audited: AuditedWorld, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return Markdown: accuracies by arm, and how much more an arm gains in the slice than its controls, by world."""
+    """Return Markdown: accuracies by arm, and how much more an arm gains in the slice than its
+    controls, by world."""
     lines = [
-        f"Accuracies on test after fine-tuning; where pictures are added, {ADDED}. The last columns are paired.",
+        f"Accuracies on test after fine-tuning; where pictures are added, {ADDED}. The last columns"
+        " are paired.",
         "",
-        "| worlds | arm | slice | rest of the class | all rows | slice, less nothing | slice, less |",
+        "| worlds | arm | slice | rest of the class | all rows | slice, less nothing | slice, less"
+        " |",
         "| -- | -- | --: | --: | --: | --: | --: |",
     ]
-    planted = {name: world["arms"] for name, world in results.items() if world and kind_of(name) != "corruption"}
-    control = {name: world["arms"] for name, world in results.items() if world and kind_of(name) == "corruption"}
+    planted = {
+        name: world["arms"]
+        for name, world in results.items()
+        if world and kind_of(name) != "corruption"
+    }
+    control = {
+        name: world["arms"]
+        for name, world in results.items()
+        if world and kind_of(name) == "corruption"
+    }
     for group, worlds in (("planted", planted), ("corruption", control)):
         measured = list(worlds.values())
         for arm in measured[0] if measured else ():
-            shares = {which: [world[arm][which] for world in measured] for which in ("slice", "rest", "all")}
+            shares = {
+                which: [world[arm][which] for world in measured]
+                for which in ("slice", "rest", "all")
+            }
             cells = [mean_of(values, SHARE).text(percent=True) for values in shares.values()]
             cells.append("" if arm == PLAIN else _gain(measured, arm, PLAIN))
-            cells.append("; ".join(f"{other}: {_gain(measured, arm, other)}" for other in _CONTROLS.get(arm, ())))
-            lines.append(f"| {f'{group} ({len(measured)})' if arm == PLAIN else ''} | {arm} | {' | '.join(cells)} |")
+            cells.append(
+                "; ".join(
+                    f"{other}: {_gain(measured, arm, other)}" for other in _CONTROLS.get(arm, ())
+                )
+            )
+            lines.append(
+                f"| {f'{group} ({len(measured)})' if arm == PLAIN else ''} | {arm} |"
+                f" {' | '.join(cells)} |"
+            )
     return lines
 
 

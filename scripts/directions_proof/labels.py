@@ -1,10 +1,11 @@
 """Part *wrong labels*: are findings that rest on wrong labels marked, and are no others?
 
-Labels of rows are flipped: of any class at random, of one class to another, or within a slice (half of the rows of a
-class that show one colour or place get another class's label). Answers are the truth's, or those of a real classifier,
-which never saw the flipped labels. Where nothing is flipped failures are the classifier's own: of a correlation, of a
-scarce subtype, of labels that were wrong in training alone; and those of two classifiers that err as CLIP does, for
-they are CLIP: by its captions, or by a line through its features that was fitted where the world is biased. A *noisy*
+Labels of rows are flipped: of any class at random, of one class to another, or within a slice (half
+of the rows of a class that show one colour or place get another class's label). Answers are the
+truth's, or those of a real classifier, which never saw the flipped labels. Where nothing is flipped
+failures are the classifier's own: of a correlation, of a scarce subtype, of labels that were wrong
+in training alone; and those of two classifiers that err as CLIP does, for they are CLIP: by its
+captions, or by a line through its features that was fitted where the world is biased. A *noisy*
 world of odd seed has wrong labels in all splits, and its classifier learned them.
 """
 
@@ -40,7 +41,9 @@ Flip = Callable[[Labels, Mapping[str, NDArray[np.str_]], np.random.Generator], L
 
 
 def _uniform(share: float) -> Flip:
-    def flip(truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator) -> Labels:
+    def flip(
+        truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator
+    ) -> Labels:
         classes = int(truth.max()) + 1
         others = (truth + rng.integers(1, classes, len(truth))) % classes
         return np.where(rng.random(len(truth)) < share, others, truth)
@@ -48,18 +51,26 @@ def _uniform(share: float) -> Flip:
     return flip
 
 
-def _class_to_class(truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator) -> Labels:
+def _class_to_class(
+    truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator
+) -> Labels:
     first, second = rng.choice(int(truth.max()) + 1, 2, replace=False)
     return np.where((truth == first) & (rng.random(len(truth)) < _PAIR), second, truth)
 
 
-def _in_slice(truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator) -> Labels:
+def _in_slice(
+    truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator
+) -> Labels:
     first, second = rng.choice(int(truth.max()) + 1, 2, replace=False)
     of_class = truth == first
     slices = [
-        of_class & (scenes[name] == value) for name in ("background", "colour") for value in np.unique(scenes[name])
+        of_class & (scenes[name] == value)
+        for name in ("background", "colour")
+        for value in np.unique(scenes[name])
     ]
-    slices = [members for members in slices if _LEAST_SLICE <= members.sum() / of_class.sum() <= 1 / 2]
+    slices = [
+        members for members in slices if _LEAST_SLICE <= members.sum() / of_class.sum() <= 1 / 2
+    ]
     chosen = slices[int(rng.integers(len(slices)))]
     return np.where(chosen & (rng.random(len(truth)) < _SLICE), second, truth)
 
@@ -76,7 +87,8 @@ PLANTED = "planted in all splits"
 
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
-    """Return every confirmed finding of every run, how many of its failing rows are flipped, and its mark."""
+    """Return every confirmed finding of every run, how many of its failing rows are flipped, and
+    its mark."""
     rows = audited.validation
     world = audited.world
     wardrobe = isinstance(audited, AuditedWardrobe)
@@ -90,7 +102,9 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
         answers[ZERO_SHOT] = (rows.features @ captions.T).argmax(axis=1)
         answers[LINEAR] = _linear(*audited.train, rows.features)
         runs = [(UNFLIPPED, target, truth) for target in (OWN, ZERO_SHOT, LINEAR)]
-        scenes = audited.attributes if isinstance(audited, AuditedWardrobe) else _attributes(audited)
+        scenes = (
+            audited.attributes if isinstance(audited, AuditedWardrobe) else _attributes(audited)
+        )
         runs += list(_flipped(truth, scenes, audited.name))
     return {
         "kind": "wardrobe" if wardrobe else kind_of(world.name),
@@ -105,16 +119,25 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     }
 
 
-def _flipped(truth: Labels, scenes: Mapping[str, NDArray[np.str_]], name: str) -> Iterator[tuple[str, str, Labels]]:
+def _flipped(
+    truth: Labels, scenes: Mapping[str, NDArray[np.str_]], name: str
+) -> Iterator[tuple[str, str, Labels]]:
     for flips, flip in FLIPS.items():
         for run in range(RUNS):
-            labels = flip(truth, scenes, np.random.default_rng([_SEED, run, *name.encode(), *flips.encode()]))
+            labels = flip(
+                truth, scenes, np.random.default_rng([_SEED, run, *name.encode(), *flips.encode()])
+            )
             yield from ((flips, target, labels) for target in (PERFECT, OWN))
 
 
 def _attributes(audited: AuditedWorld) -> dict[str, NDArray[np.str_]]:
-    scenes = [audited.world.scene("validation", row).attributes() for row in range(len(audited.validation.labels))]
-    return {name: np.asarray([scene[name] for scene in scenes]) for name in ("background", "colour")}
+    scenes = [
+        audited.world.scene("validation", row).attributes()
+        for row in range(len(audited.validation.labels))
+    ]
+    return {
+        name: np.asarray([scene[name] for scene in scenes]) for name in ("background", "colour")
+    }
 
 
 def _linear(train: NDArray[np.float32], labels: Labels, features: NDArray[np.float32]) -> Labels:
@@ -124,18 +147,29 @@ def _linear(train: NDArray[np.float32], labels: Labels, features: NDArray[np.flo
 
 
 def _findings(
-    audited: AuditedWorld, rows: Rows, labels: Labels, truth: Labels, answers: Labels, captions: NDArray[np.float32]
+    audited: AuditedWorld,
+    rows: Rows,
+    labels: Labels,
+    truth: Labels,
+    answers: Labels,
+    captions: NDArray[np.float32],
 ) -> list[dict[str, Any]]:
     """Return what mining confirms with these labels and answers."""
-    rows = replace(rows, labels=labels, failed=answers != labels, answers=answers[:, None].astype(np.int32))
+    rows = replace(
+        rows, labels=labels, failed=answers != labels, answers=answers[:, None].astype(np.int32)
+    )
     names = audited.world.class_names
-    seen = SeenLabels(rows.features, labels, rows.units, ~rows.failed, captions, _known(rows, captions))
+    seen = SeenLabels(
+        rows.features, labels, rows.units, ~rows.failed, captions, _known(rows, captions)
+    )
     findings = []
     for outcome in mined_rows(rows, audited.whitening, captions_of(audited), names, permutations=0):
         if not outcome.after.confirmed:
             continue
         hypothesis = outcome.hypothesis
-        inside = hypothesis.members(rows.features, labels) & hypothesis.tested_on(rows.features, labels)
+        inside = hypothesis.members(rows.features, labels) & hypothesis.tested_on(
+            rows.features, labels
+        )
         inside = np.flatnonzero(inside & rows.failed)
         check, looked = seen.check(inside, answers[inside])
         listed = looked.rows[looked.mislabelled] if check.suspected else inside[:0]
@@ -163,27 +197,43 @@ def _known(rows: Rows, captions: NDArray[np.float32]) -> NDArray[np.bool_]:
     if known is None or known.is_near_chance(known.right, known.n):
         return np.zeros(len(ids), dtype=bool)
     classes = [known.classes[class_id] for class_id in ids]
-    return np.asarray([cls.margin >= 0 and not known.is_near_chance(cls.right, cls.n) for cls in classes])
+    return np.asarray(
+        [cls.margin >= 0 and not known.is_near_chance(cls.right, cls.n) for cls in classes]
+    )
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return Markdown: what is marked where over half of a finding's failing rows are flipped, and where fewer are."""
+    """Return Markdown: what is marked where over half of a finding's failing rows are flipped, and
+    where fewer are."""
     lines = [
-        "*Flipped*: confirmed findings with over half of their failing rows flipped. *Marked*: those said to be perhaps"
-        " wrong labels, of findings whose labels were checked. *Precision*, *recall*: of the rows listed to relabel,"
+        "*Flipped*: confirmed findings with over half of their failing rows flipped. *Marked*:"
+        " those said to be perhaps"
+        " wrong labels, of findings whose labels were checked. *Precision*, *recall*: of the rows"
+        " listed to relabel,"
         " those that are flipped; of flipped rows in confirmed findings, those that are listed.",
         "",
-        "| images | flipped | answers | findings | not checked | over half flipped | marked | others | marked |"
+        "| images | flipped | answers | findings | not checked | over half flipped | marked |"
+        " others | marked |"
         " precision | recall |",
         "| -- | -- | -- | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
     rows: dict[tuple[str, str, str], list[tuple[Mapping[str, Any], ...]]] = {}
     for world in results.values():
         for run in world["runs"]:
-            rows.setdefault((world["kind"], run["flips"], run["target"]), []).append(tuple(run["findings"]))
-    groups = {key: [finding for run in runs for finding in run] for key, runs in sorted(rows.items(), key=_order)}
+            rows.setdefault((world["kind"], run["flips"], run["target"]), []).append(
+                tuple(run["findings"])
+            )
+    groups = {
+        key: [finding for run in runs for finding in run]
+        for key, runs in sorted(rows.items(), key=_order)
+    }
     lines += [_row(key, findings) for key, findings in groups.items() if findings]
-    unflipped = [finding for (_, flips, _), findings in groups.items() if flips == UNFLIPPED for finding in findings]
+    unflipped = [
+        finding
+        for (_, flips, _), findings in groups.items()
+        if flips == UNFLIPPED
+        for finding in findings
+    ]
     every = [finding for findings in groups.values() for finding in findings]
     return [*lines, _row(("all", UNFLIPPED, ""), unflipped), _row(("all", "", ""), every)]
 
@@ -198,7 +248,9 @@ def _row(key: tuple[str, str, str], findings: Sequence[Mapping[str, Any]]) -> st
     checked = [finding for finding in findings if finding["checked"]]
     flipped = [finding for finding in checked if finding["flipped"] > finding["rows"] / 2]
     others = [finding for finding in checked if finding["flipped"] <= finding["rows"] / 2]
-    listed, right = (sum(finding[name] for finding in findings) for name in ("listed", "listed_flipped"))
+    listed, right = (
+        sum(finding[name] for finding in findings) for name in ("listed", "listed_flipped")
+    )
     cells = [
         *key,
         str(len(findings)),

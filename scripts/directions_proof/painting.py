@@ -1,4 +1,5 @@
-"""Pictures by the lab's Stable Diffusion, from a caption alone or from a vector of CLIP's beside it."""
+"""Pictures by the lab's Stable Diffusion, from a caption alone or from a vector of CLIP's beside
+it."""
 
 from __future__ import annotations
 
@@ -31,8 +32,11 @@ def _adapter() -> Any:
     return load_adapter(_pipeline(), _ADAPTER)
 
 
-def painted(caption: str, count: int, seed: int, vector: NDArray[np.floating] | None = None) -> NDArray[np.uint8]:
-    """Draw uint8 [count, 64, 64, 3]. Equal seeds give equal noise, whatever the caption and the vector (width,)."""
+def painted(
+    caption: str, count: int, seed: int, vector: NDArray[np.floating] | None = None
+) -> NDArray[np.uint8]:
+    """Draw uint8 [count, 64, 64, 3]. Equal seeds give equal noise, whatever the caption and the
+    vector (width,)."""
     import torch
 
     from counterfoil.models.generators.family import by_adapter
@@ -42,13 +46,20 @@ def painted(caption: str, count: int, seed: int, vector: NDArray[np.floating] | 
         numbers = range(start, min(start + _BATCH, count))
         options: dict[str, Any] = {}
         if vector is not None:
-            options = by_adapter(torch.from_numpy(np.tile(np.asarray(vector, np.float32), (len(numbers), 1))), True)
-        with torch.inference_mode(), contextlib.nullcontext() if vector is None else _adapter().used():
+            options = by_adapter(
+                torch.from_numpy(np.tile(np.asarray(vector, np.float32), (len(numbers), 1))), True
+            )
+        with (
+            torch.inference_mode(),
+            contextlib.nullcontext() if vector is None else _adapter().used(),
+        ):
             images = _pipeline()(
                 prompt=[caption] * len(numbers),
                 num_inference_steps=_STEPS,
                 guidance_scale=_GUIDANCE,
-                generator=[torch.Generator().manual_seed(seed * 10_000 + number) for number in numbers],
+                generator=[
+                    torch.Generator().manual_seed(seed * 10_000 + number) for number in numbers
+                ],
                 output_type="np",
                 **options,
             ).images

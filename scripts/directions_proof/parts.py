@@ -1,4 +1,5 @@
-"""The parts of the proof by name: the file that measures a world and makes the table, and in which worlds."""
+"""The parts of the proof by name: the file that measures a world and makes the table, and in which
+worlds."""
 
 from __future__ import annotations
 
@@ -30,10 +31,12 @@ Results = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`file` has `measure`, what a world's JSON holds, and `table`; it is imported when its part is asked for.
+    """`file` has `measure`, what a world's JSON holds, and `table`; it is imported when its part is
+    asked for.
 
-    worlds: planted ones, and the lab's classifiers on the wardrobe. looks_at_proof: whether `measure` is given how many
-    rows of the truth to draw. classified: whether it asks the world's classifier.
+    worlds: planted ones, and the lab's classifiers on the wardrobe. looks_at_proof: whether
+    `measure` is given how many rows of the truth to draw. classified: whether it asks the world's
+    classifier.
     """
 
     title: str
@@ -62,7 +65,9 @@ class Part:
 
 
 # Where something was planted that a caption can name.
-_NAMED, _NAMED_SETTINGS = ([name for name in names if kind_of(name) in SIDE] for names in (FULL, SETTINGS))
+_NAMED, _NAMED_SETTINGS = (
+    [name for name in names if kind_of(name) in SIDE] for names in (FULL, SETTINGS)
+)
 
 PARTS: dict[str, Part] = {
     "ranking": Part("Ranking within the planted class", "ranking"),

@@ -1,6 +1,7 @@
 """Which worlds are measured: those that settings are chosen on, and those of the printed table.
 
-Seeds 0 to 3 chose every setting. The printed table is of seeds from 100, which nothing was chosen on.
+Seeds 0 to 3 chose every setting. The printed table is of seeds from 100, which nothing was chosen
+on.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ FULL: tuple[str, ...] = (
     *(f"{kind}-{seed}" for kind in ("rare", "noisy", "null") for seed in range(100, 104)),
     "corruption-100",
 )
-"""The worlds of the full table: of 12 of the correlations each strength is there once, and four twice."""
+"""The worlds of the full table: of 12 of the correlations each strength is there once, and four
+twice."""
 
 INTERVENED: tuple[str, ...] = (
     "correlation-103",
@@ -29,12 +31,19 @@ INTERVENED: tuple[str, ...] = (
     "rare-101",
     "corruption-100",
 )
-"""Six worlds whose classifiers are mended (strong correlations, scarce subtypes); one where nothing should help."""
+"""Six worlds whose classifiers are mended (strong correlations, scarce subtypes); one where nothing
+should help."""
 
 INTERVENED_SETTINGS: tuple[str, ...] = ("correlation-0", "correlation-1", "rare-0")
 
-ABSENCES: tuple[str, ...] = ("correlation-103", "correlation-104", "correlation-105", "correlation-107")
-"""Four worlds in whose rows failures are planted by chance: in each one class has a frequent context."""
+ABSENCES: tuple[str, ...] = (
+    "correlation-103",
+    "correlation-104",
+    "correlation-105",
+    "correlation-107",
+)
+"""Four worlds in whose rows failures are planted by chance: in each one class has a frequent
+context."""
 
 ABSENCES_SETTINGS: tuple[str, ...] = ("correlation-0", "correlation-1")
 
@@ -53,10 +62,17 @@ LABELS: tuple[str, ...] = (
 )
 """Worlds of every kind, and half of the lab's classifiers, which chose nothing."""
 
-LABELS_SETTINGS: tuple[str, ...] = (*SETTINGS, "resnet10t", "convnext_atto", "vit_tiny_patch8", "lcnet_035")
+LABELS_SETTINGS: tuple[str, ...] = (
+    *SETTINGS,
+    "resnet10t",
+    "convnext_atto",
+    "vit_tiny_patch8",
+    "lcnet_035",
+)
 
 SIDE = {"correlation": "easy", "rare": "hard", "noisy": "hard"}
-"""Which caption should name what was planted: in correlation worlds what fails is the context's absence."""
+"""Which caption should name what was planted: in correlation worlds what fails is the context's
+absence."""
 
 
 def kind_of(world: str) -> str:

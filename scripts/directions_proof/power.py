@@ -1,10 +1,11 @@
 """Part *power*: which failures does mining report, by how much they fail and how few rows they are?
 
-Failures are injected where rows exist: in each class of the wardrobe's split `audit` a *cell* (all rows of one colour,
-one place, one pattern; or of one colour against the wall) is chosen, and right answers in it are made wrong at random
-until it fails so many points more often than the rest of its class. A gap of 0 is the control. Answers are those of
-the lab's classifiers, with all that they get wrong by themselves, or of one that is right everywhere else; of the
-second the truth about every word is known, for a row fails by its attributes alone.
+Failures are injected where rows exist: in each class of the wardrobe's split `audit` a *cell* (all
+rows of one colour, one place, one pattern; or of one colour against the wall) is chosen, and right
+answers in it are made wrong at random until it fails so many points more often than the rest of its
+class. A gap of 0 is the control. Answers are those of the lab's classifiers, with all that they get
+wrong by themselves, or of one that is right everywhere else; of the second the truth about every
+word is known, for a row fails by its attributes alone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ REAL = "the lab's eight"
 PERFECT = "right everywhere else"
 _SEED = 300  # of cells, gaps and halves: nothing was chosen on it
 # What no caption of the grammar says: every picture is so unless something says otherwise.
-_UNSAID = {"pattern": "plain", "weather": "clear", "light": "day", "companion": "none", "style": "photo"}
+_UNSAID = {
+    "pattern": "plain",
+    "weather": "clear",
+    "light": "day",
+    "companion": "none",
+    "style": "photo",
+}
 _PAIRED = ("colour", "background", "wall")
 
 Attributes = Mapping[str, NDArray[np.str_]]
@@ -39,7 +46,8 @@ Cell = Mapping[str, str]
 
 
 def measure(audited: AuditedWardrobe) -> dict[str, Any]:
-    """Return every planted cell with what became of it, and every reported finding with the truth of its words."""
+    """Return every planted cell with what became of it, and every reported finding with the truth
+    of its words."""
     planted = []
     findings = []
     for answers in (REAL, PERFECT):
@@ -62,7 +70,11 @@ def _run(
     cells = {}
     for label in range(len(audited.classes)):
         of_class = np.flatnonzero(rows.labels == label)
-        cell = plant(unplanted[of_class], {name: values[of_class] for name, values in attributes.items()}, rng)
+        cell = plant(
+            unplanted[of_class],
+            {name: values[of_class] for name, values in attributes.items()},
+            rng,
+        )
         if cell is None:
             continue
         members = holds(attributes, cell["cell"]) & (rows.labels == label)
@@ -75,16 +87,21 @@ def _run(
     )  # fmt: skip
     reported = [outcome.hypothesis for outcome in outcomes if outcome.after.confirmed]
     inside = {
-        finding.name: np.isin(rows.labels, finding.labels) & finding.members(rows.features, rows.labels)
+        finding.name: np.isin(rows.labels, finding.labels)
+        & finding.members(rows.features, rows.labels)
         for finding in reported
     }
     planted = []
     for label, cell in cells.items():
         sets = [finding for finding in reported if label in finding.labels]
         of_class = rows.labels == label
-        caught = [cell["members"][inside[finding.name]].mean() >= CAUGHT * cell["share"] for finding in sets]
+        caught = [
+            cell["members"][inside[finding.name]].mean() >= CAUGHT * cell["share"]
+            for finding in sets
+        ]
         right = [
-            finding.role == "hard" and _tells(audited.world, label, finding.caption, cell["cell"]) for finding in sets
+            finding.role == "hard" and _tells(audited.world, label, finding.caption, cell["cell"])
+            for finding in sets
         ]
         gap = failed[cell["members"]].mean() - failed[of_class & ~cell["members"]].mean()
         planted.append(
@@ -111,12 +128,14 @@ def _run(
     return planted, findings
 
 
-def plant(failed: NDArray[np.bool_], attributes: Attributes, rng: np.random.Generator) -> dict[str, Any] | None:
-    """Return a cell of one class, its share, the gap to plant, and the chance that a right row turns wrong; None if
-    none fits.
+def plant(
+    failed: NDArray[np.bool_], attributes: Attributes, rng: np.random.Generator
+) -> dict[str, Any] | None:
+    """Return a cell of one class, its share, the gap to plant, and the chance that a right row
+    turns wrong; None if none fits.
 
-    failed, and each attribute: of the class's n rows. The cell is one of a band of shares, and of those that do not
-    fail more than that already; None if there is no such cell.
+    failed, and each attribute: of the class's n rows. The cell is one of a band of shares, and of
+    those that do not fail more than that already; None if there is no such cell.
     """
     gap = float(rng.choice(GAPS))
     low, high = SHARES[int(rng.integers(len(SHARES)))]
@@ -128,7 +147,13 @@ def plant(failed: NDArray[np.bool_], attributes: Attributes, rng: np.random.Gene
         rate = failed[members].mean()
         wanted = failed[~members].mean() + gap
         if rate <= wanted <= 1:
-            fit.append((cell, float(members.mean()), float((wanted - rate) / (1 - rate)) if rate < 1 else 0.0))
+            fit.append(
+                (
+                    cell,
+                    float(members.mean()),
+                    float((wanted - rate) / (1 - rate)) if rate < 1 else 0.0,
+                )
+            )
     if not fit:
         return None
     cell, share, chance = fit[int(rng.integers(len(fit)))]
@@ -138,7 +163,9 @@ def plant(failed: NDArray[np.bool_], attributes: Attributes, rng: np.random.Gene
 def cells_of(attributes: Attributes) -> Iterator[Cell]:
     """Yield all cells that captions can name, of any share."""
     for name, values in attributes.items():
-        yield from ({name: value} for value in np.unique(values).tolist() if _UNSAID.get(name) != value)
+        yield from (
+            {name: value} for value in np.unique(values).tolist() if _UNSAID.get(name) != value
+        )
     name, beside, value = _PAIRED
     yield from ({name: first, beside: value} for first in np.unique(attributes[name]).tolist())
 
@@ -151,10 +178,12 @@ def holds(attributes: Attributes, claims: Mapping[str, str]) -> NDArray[np.bool_
 def difference_of_words(
     attributes: Attributes, cell: Cell, chance: float, claims: Mapping[str, str], role: Role
 ) -> float:
-    """Return how much more often a class's scenes fail with what is claimed (`hard`), or without it (`far_from`).
+    """Return how much more often a class's scenes fail with what is claimed (`hard`), or without it
+    (`far_from`).
 
-    attributes: of the class's rows; a row in the cell fails by `chance`, every other never. Compared are the scenes of
-    which the claims do not hold, as they are and changed so that they do. Nothing claimed makes no difference.
+    attributes: of the class's rows; a row in the cell fails by `chance`, every other never.
+    Compared are the scenes of which the claims do not hold, as they are and changed so that they
+    do. Nothing claimed makes no difference.
     """
     others = ~holds(attributes, claims) if claims else np.zeros(0, bool)
     if not others.any():
@@ -165,7 +194,9 @@ def difference_of_words(
     return float(more if role == "hard" else -more)
 
 
-def _of_words(audited: AuditedWardrobe, finding: Hypothesis, cells: Mapping[int, Mapping[str, Any]]) -> float:
+def _of_words(
+    audited: AuditedWardrobe, finding: Hypothesis, cells: Mapping[int, Mapping[str, Any]]
+) -> float:
     """Return the largest difference that a finding's words make in its classes."""
     differences = [0.0]
     for label in finding.labels:
@@ -174,14 +205,20 @@ def _of_words(audited: AuditedWardrobe, finding: Hypothesis, cells: Mapping[int,
             of_the_class = {name: values[of_class] for name, values in audited.attributes.items()}
             claims = claims_of(audited.world, label, finding.caption)
             differences.append(
-                difference_of_words(of_the_class, cells[label]["cell"], cells[label]["chance"], claims, finding.role)
+                difference_of_words(
+                    of_the_class, cells[label]["cell"], cells[label]["chance"], claims, finding.role
+                )
             )
     return max(differences)
 
 
-def _difference(chances: NDArray[np.float64], inside: NDArray[np.bool_], of_classes: NDArray[np.bool_]) -> float:
+def _difference(
+    chances: NDArray[np.float64], inside: NDArray[np.bool_], of_classes: NDArray[np.bool_]
+) -> float:
     rest = of_classes & ~inside
-    return float(chances[inside].mean() - chances[rest].mean()) if inside.any() and rest.any() else 0.0
+    return (
+        float(chances[inside].mean() - chances[rest].mean()) if inside.any() and rest.any() else 0.0
+    )
 
 
 def _tells(world: PlantedWorld, label: int, caption: str, cell: Cell) -> bool:
@@ -190,47 +227,66 @@ def _tells(world: PlantedWorld, label: int, caption: str, cell: Cell) -> bool:
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return Markdown: what is caught and named, by gap and share; then what is false of what was reported."""
+    """Return Markdown: what is caught and named, by gap and share; then what is false of what was
+    reported."""
     lines = [
-        "Failures injected into answers on the wardrobe's split `audit`, 600 rows of a class in each half: in each of"
-        f" ten classes a cell, {RUNS} runs a classifier. *Caught*: a finding of the class is reported at"
-        f" q ≤ {MINE.fdr:g} whose set has the cell's rows {CAUGHT:g} times as often as the class; *named*: it is near a"
+        "Failures injected into answers on the wardrobe's split `audit`, 600 rows of a class in"
+        " each half: in each of"
+        f" ten classes a cell, {RUNS} runs a classifier. *Caught*: a finding of the class is"
+        " reported at"
+        f" q ≤ {MINE.fdr:g} whose set has the cell's rows {CAUGHT:g} times as often as the class;"
+        " *named*: it is near a"
         " caption that tells the cell, whatever else it tells. In brackets: 95 % over classifiers.",
         "",
-        "| answers | the cell's share of its class | " + " | ".join(f"+{100 * gap:.0f} points" for gap in GAPS) + " |",
+        "| answers | the cell's share of its class | "
+        + " | ".join(f"+{100 * gap:.0f} points" for gap in GAPS)
+        + " |",
         "| -- | -- |" + " --: |" * len(GAPS),
     ]
     for answers in (REAL, PERFECT):
         for low, high in SHARES:
             cells = [_cell(results, answers, (low, high), gap) for gap in GAPS]
-            lines.append(f"| {answers} | {100 * low:.0f} to {100 * high:.0f} % | {' | '.join(cells)} |")
+            lines.append(
+                f"| {answers} | {100 * low:.0f} to {100 * high:.0f} % | {' | '.join(cells)} |"
+            )
     lines += [
         "",
-        f"What is false among the findings reported where answers are {PERFECT}: sets, and words, that truly make no"
-        f" more than {100 * MINE.margin:.0f} points of a difference. In brackets: 95 % over classifiers.",
+        f"What is false among the findings reported where answers are {PERFECT}: sets, and words,"
+        " that truly make no"
+        f" more than {100 * MINE.margin:.0f} points of a difference. In brackets: 95 % over"
+        " classifiers.",
         "",
         "| findings | reported | sets false | words false |",
         "| -- | --: | --: | --: |",
     ]
     for name, roles in (*((role.replace("_", " "), (role,)) for role in ROLES), ("all", ROLES)):
-        kept = [[finding for finding in world["findings"] if finding["role"] in roles] for world in results.values()]
+        kept = [
+            [finding for finding in world["findings"] if finding["role"] in roles]
+            for world in results.values()
+        ]
         false = [
-            share_of([(sum(finding[what] <= MINE.margin for finding in each), len(each)) for each in kept]).text(
-                percent=True
-            )
+            share_of(
+                [
+                    (sum(finding[what] <= MINE.margin for finding in each), len(each))
+                    for each in kept
+                ]
+            ).text(percent=True)
             for what in ("set", "words")
         ]
         lines.append(f"| {name} | {sum(map(len, kept))} | {' | '.join(false)} |")
     return lines
 
 
-def _cell(results: Mapping[str, Mapping[str, Any]], answers: str, shares: tuple[float, float], gap: float) -> str:
+def _cell(
+    results: Mapping[str, Mapping[str, Any]], answers: str, shares: tuple[float, float], gap: float
+) -> str:
     """Return `76 % (70 % to 81 %); named 61 %; of 120`."""
     cells = [
         [
             cell
             for cell in world["planted"]
-            if (cell["answers"], cell["gap"]) == (answers, gap) and shares[0] <= cell["share"] < shares[1]
+            if (cell["answers"], cell["gap"]) == (answers, gap)
+            and shares[0] <= cell["share"] < shares[1]
         ]
         for world in results.values()
     ]
@@ -238,6 +294,7 @@ def _cell(results: Mapping[str, Mapping[str, Any]], answers: str, shares: tuple[
     if not count:
         return "–"
     caught, named = (
-        share_of([(sum(cell[what] for cell in each), len(each)) for each in cells]) for what in ("caught", "named")
+        share_of([(sum(cell[what] for cell in each), len(each)) for each in cells])
+        for what in ("caught", "named")
     )
     return f"{caught.text(percent=True)}; named {100 * named.value:.0f} %; of {count}"

@@ -1,8 +1,8 @@
 """Part *ranking*: does a method put the planted slice first, among rows of the planted class alone?
 
-Knowing the class wins nothing. Every method gives two rankings: a score low and high (its slice and its complement), or
-two slices. The one that fits the slice better on validation is scored on test. Two rows of the table have more rankings
-than that, and say so.
+Knowing the class wins nothing. Every method gives two rankings: a score low and high (its slice and
+its complement), or two slices. The one that fits the slice better on validation is scored on test.
+Two rows of the table have more rankings than that, and say so.
 """
 
 from __future__ import annotations
@@ -27,20 +27,26 @@ OURS = "directions"
 # From this gap on, a slice is a failure worth knowing.
 WORTH_FINDING = 0.2
 _MEASURES = ("at_10", "at_25", "average_precision", "lift", "found")
-# Which rows it is fitted on: the better of the two for these settings in the worlds of seeds 0 to 3.
+# Which rows it is fitted on: the better of the two for these settings in the worlds of seeds 0 to
+# 3.
 _DOMINO: dict[str, tuple[DominoSettings, Literal["all", "class"]]] = {
     "domino": (DominoSettings(), "all"),
     "domino as Jain set it": (AS_JAIN_SET, "class"),
 }
-Scores = tuple[NDArray[np.float64], NDArray[np.float64]]  # (validation rows, rankings), (test rows, rankings)
+# (validation rows, rankings), (test rows, rankings)
+Scores = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
-    """Return by method how good its ranking is in this world: means over the classes that hold the slice."""
+    """Return by method how good its ranking is in this world: means over the classes that hold the
+    slice."""
     classes = [_of_class(audited, label) for label in planted_labels(audited)]
     classes = [measures for measures in classes if measures is not None]
     methods = {
-        name: {each: float(np.mean([measures[name][each] for measures in classes])) for each in _MEASURES}
+        name: {
+            each: float(np.mean([measures[name][each] for measures in classes]))
+            for each in _MEASURES
+        }
         for name in (classes[0] if classes else ())
         if all(name in measures for measures in classes)
     }
@@ -48,8 +54,8 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
 
 
 def gap_of(audited: AuditedWorld) -> float | None:
-    """Return how much more often the slice fails on test than the rest of its class (or of all rows, if it has no
-    class)."""
+    """Return how much more often the slice fails on test than the rest of its class (or of all
+    rows, if it has no class)."""
     rows = audited.test
     if audited.world.planted is not None:
         rows = rows.of(rows.labels == audited.world.planted)
@@ -59,7 +65,8 @@ def gap_of(audited: AuditedWorld) -> float | None:
 
 
 def planted_labels(audited: AuditedWorld) -> Sequence[int]:
-    """Return the planted class; every class if the slice has no class; no class if nothing is planted."""
+    """Return the planted class; every class if the slice has no class; no class if nothing is
+    planted."""
     if audited.world.planted is not None:
         return (audited.world.planted,)
     return range(len(audited.classes)) if audited.validation.members.any() else ()
@@ -80,13 +87,19 @@ def _pair(scores: Scores, validation: Rows, test: Rows):
     return scores[0], validation.members, scores[1], test.members
 
 
-def _rankings(audited: AuditedWorld, label: int, validation: Rows, test: Rows) -> Mapping[str, Scores]:
+def _rankings(
+    audited: AuditedWorld, label: int, validation: Rows, test: Rows
+) -> Mapping[str, Scores]:
     rankings: dict[str, Scores] = {}
     direction = fit_direction(
         audited.whitened(validation), ~validation.failed, validation.units, seed=0, permutations=0
     )
-    rankings[OURS] = _both_ways(*(-_decided(audited, direction, rows) for rows in (validation, test)))
-    rankings["confidence"] = _both_ways(*(unsureness(rows.true_confidence) for rows in (validation, test)))
+    rankings[OURS] = _both_ways(
+        *(-_decided(audited, direction, rows) for rows in (validation, test))
+    )
+    rankings["confidence"] = _both_ways(
+        *(unsureness(rows.true_confidence) for rows in (validation, test))
+    )
     splits = (("validation", validation), ("test", test))
     early = [(audited.confidence_of(audited.early_folder, split), rows) for split, rows in splits]
     unsure = [unsureness(shares[rows.numbers]) for shares, rows in early if shares is not None]
@@ -94,12 +107,20 @@ def _rankings(audited: AuditedWorld, label: int, validation: Rows, test: Rows) -
         rankings["confidence, stopped early"] = _both_ways(*unsure)
     biased = [(audited.confidence_of(audited.biased_folder, split), rows) for split, rows in splits]
     relative = [
-        relative_difficulty(shares[rows.numbers], rows.true_confidence) for shares, rows in biased if shares is not None
+        relative_difficulty(shares[rows.numbers], rows.true_confidence)
+        for shares, rows in biased
+        if shares is not None
     ]
     if len(relative) == len(splits):
         rankings["learning from failure"] = _both_ways(*relative)
     for name, (settings, fitted_on) in _DOMINO.items():
-        sliced = _domino(audited.validation if fitted_on == "all" else validation, label, validation, test, settings)
+        sliced = _domino(
+            audited.validation if fitted_on == "all" else validation,
+            label,
+            validation,
+            test,
+            settings,
+        )
         rankings[name] = sliced[0][:, :RANKINGS], sliced[1][:, :RANKINGS]
         if settings.slices > RANKINGS:
             every = with_complements(sliced[0]), with_complements(sliced[1])
@@ -108,7 +129,8 @@ def _rankings(audited: AuditedWorld, label: int, validation: Rows, test: Rows) -
 
 
 def _decided(audited: AuditedWorld, direction: Direction | str, rows: Rows) -> NDArray[np.float64]:
-    """Return decision values; all equal if the class has no direction, which is then no better than chance."""
+    """Return decision values; all equal if the class has no direction, which is then no better than
+    chance."""
     if isinstance(direction, str):
         return np.zeros(len(rows.labels))
     return direction.decision(audited.whitened(rows))
@@ -125,36 +147,48 @@ def _domino(
 
     def arguments(rows: Rows):
         share = rows.shares[:, label]
-        return rows.features, (rows.labels == label).astype(np.int64), np.stack([1 - share, share], axis=1)
+        return (
+            rows.features,
+            (rows.labels == label).astype(np.int64),
+            np.stack([1 - share, share], axis=1),
+        )
 
     slices = fit_domino(*arguments(fitted_on), settings, seed=0)
     return slices.scores(*arguments(validation)), slices.scores(*arguments(test))
 
 
 def groups(results: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return group → names of worlds: each kind, and those of it whose slice fails by 20 points or more."""
+    """Return group → names of worlds: each kind, and those of it whose slice fails by 20 points or
+    more."""
     worlds_by_group: dict[str, list[str]] = {}
     for kind in dict.fromkeys(map(kind_of, results)):
         worlds = [name for name in results if kind_of(name) == kind and results[name]["methods"]]
         wide = [name for name in worlds if (results[name]["gap"] or 0.0) >= WORTH_FINDING]
         worlds_by_group |= {kind: worlds} if worlds else {}
-        worlds_by_group |= {f"{kind}, gap ≥ 20 points": wide} if wide and len(wide) < len(worlds) else {}
+        worlds_by_group |= (
+            {f"{kind}, gap ≥ 20 points": wide} if wide and len(wide) < len(worlds) else {}
+        )
     return worlds_by_group
 
 
 def summary(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Estimate]]]:
-    """Return group → method → measure → mean over worlds; `less` is the paired difference of directions' average
-    precision."""
+    """Return group → method → measure → mean over worlds; `less` is the paired difference of
+    directions' average precision."""
     means: dict[str, dict[str, dict[str, Estimate]]] = {}
     for group, names in groups(results).items():
         worlds = [results[name]["methods"] for name in names]
         for method in worlds[0]:
             having = [world for world in worlds if method in world]
             estimates = {
-                each: mean_of([world[method][each] for world in having], POSITIVE if each == "lift" else SHARE)
+                each: mean_of(
+                    [world[method][each] for world in having], POSITIVE if each == "lift" else SHARE
+                )
                 for each in _MEASURES
             }
-            ours = [world[OURS]["average_precision"] - world[method]["average_precision"] for world in having]
+            ours = [
+                world[OURS]["average_precision"] - world[method]["average_precision"]
+                for world in having
+            ]
             means.setdefault(group, {})[method] = estimates | {"less": mean_of(ours)}
     return means
 
@@ -162,12 +196,17 @@ def summary(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dic
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the part as Markdown."""
     lines = [
-        "| worlds | method | P@10 | P@25 | average precision | lift | found | directions' AP less its own |",
+        "| worlds | method | P@10 | P@25 | average precision | lift | found | directions' AP less"
+        " its own |",
         "| -- | -- | --: | --: | --: | --: | --: | --: |",
     ]
     for group, methods in summary(results).items():
         for method, measures in methods.items():
-            cells = [measures["at_10"].text(), measures["at_25"].text(), measures["average_precision"].text()]
+            cells = [
+                measures["at_10"].text(),
+                measures["at_25"].text(),
+                measures["average_precision"].text(),
+            ]
             cells += [measures["lift"].text(), measures["found"].text(percent=True)]
             cells.append("" if method == OURS else measures["less"].text())
             worlds = f"{group} ({measures['at_10'].worlds})" if method == OURS else ""

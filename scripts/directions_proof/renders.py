@@ -1,4 +1,5 @@
-"""What a caption's words alone do to a classifier: the same scenes with and without what it names, truly rendered."""
+"""What a caption's words alone do to a classifier: the same scenes with and without what it names,
+truly rendered."""
 
 from __future__ import annotations
 
@@ -30,23 +31,33 @@ class Renderer:
     def difference(
         self, label: int, rows: NDArray[np.int64], claims: Mapping[str, str], role: Role
     ) -> dict[str, float] | None:
-        """Return how much more often pictures of a class fail with what is claimed (`hard`), or without it
-        (`far_from`).
+        """Return how much more often pictures of a class fail with what is claimed (`hard`), or
+        without it (`far_from`).
 
-        rows: of the class, in `proof`; the first so many are rendered. Scenes where the claims hold anyway are left
-        out. None if nothing is claimed, or a subtype: another subtype is no other attribute of the same scene.
+        rows: of the class, in `proof`; the first so many are rendered. Scenes where the claims hold
+        anyway are left out. None if nothing is claimed, or a subtype: another subtype is no other
+        attribute of the same scene.
         """
         if not claims or "class" in claims:
             return None
         scenes, failed = self._plain(label, rows)
-        differ = [any(scene.attributes()[name] != value for name, value in claims.items()) for scene in scenes]
+        differ = [
+            any(scene.attributes()[name] != value for name, value in claims.items())
+            for scene in scenes
+        ]
         looks: dict[str, Any] = dict(claims)
-        changed = [replace(scene, **looks) for scene, other in zip(scenes, differ, strict=True) if other]
+        changed = [
+            replace(scene, **looks) for scene, other in zip(scenes, differ, strict=True) if other
+        ]
         if not changed:
             return None
         more = self._failed(label, changed).astype(float) - failed[np.asarray(differ)]
         more = more if role == "hard" else -more
-        return {"value": float(more.mean()), "error": float(more.std() / np.sqrt(len(more))), "rows": len(more)}
+        return {
+            "value": float(more.mean()),
+            "error": float(more.std() / np.sqrt(len(more))),
+            "rows": len(more),
+        }
 
     def _plain(self, label: int, rows: NDArray[np.int64]) -> tuple[list[Scene], NDArray[np.bool_]]:
         if label not in self.plain:

@@ -1,8 +1,10 @@
-"""How well a ranking of rows finds a known slice; the one measure for every method, as dcbench's protocol has it.
+"""How well a ranking of rows finds a known slice; the one measure for every method, as dcbench's
+protocol has it.
 
-A method gives one or several scores of rows, high for what it takes to be in its slice. A true slice is matched with
-the score (or its complement) of the best average precision *on validation*; what is reported of it is measured on test.
-Rows of equal scores are taken in no order: what depends on it is the mean over all orders.
+A method gives one or several scores of rows, high for what it takes to be in its slice. A true
+slice is matched with the score (or its complement) of the best average precision *on validation*;
+what is reported of it is measured on test. Rows of equal scores are taken in no order: what depends
+on it is the mean over all orders.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ FOUND = 0.8
 class Quality:
     """What a ranking is worth for one slice.
 
-    lift: mean over k from one to the slice's size of the precision among the first k, over the slice's share of all
-    rows: one where rows are shuffled, one over that share where every member comes first. found: precision at 10 above
-    .8.
+    lift: mean over k from one to the slice's size of the precision among the first k, over the
+    slice's share of all
+    rows: one where rows are shuffled, one over that share where every member comes first. found:
+    precision at 10 above .8.
     """
 
     at_10: float
@@ -34,7 +37,8 @@ class Quality:
 
 
 def precisions(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> _Floats:
-    """Return (n,) the expected share of members in the first 1, 2, … n rows by falling score, ties in random order."""
+    """Return (n,) the expected share of members in the first 1, 2, … n rows by falling score, ties
+    in random order."""
     scores, members = _checked(scores, members)
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]
@@ -46,7 +50,8 @@ def precisions(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> _Flo
 
 
 def average_precision(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> float:
-    """Return scikit-learn's, of (n,) scores and (n,) bool. Raise ValueError without members or finite scores."""
+    """Return scikit-learn's, of (n,) scores and (n,) bool. Raise ValueError without members or
+    finite scores."""
     from sklearn.metrics import average_precision_score
 
     scores, members = _checked(scores, members)
@@ -54,7 +59,8 @@ def average_precision(scores: NDArray[np.floating], members: NDArray[np.bool_]) 
 
 
 def quality(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> Quality:
-    """Measure one ranking, (n,), of one slice, (n,) bool. Raise ValueError as `average_precision` does."""
+    """Measure one ranking, (n,), of one slice, (n,) bool. Raise ValueError as `average_precision`
+    does."""
     along = precisions(scores, members)
     share = float(np.mean(members))
     at_10 = float(along[min(10, len(along)) - 1])
@@ -68,13 +74,15 @@ def quality(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> Quality
 
 
 def with_complements(scores: NDArray[np.floating]) -> _Floats:
-    """Return (n, s) scores with their complements behind them, (n, 2s): dcbench takes both for slices."""
+    """Return (n, s) scores with their complements behind them, (n, 2s): dcbench takes both for
+    slices."""
     scores = np.asarray(scores, np.float64)
     return np.concatenate([scores, -scores], axis=1)
 
 
 def match(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> int:
-    """Return which of (n, s) scores fits a slice best: highest average precision, the first of equal ones."""
+    """Return which of (n, s) scores fits a slice best: highest average precision, the first of
+    equal ones."""
     precisions = [average_precision(column, members) for column in np.asarray(scores, np.float64).T]
     return int(np.argmax(precisions))
 
@@ -85,12 +93,15 @@ def judged(
     test: NDArray[np.floating],
     test_members: NDArray[np.bool_],
 ) -> tuple[int, Quality]:
-    """Return the score that `match` chooses on validation, (n, s), and its quality on test, (m, s)."""
+    """Return the score that `match` chooses on validation, (n, s), and its quality on test, (m,
+    s)."""
     chosen = match(validation, validation_members)
     return chosen, quality(np.asarray(test)[:, chosen], test_members)
 
 
-def _checked(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> tuple[_Floats, NDArray[np.bool_]]:
+def _checked(
+    scores: NDArray[np.floating], members: NDArray[np.bool_]
+) -> tuple[_Floats, NDArray[np.bool_]]:
     values = np.asarray(scores, np.float64)
     inside = np.asarray(members, bool)
     if values.shape != inside.shape or values.ndim != 1:

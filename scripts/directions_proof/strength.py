@@ -1,4 +1,5 @@
-"""Part *strength*: does a direction's cross-validation score tell how wide the gap is (Jain 2023, figure 4)?"""
+"""Part *strength*: does a direction's cross-validation score tell how wide the gap is (Jain 2023,
+figure 4)?"""
 
 from __future__ import annotations
 
@@ -24,10 +25,15 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return Markdown: the rank correlation, and the means of each planted strength."""
-    fitted = [result for result in results.values() if result["strength"] is not None and result["gap"] is not None]
+    fitted = [
+        result
+        for result in results.values()
+        if result["strength"] is not None and result["gap"] is not None
+    ]
     correlation = rank_correlation([(world["strength"], world["gap"]) for world in fitted])
     lines = [
-        f"Spearman of the direction's score with the gap measured on test: {correlation.text()}, over {len(fitted)}"
+        f"Spearman of the direction's score with the gap measured on test: {correlation.text()},"
+        f" over {len(fitted)}"
         f" worlds of {len(results)} (the others have no direction: too few errors).",
         "",
         "| P(context \\| class) in train | worlds | score | gap |",
@@ -35,6 +41,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
     for planted in sorted({world["planted"] for world in fitted}):
         alike = [world for world in fitted if world["planted"] == planted]
-        score, gap = (sum(world[name] for world in alike) / len(alike) for name in ("strength", "gap"))
+        score, gap = (
+            sum(world[name] for world in alike) / len(alike) for name in ("strength", "gap")
+        )
         lines.append(f"| {planted:g} | {len(alike)} | {score:.2f} | {gap:+.2f} |")
     return lines

@@ -1,6 +1,8 @@
-"""Fine-tune a planted world's classifier briefly on its train split and more pictures; every arm sees the same chances.
+"""Fine-tune a planted world's classifier briefly on its train split and more pictures; every arm
+sees the same chances.
 
-The last step has a rate of nearly nothing, so that the weights at the end are the result, without averages.
+The last step has a rate of nearly nothing, so that the weights at the end are the result, without
+averages.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ STEPS = 200
 BATCH = 64
 RATE = 1e-3
 SEED = 707
-# Of a batch, where a lesson has new pictures: among 6,000 old ones they would hardly be seen in so few steps.
+# Of a batch, where a lesson has new pictures: among 6,000 old ones they would hardly be seen in so
+# few steps.
 NEW = BATCH // 8
 _WARM = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """n pictures uint8 [n, 64, 64, 3] with labels (n,) and weights of their losses (n,); the last `added` are new."""
+    """n pictures uint8 [n, 64, 64, 3] with labels (n,) and weights of their losses (n,); the last
+    `added` are new."""
 
     pixels: NDArray[np.uint8]
     labels: NDArray[np.int64]
@@ -46,7 +50,12 @@ class Lesson:
 
     def weighted(self, rows: NDArray[np.bool_], factor: float) -> Lesson:
         """Return the lesson with the weight of some rows multiplied."""
-        return Lesson(self.pixels, self.labels, np.where(rows, self.weights * factor, self.weights), self.added)
+        return Lesson(
+            self.pixels,
+            self.labels,
+            np.where(rows, self.weights * factor, self.weights),
+            self.added,
+        )
 
 
 def load(folder: Path, outputs: int) -> nn.Module:
@@ -54,7 +63,9 @@ def load(folder: Path, outputs: int) -> nn.Module:
     from safetensors.torch import load_file
 
     model = timm.create_model(ARCHITECTURE, num_classes=outputs, **MODEL_ARGS)
-    model.load_state_dict({name: values.float() for name, values in load_file(folder / "model.safetensors").items()})
+    model.load_state_dict(
+        {name: values.float() for name, values in load_file(folder / "model.safetensors").items()}
+    )
     return model.to(memory_format=torch.channels_last)
 
 
@@ -67,11 +78,14 @@ def tuned(folder: Path, outputs: int, lesson: Lesson, seed: int) -> nn.Module:
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1.0, (step + 1) / _WARM) * (1 - step / STEPS)
         rng = np.random.default_rng([SEED, seed, step])
-        # Every arm draws the same old pictures at the same steps, but for those that new ones stand in for.
+        # Every arm draws the same old pictures at the same steps, but for those that new ones stand
+        # in for.
         old = len(lesson.labels) - lesson.added
         rows = rng.integers(0, old, BATCH)
         if lesson.added:
-            rows[:NEW] = old + np.random.default_rng([SEED, seed, step, 1]).integers(0, lesson.added, NEW)
+            rows[:NEW] = old + np.random.default_rng([SEED, seed, step, 1]).integers(
+                0, lesson.added, NEW
+            )
         images = augment(lesson.pixels[rows], rng).contiguous(memory_format=torch.channels_last)
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(images)
@@ -92,7 +106,8 @@ def accuracies(
     members: NDArray[np.bool_],
     label: int,
 ) -> dict[str, float]:
-    """Return the accuracy on the slice within a class, on the rest of that class, and on all rows."""
+    """Return the accuracy on the slice within a class, on the rest of that class, and on all
+    rows."""
     right = answers(model, pixels) == labels
     of_class = labels == label
     return {

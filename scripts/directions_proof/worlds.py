@@ -1,7 +1,8 @@
-"""One planted world as an audit sees it, beside its truth: CLIP's features, the classifier's answers, the slice.
+"""One planted world as an audit sees it, beside its truth: CLIP's features, the classifier's
+answers, the slice.
 
-Embeddings and predictions go through the caches of the package and are found again by their content. A split is
-rendered once for both, and its pictures are removed when both are known.
+Embeddings and predictions go through the caches of the package and are found again by their
+content. A split is rendered once for both, and its pictures are removed when both are known.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ BATCH = 64
 class Rows:
     """n rows of a split. Labels are those that the dataset tells, flipped ones included.
 
-    numbers: (n,), rows of the split. features: (n, width), unit vectors. labels, units: (n,). members: (n,), whether in
-    the slice. failed: (n,). shares: (n, classes), the classifier's softmax. answers: (n, k), best first.
+    numbers: (n,), rows of the split. features: (n, width), unit vectors. labels, units: (n,).
+    members: (n,), whether in the slice. failed: (n,). shares: (n, classes), the classifier's
+    softmax. answers: (n, k), best first.
     """
 
     numbers: NDArray[np.int64]
@@ -62,7 +64,8 @@ class Rows:
 
 
 class AuditedWorld:
-    """A world, its classifier, and what of both is known; all of it computed when it is asked for, and kept."""
+    """A world, its classifier, and what of both is known; all of it computed when it is asked for,
+    and kept."""
 
     def __init__(self, name: str, classifiers: Path, kept: Path) -> None:
         world = named_world(name)
@@ -81,7 +84,8 @@ class AuditedWorld:
     @cached_property
     def classes(self) -> tuple[RecipeClass, ...]:
         return tuple(
-            RecipeClass(f"{label:02d}", name, label, label, ()) for label, name in enumerate(self.world.class_names)
+            RecipeClass(f"{label:02d}", name, label, label, ())
+            for label, name in enumerate(self.world.class_names)
         )
 
     @cached_property
@@ -132,16 +136,21 @@ class AuditedWorld:
         )
 
     def seen(self, split: str) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-        """Return features (n, width), labels (n,) and units (n,) of a split: what is known without a classifier."""
+        """Return features (n, width), labels (n,) and units (n,) of a split: what is known without
+        a classifier."""
         images = self._images(split)
         features = self.features_of(images)
         self._forget_pictures(split)
         assert images.units is not None
-        return features, images.labels, np.unique(np.asarray(images.units), return_inverse=True)[1].astype(np.int64)
+        return (
+            features,
+            images.labels,
+            np.unique(np.asarray(images.units), return_inverse=True)[1].astype(np.int64),
+        )
 
     def confidence_of(self, folder: Path, split: str) -> NDArray[np.float64] | None:
-        """Return (n,) the confidence of another classifier of this world in the label; None if the folder has no such
-        one."""
+        """Return (n,) the confidence of another classifier of this world in the label; None if the
+        folder has no such one."""
         if not (folder / "config.json").exists():
             return None
         predictions = self._predictions(self._images(split), folder)
@@ -149,8 +158,12 @@ class AuditedWorld:
         return np.asarray(predictions.true_confidence, np.float64)
 
     def _images(self, split: str, most: int | None = None) -> LabelledImages:
-        images = labelled_source(f"lab:planted/{self.name}:{split}", self.classes, unit_column="garment")
-        read = _rendered_once(self.world, split, len(images) if most is None else most, self._pictures(split))
+        images = labelled_source(
+            f"lab:planted/{self.name}:{split}", self.classes, unit_column="garment"
+        )
+        read = _rendered_once(
+            self.world, split, len(images) if most is None else most, self._pictures(split)
+        )
         if most is None or most >= len(images):
             return replace(images, read=lambda keys: read(images.keys, keys))
         keys = images.keys[:most]
@@ -167,7 +180,9 @@ class AuditedWorld:
     def features_of(self, images: LabelledImages) -> NDArray[np.float32]:
         """Return (n, width) CLIP's unit vectors of some images, of this world or others."""
         embedder = clip_embedder(clip(), pin_clip(CLIP, None))
-        return np.asarray(embed(images, embedder, self.kept / "embeddings", precision="float32"), np.float32)
+        return np.asarray(
+            embed(images, embedder, self.kept / "embeddings", precision="float32"), np.float32
+        )
 
     def _predictions(self, images: LabelledImages, folder: Path) -> Predictions:
         name = f"local-dir:{folder.resolve()}"
@@ -192,7 +207,8 @@ def clip() -> ClipModel:
 
 
 def pictures(world: PlantedWorld, split: str, count: int, path: Path) -> NDArray[np.uint8]:
-    """Return the first `count` pictures of a split, uint8 [count, 64, 64, 3], mapped from a file written once."""
+    """Return the first `count` pictures of a split, uint8 [count, 64, 64, 3], mapped from a file
+    written once."""
     if path.exists():
         stored = np.load(path, mmap_mode="r")
         if len(stored) >= count:
@@ -211,7 +227,9 @@ def pictures(world: PlantedWorld, split: str, count: int, path: Path) -> NDArray
 def _rendered_once(world: PlantedWorld, split: str, count: int, path: Path):
     assert count <= ROWS[split]
 
-    def read(keys: tuple[str, ...], wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+    def read(
+        keys: tuple[str, ...], wanted: frozenset[str] | None
+    ) -> Iterator[tuple[str, bytes | None]]:
         stored = pictures(world, split, count, path)
         for row, key in enumerate(keys):
             if wanted is None or key in wanted:
@@ -227,7 +245,8 @@ _WARDROBE_SPLITS = {"train": "train", "validation": SPLIT}
 
 
 class AuditedWardrobe(AuditedWorld):
-    """One of the lab's classifiers on 12,000 images; `validation` is the split `audit`, and nothing is planted."""
+    """One of the lab's classifiers on 12,000 images; `validation` is the split `audit`, and nothing
+    is planted."""
 
     def __init__(self, classifier: str, classifiers: Path, kept: Path) -> None:
         super().__init__("null-0", classifiers, kept)  # it has the same ten classes
@@ -241,9 +260,18 @@ class AuditedWardrobe(AuditedWorld):
     @cached_property
     def attributes(self) -> Mapping[str, NDArray[np.str_]]:
         """Attribute → its value in each row's scene, (n,)."""
-        scenes = [wardrobe_scene(SPLIT, row).attributes() for row in range(len(self._images("validation")))]
-        return {name: np.asarray([scene[name] for scene in scenes]) for name in scenes[0] if name != "class"}
+        scenes = [
+            wardrobe_scene(SPLIT, row).attributes()
+            for row in range(len(self._images("validation")))
+        ]
+        return {
+            name: np.asarray([scene[name] for scene in scenes])
+            for name in scenes[0]
+            if name != "class"
+        }
 
     def _images(self, split: str, most: int | None = None) -> LabelledImages:
         assert most is None
-        return labelled_source(f"lab:wardrobe:{_WARDROBE_SPLITS[split]}", self.classes, unit_column="garment")
+        return labelled_source(
+            f"lab:wardrobe:{_WARDROBE_SPLITS[split]}", self.classes, unit_column="garment"
+        )

@@ -1,4 +1,5 @@
-"""The kind of cases about files of answers: a classifier's, a detector's, and tables of keys, with odd columns."""
+"""The kind of cases about files of answers: a classifier's, a detector's, and tables of keys, with
+odd columns."""
 
 from __future__ import annotations
 
@@ -21,12 +22,15 @@ _BOX = ("x", "y", "width", "height")
 
 
 def answers(bench: Bench) -> Prepared:
-    """Write a sound file of answers, change some columns or bytes, and read it as its command does."""
+    """Write a sound file of answers, change some columns or bytes, and read it as its command
+    does."""
     chance = bench.chance
     kind = chance.choice(("classes", "scores", "boxes", "boxes", "keys"))
     directory = copied(bench.templates, PARQUET, bench.folder / NAME)
     columns = _sound(kind, _keys(directory), chance.random() < 0.5)
-    ending = chance.choice((".parquet", ".parquet", ".csv", ".json" if kind == "boxes" else ".parquet"))
+    ending = chance.choice(
+        (".parquet", ".parquet", ".csv", ".json" if kind == "boxes" else ".parquet")
+    )
     bench.tell(f"{kind}{ending}")
     content = _WRITTEN[ending](columns, bench)
     if chance.random() < 0.2:
@@ -39,7 +43,8 @@ def answers(bench: Bench) -> Prepared:
     if kind == "keys":
         return Prepared(bench.told, [Step("keys", function=lambda: _table_of_keys(path))])
     return Prepared(
-        bench.told, [command("evaluate", NAME, "--models", f"predictions:./{path.name}", "--device", "cpu")]
+        bench.told,
+        [command("evaluate", NAME, "--models", f"predictions:./{path.name}", "--device", "cpu")],
     )
 
 
@@ -47,7 +52,11 @@ def _keys(directory: Path) -> list[str]:
     import pyarrow.parquet as pq
 
     shards = sorted((directory / "data").rglob("*.parquet"))
-    return [key for shard in shards for key in pq.ParquetFile(shard).read(columns=["key"])["key"].to_pylist()]
+    return [
+        key
+        for shard in shards
+        for key in pq.ParquetFile(shard).read(columns=["key"])["key"].to_pylist()
+    ]
 
 
 def _sound(kind: str, keys: Sequence[str], other: bool) -> dict[str, list[Any]]:
@@ -55,18 +64,30 @@ def _sound(kind: str, keys: Sequence[str], other: bool) -> dict[str, list[Any]]:
     labels = [_NAMES[row % 2] for row in range(count)]
     match kind:
         case "classes":
-            return {"key": [*keys], "class_id" if other else "label": ["00"] * count if other else labels}
+            return {
+                "key": [*keys],
+                "class_id" if other else "label": ["00"] * count if other else labels,
+            }
         case "scores":
-            return {"key": [*keys], **{name: [0.25 * (row % 3) for row in range(count)] for name in _NAMES}}
+            return {
+                "key": [*keys],
+                **{name: [0.25 * (row % 3) for row in range(count)] for name in _NAMES},
+            }
         case "boxes":
             box = {side: [1.0 + number] * count for number, side in enumerate(_BOX)}
             bbox = {"bbox": [[1.0, 2.0, 3.0, 4.0] for _ in range(count)]}
-            return {"key": [*keys], "category": labels, "score": [0.5] * count, **(box if other else bbox)}
+            return {
+                "key": [*keys],
+                "category": labels,
+                "score": [0.5] * count,
+                **(box if other else bbox),
+            }
     return {"key": [*keys], "group" if other else "weight": labels if other else [1.5] * count}
 
 
 def odd_parquet(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
-    """Return these columns as Parquet, one or two of them, or one more, as few readers expect them."""
+    """Return these columns as Parquet, one or two of them, or one more, as few readers expect
+    them."""
     import pyarrow as pa
 
     arrays = {name: pa.array(values) for name, values in columns.items()}
@@ -81,7 +102,9 @@ def csv_bytes(columns: Mapping[str, list[Any]], bench: Bench) -> bytes:
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     change_cells(rows, bench)
     text = io.StringIO()
-    csv.writer(text, delimiter=bench.chance.choice((",", ",", ";", "\t"))).writerows([list(columns), *rows])
+    csv.writer(text, delimiter=bench.chance.choice((",", ",", ";", "\t"))).writerows(
+        [list(columns), *rows]
+    )
     return text.getvalue().encode("utf-8", "surrogatepass")
 
 

@@ -1,4 +1,5 @@
-"""The kind of cases about tar files: a shard with other members, names, kinds, sizes and documents."""
+"""The kind of cases about tar files: a shard with other members, names, kinds, sizes and
+documents."""
 
 from __future__ import annotations
 
@@ -21,7 +22,19 @@ _KINDS = (
     tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE,
     tarfile.CONTTYPE, b"Z",
 )  # fmt: skip
-_LABELS = (b"", b"-1", b"x", b"99", b"1.5", b" 0 ", b"\xff", "٣".encode(), b"9" * 5_000, b"1_0", b"9" * 18)
+_LABELS = (
+    b"",
+    b"-1",
+    b"x",
+    b"99",
+    b"1.5",
+    b" 0 ",
+    b"\xff",
+    "٣".encode(),
+    b"9" * 5_000,
+    b"1_0",
+    b"9" * 18,
+)
 _HEADERS = (
     "path", "size", "linkpath", "mtime", "GNU.sparse.major", "GNU.sparse.realsize", "GNU.sparse.map", "hdrcharset", "x",
 )  # fmt: skip
@@ -79,9 +92,19 @@ def _name(members: list[Member], bench: Bench) -> list[Member]:
     member = members[_chosen(members, bench)][0]
     _, dot, suffix = member.name.partition(".")
     new = chance.choice(
-        (hostile_path(chance, bench.canaries, bench.folder / NAME / "data"), str(odd_value(chance))[:400])
+        (
+            hostile_path(chance, bench.canaries, bench.folder / NAME / "data"),
+            str(odd_value(chance))[:400],
+        )
     )
-    names = (new, f"{new}{dot}{suffix}", f"{member.name}.{suffix}", suffix, f".{suffix}", member.name.upper())
+    names = (
+        new,
+        f"{new}{dot}{suffix}",
+        f"{member.name}.{suffix}",
+        suffix,
+        f".{suffix}",
+        member.name.upper(),
+    )
     member.name = chance.choice(names).replace("\0", "") or "x"
     bench.tell(f"name ← {member.name[:80]!r}")
     return members
@@ -106,7 +129,9 @@ def _document(members: list[Member], bench: Bench) -> list[Member]:
         return members
     tree, changes = mutated(tree, bench.chance, json_fragment, bench.chance.choice((1, 2)))
     bench.tell(*changes)
-    return _with_content(members, index, json_text(tree, canonical=False).encode("utf-8", "surrogatepass"))
+    return _with_content(
+        members, index, json_text(tree, canonical=False).encode("utf-8", "surrogatepass")
+    )
 
 
 def _label(members: list[Member], bench: Bench) -> list[Member]:
@@ -140,7 +165,9 @@ def _order(members: list[Member], bench: Bench) -> list[Member]:
 def _headers(members: list[Member], bench: Bench) -> list[Member]:
     chance = bench.chance
     member = members[_chosen(members, bench)][0]
-    odd = {chance.choice(_HEADERS): chance.choice(_HEADER_VALUES) for _ in range(chance.choice((1, 2)))}
+    odd = {
+        chance.choice(_HEADERS): chance.choice(_HEADER_VALUES) for _ in range(chance.choice((1, 2)))
+    }
     member.pax_headers = {**member.pax_headers, **odd}
     bench.tell(f"{member.name} has headers {odd}")
     return members
@@ -174,24 +201,31 @@ _CHANGES: tuple[Callable[[list[Member], Bench], list[Member]], ...] = (
 
 def _written(members: list[Member]) -> bytes:
     with io.BytesIO() as file:
-        with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT, errors="surrogatepass") as tar:
+        with tarfile.open(
+            fileobj=file, mode="w", format=tarfile.PAX_FORMAT, errors="surrogatepass"
+        ) as tar:
             for member, content in members:
                 member.size = len(content) if member.isreg() else 0
                 member.name, member.linkname = _as_bytes(member.name), _as_bytes(member.linkname)
-                member.pax_headers = {key: _as_bytes(value) for key, value in member.pax_headers.items()}
+                member.pax_headers = {
+                    key: _as_bytes(value) for key, value in member.pax_headers.items()
+                }
                 tar.addfile(member, io.BytesIO(content))
         return file.getvalue()
 
 
 def _as_bytes(text: str) -> str:
-    """Return the text with the bytes of half a character in the place of that half, which no archive can hold."""
+    """Return the text with the bytes of half a character in the place of that half, which no
+    archive can hold."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
 
 
 def _with_odd_header(content: bytes, bench: Bench) -> bytes:
     """Write another size, kind or name into a header, with a right checksum."""
     chance = bench.chance
-    headers = [at for at in range(0, len(content) - 512, 512) if content[at + 257 : at + 262] == b"ustar"]
+    headers = [
+        at for at in range(0, len(content) - 512, 512) if content[at + 257 : at + 262] == b"ustar"
+    ]
     start = chance.choice(headers or [0])
     header = bytearray(content[start : start + 512])
     field, value = chance.choice(_FIELDS)

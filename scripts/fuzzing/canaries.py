@@ -1,6 +1,8 @@
-"""Files that no case may read: they lie beside its folder, and whoever opens one is seen, whatever library does it.
+"""Files that no case may read: they lie beside its folder, and whoever opens one is seen, whatever
+library does it.
 
-Python's audit hook does not see what C++ and Rust open (Arrow, safetensors); the kernel's inotify does.
+Python's audit hook does not see what C++ and Rust open (Arrow, safetensors); the kernel's inotify
+does.
 """
 
 from __future__ import annotations
@@ -23,27 +25,41 @@ _CLASSES = "- {id: '00', name: canary, source_label: 0}\n"
 
 @dataclass(frozen=True, slots=True)
 class Canaries:
-    """The folder of canaries. `file` is plain text, the others would be taken for what a recipe may name."""
+    """The folder of canaries. `file` is plain text, the others would be taken for what a recipe may
+    name."""
 
     folder: Path
 
     @property
     def names(self) -> tuple[str, ...]:
-        return ("secret.txt", "layer.yaml", "classes.yaml", "picture.png", "model/config.json", "tokens/00.safetensors")
+        return (
+            "secret.txt",
+            "layer.yaml",
+            "classes.yaml",
+            "picture.png",
+            "model/config.json",
+            "tokens/00.safetensors",
+        )
 
     def paths(self) -> list[Path]:
         return [self.folder / name for name in self.names]
 
     def plant(self) -> None:
-        """Write them. Content that could be used makes a reader go on, and shows in what it says."""
-        texts = {"layer.yaml": _LAYER, "classes.yaml": _CLASSES, "model/config.json": '{"architecture": "lcnet_035"}'}
+        """Write them. Content that could be used makes a reader go on, and shows in what it
+        says."""
+        texts = {
+            "layer.yaml": _LAYER,
+            "classes.yaml": _CLASSES,
+            "model/config.json": '{"architecture": "lcnet_035"}',
+        }
         for name, path in zip(self.names, self.paths(), strict=True):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(texts.get(name, "canary\n"))
 
 
 class Sentry:
-    """Sees every opening of a canary, and every listing of their folders, by any process and any library."""
+    """Sees every opening of a canary, and every listing of their folders, by any process and any
+    library."""
 
     def __init__(self, canaries: Canaries) -> None:
         library = ctypes.CDLL(None, use_errno=True)
@@ -54,7 +70,9 @@ class Sentry:
         weakref.finalize(self, os.close, self._events)
         self._folders: dict[int, Path] = {}
         for folder in sorted({canaries.folder, *(path.parent for path in canaries.paths())}):
-            watched = library.inotify_add_watch(self._events, os.fsencode(folder), _IN_OPEN | _IN_ACCESS)
+            watched = library.inotify_add_watch(
+                self._events, os.fsencode(folder), _IN_OPEN | _IN_ACCESS
+            )
             if watched < 0:
                 raise OSError(ctypes.get_errno(), f"{folder} cannot be watched")
             self._folders[watched] = folder
@@ -70,6 +88,8 @@ class Sentry:
             position = 0
             while position < len(content):
                 watched, _, _, length = _EVENT.unpack_from(content, position)
-                name = content[position + _EVENT.size : position + _EVENT.size + length].rstrip(b"\0")
+                name = content[position + _EVENT.size : position + _EVENT.size + length].rstrip(
+                    b"\0"
+                )
                 opened[str(self._folders.get(watched, Path()) / os.fsdecode(name))] = None
                 position += _EVENT.size + length

@@ -1,4 +1,5 @@
-"""What a case is: its name, which gives all its chances, what is prepared for it, and what is run on that."""
+"""What a case is: its name, which gives all its chances, what is prepared for it, and what is run
+on that."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that is run: words of the command line, or a function that raises what it raises."""
+    """One thing that is run: words of the command line, or a function that raises what it
+    raises."""
 
     name: str
     words: Sequence[str] = ()
@@ -39,7 +41,8 @@ class Step:
 class Prepared:
     """What was made of a case: what is odd in it, in words, and what is run on it.
 
-    `named` are paths that a person named, in a recipe of their own: reading these is what was asked for.
+    `named` are paths that a person named, in a recipe of their own: reading these is what was asked
+    for.
     """
 
     told: Sequence[str]
@@ -49,9 +52,11 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where and with what a case is prepared: its chances, its empty folder (the working directory), and what is there.
+    """Where and with what a case is prepared: its chances, its empty folder (the working
+    directory), and what is there.
 
-    `templates` are built datasets by name; `shared` keeps what is costly to make and the same for every case.
+    `templates` are built datasets by name; `shared` keeps what is costly to make and the same for
+    every case.
     """
 
     chance: random.Random

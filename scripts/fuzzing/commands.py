@@ -33,7 +33,9 @@ def dataset_step(bench: Bench, among: Sequence[str]) -> Step:
             return command("calibrate", NAME, "--apply", "cut.yaml", "--device", "cpu", *out, *json)
         case "build" | "repair":
             out = NAME if name == "repair" else "again"
-            return command("build", "--from", NAME, "--out", out, "--device", "cpu", "--workers", "1", *json)
+            return command(
+                "build", "--from", NAME, "--out", out, "--device", "cpu", "--workers", "1", *json
+            )
         case "publish":
             return command("publish", NAME, "-y", *json)
     return command(name, NAME, *json)
@@ -42,7 +44,8 @@ def dataset_step(bench: Bench, among: Sequence[str]) -> Step:
 def on_the_dataset(bench: Bench, seal: float = 0.6, *, other_recipe: bool = False) -> Prepared:
     """Return a command on the changed dataset, which is sealed again with the chance `seal`.
 
-    With `other_recipe` a sealed one is not built: it may plan a million images, which a build would render.
+    With `other_recipe` a sealed one is not built: it may plan a million images, which a build would
+    render.
     """
     among = list(_OFTEN)
     if bench.chance.random() < seal:

@@ -1,4 +1,5 @@
-"""Kinds of cases about a built dataset's files: JSON and YAML documents with changes, and any file with other bytes."""
+"""Kinds of cases about a built dataset's files: JSON and YAML documents with changes, and any file
+with other bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ _OFTEN = {
 def document(bench: Bench) -> Prepared:
     """Change one or two documents of a dataset."""
     chance = bench.chance
-    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME)
+    directory = copied(
+        bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME
+    )
     for _ in range(chance.choice((1, 1, 2))):
         _mutate(bench, directory, chance.choices(list(_OFTEN), list(_OFTEN.values()))[0])
     return on_the_dataset(bench, other_recipe=True)
@@ -63,22 +66,31 @@ def _rewrite(path: Path, name: str, bench: Bench, directory: Path) -> None:
         path.write_bytes(_card(path.read_text(), bench))
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
-        tree = json.loads(path.read_text()) if path.is_file() else _DEFAULTS.get(name, {"files": []})
+        tree = (
+            json.loads(path.read_text()) if path.is_file() else _DEFAULTS.get(name, {"files": []})
+        )
         path.write_bytes(_json(tree, bench, directory))
 
 
 _DEFAULTS: dict[str, Any] = {
-    ".counterfoil/replacement/swap.json": {"new": ["data", "receipts", "manifest.json"], "gone": ["README.md", "x"]},
+    ".counterfoil/replacement/swap.json": {
+        "new": ["data", "receipts", "manifest.json"],
+        "gone": ["README.md", "x"],
+    },
 }
 
 
 def _json(tree: Any, bench: Bench, directory: Path) -> bytes:
     chance = bench.chance
-    paths = [path for path in places(tree) if path[-1] == "path" or (path and path[0] in ("new", "gone"))]
+    paths = [
+        path for path in places(tree) if path[-1] == "path" or (path and path[0] in ("new", "gone"))
+    ]
     changes: list[str] = []
     if paths and chance.random() < 0.5:
         chosen = [path for path in paths if isinstance(at(tree, path), str)]
-        changes += replace_leaves(tree, chance.sample(chosen, min(len(chosen), 2)), lambda: _path(bench, directory))
+        changes += replace_leaves(
+            tree, chance.sample(chosen, min(len(chosen), 2)), lambda: _path(bench, directory)
+        )
     if not changes or chance.random() < 0.4:
         tree, more = mutated(tree, chance, json_fragment, chance.choice((1, 1, 2, 3)))
         changes += more
@@ -111,11 +123,14 @@ def _card(text: str, bench: Bench) -> bytes:
     odd = odd_value(chance)
     position = chance.randrange(len(text))
     bench.tell(f"{odd!r} at {position}")
-    return (text[:position] + str(odd) + text[position + chance.choice((0, 5, 500)) :]).encode("utf-8", "surrogatepass")
+    return (text[:position] + str(odd) + text[position + chance.choice((0, 5, 500)) :]).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def _lines(text: str, bench: Bench) -> bytes:
-    """Make a table of rows with an odd cell or two, or with lines that are gone, doubled or in another order."""
+    """Make a table of rows with an odd cell or two, or with lines that are gone, doubled or in
+    another order."""
     chance = bench.chance
     lines = text.splitlines()
     for _ in range(chance.choice((1, 1, 2))):
@@ -128,7 +143,9 @@ def _lines(text: str, bench: Bench) -> bytes:
             case "order":
                 chance.shuffle(lines)
             case "number":
-                lines[index] = ",".join([lines[index].split(",")[0], str(chance.choice((-1, 10**14, 2**63, 1e3))), ""])
+                lines[index] = ",".join(
+                    [lines[index].split(",")[0], str(chance.choice((-1, 10**14, 2**63, 1e3))), ""]
+                )
             case _:
                 cells = lines[index].split(",")
                 cells[chance.randrange(len(cells))] = str(odd_value(chance))
@@ -141,17 +158,24 @@ def _token(content: bytes, bench: Bench) -> bytes:
     """Change what the header of a safetensors file says of its tensors, or its length."""
     chance = bench.chance
     length = int.from_bytes(content[:8], "little")
-    tree, changes = mutated(json.loads(content[8 : 8 + length]), chance, json_fragment, chance.choice((1, 2)))
+    tree, changes = mutated(
+        json.loads(content[8 : 8 + length]), chance, json_fragment, chance.choice((1, 2))
+    )
     bench.tell(*changes)
     header = _encoded(json_text(tree, canonical=False), chance)
-    length_written = chance.choice((len(header),) * 4 + (0, length, len(header) + 1, 2**31, 2**63, 2**64 - 1))
+    length_written = chance.choice(
+        (len(header),) * 4 + (0, length, len(header) + 1, 2**31, 2**63, 2**64 - 1)
+    )
     return length_written.to_bytes(8, "little") + header + content[8 + length :]
 
 
 def random_bytes(bench: Bench) -> Prepared:
-    """Replace bytes of one file of a dataset: random, flipped, cut short, doubled, or those of another file."""
+    """Replace bytes of one file of a dataset: random, flipped, cut short, doubled, or those of
+    another file."""
     chance = bench.chance
-    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME)
+    directory = copied(
+        bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME
+    )
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     kinds = sorted({_kind(path, directory) for path in files})
     kind = chance.choice(kinds)
@@ -164,6 +188,7 @@ def random_bytes(bench: Bench) -> Prepared:
 
 
 def _kind(path: Path, directory: Path) -> str:
-    """Return a kind: files of one folder and suffix are alike; each file at the top is a kind of its own."""
+    """Return a kind: files of one folder and suffix are alike; each file at the top is a kind of
+    its own."""
     first, _, rest = path.relative_to(directory).as_posix().partition("/")
     return f"{first}/{path.suffix}" if rest else first

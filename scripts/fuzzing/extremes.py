@@ -1,6 +1,8 @@
-"""Changes that keep a recipe valid, or nearly: the largest and smallest numbers, odd words, a thousand shifts.
+"""Changes that keep a recipe valid, or nearly: the largest and smallest numbers, odd words, a
+thousand shifts.
 
-Wild changes are refused where a recipe is read; these go on, to what is planned, estimated, printed and written.
+Wild changes are refused where a recipe is read; these go on, to what is planned, estimated, printed
+and written.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ Tree = dict[str, Any]
 
 
 def extreme(tree: Tree, chance: random.Random) -> str:
-    """Make one such change to a recipe's tree; return it in words. An earlier change may have left no mapping."""
+    """Make one such change to a recipe's tree; return it in words. An earlier change may have left
+    no mapping."""
     if not isinstance(tree, dict):
         return "no mapping"
     change = chance.choice(_CHANGES)
@@ -56,7 +59,10 @@ def _samples(tree: Tree, chance: random.Random) -> str:
 def _output(tree: Tree, chance: random.Random) -> str:
     tree["output"] = {
         "format": chance.choice(("parquet", "webdataset")),
-        "image": {"format": chance.choice(("png", "jpg", "webp")), "quality": chance.choice((None, None, 1, 100, 50))},
+        "image": {
+            "format": chance.choice(("png", "jpg", "webp")),
+            "quality": chance.choice((None, None, 1, 100, 50)),
+        },
         "rows_per_shard": chance.choice((1, 1, 2, 1_000, 10**6, 10**12, 2**62, 10**40)),
         "split": chance.choice(("test", "train", "a" * 60, "x_1", _short(chance))),
     }
@@ -71,7 +77,10 @@ def _generator(tree: Tree, chance: random.Random) -> str:
             ("batch_size", (1, 10**9, 10**30)),
             ("size", (8, 64, 512, 2**20, 2**40, 8 * 10**30)),
             ("saved_size", (1, 32, 2**20, 10**30)),
-            ("scheduler", ("../x", "DDIM", "Euler Discrete", "__init__", "os.system", _short(chance))),
+            (
+                "scheduler",
+                ("../x", "DDIM", "Euler Discrete", "__init__", "os.system", _short(chance)),
+            ),
             ("dtype", ("float16", "bfloat16", "float32")),
             ("model", ("lab:sd", "a/b", "lab:clip", "hf-hub:a/b", _short(chance))),
             ("revision", ("main", "0" * 40, "../x", _short(chance))),
@@ -81,7 +90,9 @@ def _generator(tree: Tree, chance: random.Random) -> str:
 
 
 def _words(tree: Tree, chance: random.Random) -> str:
-    return _set(tree, chance.choice(("name", "description", "license", "name")), chance.choice(TEXTS))
+    return _set(
+        tree, chance.choice(("name", "description", "license", "name")), chance.choice(TEXTS)
+    )
 
 
 def _prompt(tree: Tree, chance: random.Random) -> str:
@@ -90,14 +101,20 @@ def _prompt(tree: Tree, chance: random.Random) -> str:
     if chance.random() < 0.4:
         return _set(tree, "prompts", "base", "prompt", text)
     name = _shift(tree, chance)
-    key = chance.choice(("prompt", "caption", "object_caption", "kind", "group", "classes", "style"))
+    key = chance.choice(
+        ("prompt", "caption", "object_caption", "kind", "group", "classes", "style")
+    )
     value: Any = {
         "prompt": text,
         "caption": odd,
         "object_caption": text,
-        "kind": chance.choice(("background", "weather", "light", "colour", "co-occurrence", "style")),
+        "kind": chance.choice(
+            ("background", "weather", "light", "colour", "co-occurrence", "style")
+        ),
         "group": chance.choice(("base", "a", "all", "x" * 80, odd)),
-        "classes": chance.choice((["00"], ["00", "00"], [], ["x"], [str(number) for number in range(2_000)])),
+        "classes": chance.choice(
+            (["00"], ["00", "00"], [], ["x"], [str(number) for number in range(2_000)])
+        ),
         "style": chance.choice((True, False)),
     }[key]
     return _set(tree, "prompts", "shifts", name, key, value)
@@ -150,7 +167,8 @@ def _classes(tree: Tree, chance: random.Random) -> str:
             )
         case "many":
             classes = [
-                {"id": f"c{number}", "name": f"class {number}", "source_label": number} for number in range(3_000)
+                {"id": f"c{number}", "name": f"class {number}", "source_label": number}
+                for number in range(3_000)
             ]
         case "far label":
             classes[1]["source_label"] = chance.choice((2**31, 2**63, 10**30, 0))
@@ -179,9 +197,18 @@ def _threshold(tree: Tree, chance: random.Random) -> str:
             None,
         )
     )
-    places = (("screen", "object_threshold"), ("screen", "shift_threshold"), ("prompts", "base", "object_threshold"))
+    places = (
+        ("screen", "object_threshold"),
+        ("screen", "shift_threshold"),
+        ("prompts", "base", "object_threshold"),
+    )
     shift = _shift(tree, chance)
-    path = chance.choice((*places, *((("prompts", "shifts", shift, key)) for key in ("threshold", "object_threshold"))))
+    path = chance.choice(
+        (
+            *places,
+            *((("prompts", "shifts", shift, key)) for key in ("threshold", "object_threshold")),
+        )
+    )
     return _set(tree, *path, value)
 
 
@@ -204,11 +231,22 @@ def _sections(tree: Tree, chance: random.Random) -> str:
         (
             (
                 "tokens",
-                (None, {"learn": {}}, {"path": "a/b"}, {"path": "lab:tokens"}, {"path": "a/b", "revision": "x"}),
+                (
+                    None,
+                    {"learn": {}},
+                    {"path": "a/b"},
+                    {"path": "lab:tokens"},
+                    {"path": "a/b", "revision": "x"},
+                ),
             ),
             (
                 "publish",
-                (None, {"repo": "a/b", "tags": ["x", "x"]}, {"repo": _short(chance)}, {"tags": [_short(chance)]}),
+                (
+                    None,
+                    {"repo": "a/b", "tags": ["x", "x"]},
+                    {"repo": _short(chance)},
+                    {"tags": [_short(chance)]},
+                ),
             ),
             (
                 "evaluate",
@@ -227,9 +265,19 @@ def _sections(tree: Tree, chance: random.Random) -> str:
 
 def _source(tree: Tree, chance: random.Random) -> str:
     key = chance.choice(
-        ("dataset", "config", "revision", "train_split", "validation_split", "image_column", "label_column")
+        (
+            "dataset",
+            "config",
+            "revision",
+            "train_split",
+            "validation_split",
+            "image_column",
+            "label_column",
+        )
     )
-    return _set(tree, "source", key, chance.choice(("lab:wardrobe", "a/b", "lab:nope", _short(chance))))
+    return _set(
+        tree, "source", key, chance.choice(("lab:wardrobe", "a/b", "lab:nope", _short(chance)))
+    )
 
 
 _CHANGES: tuple[Callable[[Tree, random.Random], str], ...] = (

@@ -1,6 +1,8 @@
-"""The process of one case: prepare, wait for the word, then run each step under limits and watched, and tell.
+"""The process of one case: prepare, wait for the word, then run each step under limits and watched,
+and tell.
 
-What is told goes through a pipe as lines of JSON, so that what was told stays where the process is killed.
+What is told goes through a pipe as lines of JSON, so that what was told stays where the process is
+killed.
 """
 
 from __future__ import annotations
@@ -38,14 +40,18 @@ def live(
     telling: int,
     go: int,
 ) -> None:
-    """Live as the process of a case; never return. `output` is for texts and stacks; `telling`, `go` are pipes."""
+    """Live as the process of a case; never return. `output` is for texts and stacks; `telling`,
+    `go` are pipes."""
     try:
         os.setpgid(0, 0)
         limiting.die_with_parent()
         _settle(bench.folder, output)
         prepared = prepare(bench)
         steps = [words_of(step) for step in prepared.steps]
-        _tell(telling, prepared={"told": list(prepared.told), "steps": steps, "named": sorted(prepared.named)})
+        _tell(
+            telling,
+            prepared={"told": list(prepared.told), "steps": steps, "named": sorted(prepared.named)},
+        )
         os.read(go, 1)
         raised = _Raised()
         raised.listen()
@@ -75,10 +81,15 @@ def _settle(folder: Path, output: Path) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(output / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
-    # As Python sets them up for a file: what cannot be encoded is an error in one and escaped in the other.
+    # As Python sets them up for a file: what cannot be encoded is an error in one and escaped in
+    # the other.
     sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False))
-    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), "utf-8", "strict", write_through=True)
-    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True)
+    sys.stdout = io.TextIOWrapper(
+        io.FileIO(1, "w", closefd=False), "utf-8", "strict", write_through=True
+    )
+    sys.stderr = io.TextIOWrapper(
+        io.FileIO(2, "w", closefd=False), "utf-8", "backslashreplace", write_through=True
+    )
     stacks = (output / "stacks").open("w")
     faulthandler.enable(stacks, all_threads=False)
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=True, chain=False)
@@ -87,7 +98,8 @@ def _settle(folder: Path, output: Path) -> None:
 
 
 class _Raised:
-    """The exceptions that a person would see as an internal error: raised by a command, or in a thread."""
+    """The exceptions that a person would see as an internal error: raised by a command, or in a
+    thread."""
 
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
@@ -122,7 +134,9 @@ def _run(step: Step, raised: _Raised, watch: Watch) -> _Ended:
     except BaseException as caught:
         error = caught
     watch.paused = True  # from here it is we who read and write
-    return _Ended(error or next(iter(raised.errors), None), code, {"seconds": round(_now() - started, 3)})
+    return _Ended(
+        error or next(iter(raised.errors), None), code, {"seconds": round(_now() - started, 3)}
+    )
 
 
 def _now() -> float:
@@ -172,13 +186,17 @@ def _in_words(error: BaseException) -> bool:
     from counterfoil.cli.terminal import MACHINE_HINTS
     from counterfoil.errors import CounterfoilError
 
-    return isinstance(error, CounterfoilError) or (isinstance(error, OSError) and error.errno in MACHINE_HINTS)
+    return isinstance(error, CounterfoilError) or (
+        isinstance(error, OSError) and error.errno in MACHINE_HINTS
+    )
 
 
 def _is_memory(error: BaseException) -> bool:
     causes = [error, error.__cause__, error.__context__]
     return any(
-        isinstance(cause, MemoryError) or "alloc" in str(cause)[:500].lower() for cause in causes if cause is not None
+        isinstance(cause, MemoryError) or "alloc" in str(cause)[:500].lower()
+        for cause in causes
+        if cause is not None
     )
 
 

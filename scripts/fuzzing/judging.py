@@ -1,4 +1,5 @@
-"""The process around a case: it starts it, waits so long and no longer, and judges what came of it."""
+"""The process around a case: it starts it, waits so long and no longer, and judges what came of
+it."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ BROKEN = "broken case"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a case. `cause` is equal for equal causes; `grown` are MiB; `step` says which step it was."""
+    """What came of a case. `cause` is equal for equal causes; `grown` are MiB; `step` says which
+    step it was."""
 
     case: Case
     outcome: str
@@ -64,7 +66,8 @@ class Court:
         self._plant()
 
     def judge(self, case: Case) -> Verdict:
-        """Return one verdict. Judge again what took long and did little: a busy machine makes cases wait."""
+        """Return one verdict. Judge again what took long and did little: a busy machine makes cases
+        wait."""
         verdict = self._judge(case)
         slow = verdict.outcome == "hang" and verdict.seconds < self.limits.killed_after
         if slow and verdict.processor < self.limits.seconds:
@@ -113,7 +116,9 @@ class Court:
         while True:
             most = self.limits.killed_after if heard.begun else self.limits.prepared_within
             soon = self.limits.seconds if heard.begun and not shown else most
-            ready, _, _ = select.select([tell], [], [], max(0.01, began + soon - self._now(process)))
+            ready, _, _ = select.select(
+                [tell], [], [], max(0.01, began + soon - self._now(process))
+            )
             if ready:
                 content = os.read(tell, 1 << 16)
                 if not content:
@@ -136,7 +141,8 @@ class Court:
 
     @staticmethod
     def _now(process: int) -> float:
-        """Return a clock that stops while the process could run and the machine does something else."""
+        """Return a clock that stops while the process could run and the machine does something
+        else."""
         return time.monotonic() - kept_waiting(process)
 
     def _plant(self) -> None:
@@ -170,14 +176,27 @@ class _Heard:
 
 
 def _verdict(
-    case: Case, heard: _Heard, killed: bool, ended: int, seen: Sequence[str], output: Path, limits: Limits
+    case: Case,
+    heard: _Heard,
+    killed: bool,
+    ended: int,
+    seen: Sequence[str],
+    output: Path,
+    limits: Limits,
 ) -> Verdict:
     """Return the worst of what happened, with a line about it."""
     prepared = heard.prepared or {"told": [], "steps": []}
     steps = prepared["steps"]
     now = steps[min(len(heard.ended), len(steps) - 1)] if steps else ""
     slowest = max((step["seconds"] for step in heard.ended), default=0.0)
-    base = Verdict(case, "ok", told=prepared["told"], seconds=max(slowest, heard.waited), grown=heard.grown, step=now)
+    base = Verdict(
+        case,
+        "ok",
+        told=prepared["told"],
+        seconds=max(slowest, heard.waited),
+        grown=heard.grown,
+        step=now,
+    )
     if heard.broken is not None or not heard.begun:
         line = heard.broken or ("it took too long" if killed else f"its process ended ({ended})")
         return replace(base, outcome=BROKEN, line=plain(line)[-300:], cause=plain(line)[-100:])
@@ -189,12 +208,16 @@ def _verdict(
             else f"exit {os.waitstatus_to_exitcode(ended)}"
         )
         memory = re.search(
-            r"bad_alloc|memory allocation|out of memory|cannot allocate", printed[-5_000:], re.IGNORECASE
+            r"bad_alloc|memory allocation|out of memory|cannot allocate",
+            printed[-5_000:],
+            re.IGNORECASE,
         )
         outcome = "memory" if memory else "crash"
         return replace(base, outcome=outcome, line=name, cause=f"{name} {_stack(output)}")
     if killed:
-        return replace(base, outcome="hang", line=f"killed after {heard.waited:.0f} s", cause=_stack(output))
+        return replace(
+            base, outcome="hang", line=f"killed after {heard.waited:.0f} s", cause=_stack(output)
+        )
     for end, name in zip(heard.ended, steps, strict=False):
         if end["seconds"] > limits.seconds:
             line = f"took {end['seconds']:.1f} s"
@@ -202,19 +225,29 @@ def _verdict(
     if heard.grown > limits.mebibytes or any(end.get("memory") for end in heard.ended):
         error = next((end for end in heard.ended if end.get("memory")), {})
         line = f"{heard.grown} MiB" + (f", {error['error']}" if error else "")
-        return replace(base, outcome="memory", line=line, cause=error.get("cause", "more than the limit"))
+        return replace(
+            base, outcome="memory", line=line, cause=error.get("cause", "more than the limit")
+        )
     opened = [f"canary {path}" for path in seen if path not in prepared.get("named", ())]
     if outside := [*heard.outside, *opened]:
-        return replace(base, outcome="read outside", line=plain("; ".join(outside[:3])), cause=_kind_of(outside[0]))
+        return replace(
+            base,
+            outcome="read outside",
+            line=plain("; ".join(outside[:3])),
+            cause=_kind_of(outside[0]),
+        )
     for end, name in zip(heard.ended, steps, strict=True):
         if "error" in end:
-            return replace(base, outcome="raw exception", line=end["error"], cause=end["cause"], step=name)
+            return replace(
+                base, outcome="raw exception", line=end["error"], cause=end["cause"], step=name
+            )
     refused = any(end["code"] for end in heard.ended)
     return replace(base, outcome="refused" if refused else "ok")
 
 
 def _kind_of(line: str) -> str:
-    """Return what was done and where in the package, without the path, which differs from case to case."""
+    """Return what was done and where in the package, without the path, which differs from case to
+    case."""
     what, _, rest = line.partition(" ")
     match = re.search(r"\(in .*\)$", rest)
     return f"{what} {match[0]}" if match else f"{what} below Python"
@@ -224,7 +257,8 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+
 
 
 def _stack(output: Path) -> str:
-    """Return the innermost file of the package in the first stack that was written; its line is chance."""
+    """Return the innermost file of the package in the first stack that was written; its line is
+    chance."""
     for match in _FRAME.finditer(_read(output / "stacks")):
         if match["file"].startswith(PACKAGE):
             return f"in {match['file'].removeprefix(PACKAGE)}"

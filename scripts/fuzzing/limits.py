@@ -1,7 +1,8 @@
 """Limits of one case, and what it used: memory, time, files; and that it dies with who started it.
 
-Memory is limited by RLIMIT_DATA, which counts what a process may write to (heaps, stacks, private maps). RLIMIT_AS
-would also count the address space of libraries: 5 GB with torch, of which nearly nothing is memory.
+Memory is limited by RLIMIT_DATA, which counts what a process may write to (heaps, stacks, private
+maps). RLIMIT_AS would also count the address space of libraries: 5 GB with torch, of which nearly
+nothing is memory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds until a step is a hang, seconds until it is killed, and MiB beyond what a case begins with.
+    """Seconds until a step is a hang, seconds until it is killed, and MiB beyond what a case begins
+    with.
 
     Time in which the machine gave the process no processor does not count.
     """
@@ -61,7 +63,8 @@ def end() -> None:
 
 
 def kept_waiting(process: int | str = "self") -> float:
-    """Return the seconds that a process could have run and got no processor: how busy the machine is."""
+    """Return the seconds that a process could have run and got no processor: how busy the machine
+    is."""
     try:
         return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):

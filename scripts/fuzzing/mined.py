@@ -1,4 +1,5 @@
-"""Kinds of cases about files that mining reads and leaves: candidate captions, and the vectors that shifts name."""
+"""Kinds of cases about files that mining reads and leaves: candidate captions, and the vectors that
+shifts name."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _NOUNS = ("class", "category", "hyponyms")
 _KEYS = ("05_hard", "08_hard")
 _WIDTH = 16
 _RECIPE = (
-    "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label: 8}]",
+    "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label:"
+    " 8}]",
     "tokens=null",
     "prompts.shifts.red.embedding={file: ./vectors.safetensors, key: '{class_id}_hard'}",
 )
@@ -30,7 +32,10 @@ def _grammars() -> dict[str, Any]:
     from counterfoil.recipe import bundled_recipes
 
     folder = next(iter(bundled_recipes().values())).parent / "captions"
-    trees = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.yaml"))}
+    trees = {
+        path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("*.yaml"))
+    }
     trees["small"] = {
         "about": "a small one",
         "reference": "a photo of a {noun}",
@@ -39,12 +44,17 @@ def _grammars() -> dict[str, Any]:
         "prepositions": [None, "on the road"],
         "by_name": {"sandal": {"adjectives": ["worn"], "captions": ["a photo of an old sandal"]}},
     }
-    trees["list"] = ["a photo of a sandal", "a photo of a red sandal", "a photo of a sandal on the road"]
+    trees["list"] = [
+        "a photo of a sandal",
+        "a photo of a red sandal",
+        "a photo of a sandal on the road",
+    ]
     return trees
 
 
 def captions(bench: Bench) -> Prepared:
-    """Change a grammar of captions, make a list of captions, or damage the bytes; read it and gather its captions."""
+    """Change a grammar of captions, make a list of captions, or damage the bytes; read it and
+    gather its captions."""
     chance = bench.chance
     name = chance.choice((*sorted(_grammars()), "wardrobe", "small", "small", "list"))
     bench.tell(name)
@@ -52,12 +62,15 @@ def captions(bench: Bench) -> Prepared:
     suffix = "txt" if draw < 0.25 else "yaml"
     if suffix == "txt":
         lines = [
-            chance.choice((chance.choice(TEXTS), "a photo of a {noun}", "# a note", "a red sandal")) for _ in "12345"
+            chance.choice((chance.choice(TEXTS), "a photo of a {noun}", "# a note", "a red sandal"))
+            for _ in "12345"
         ]
         content = "\n".join(lines).encode("utf-8", "surrogatepass")
         bench.tell(f"lines {lines!r}")
     else:
-        tree, changes = mutated(_grammars()[name], chance, yaml_fragment, chance.choice((1, 1, 2, 3)))
+        tree, changes = mutated(
+            _grammars()[name], chance, yaml_fragment, chance.choice((1, 1, 2, 3))
+        )
         bench.tell(*changes)
         content = damaged_text(yaml_text(tree, chance), bench)
     if chance.random() < 0.2:
@@ -65,7 +78,9 @@ def captions(bench: Bench) -> Prepared:
         bench.tell(how)
     (bench.folder / f"captions.{suffix}").write_bytes(content)
     noun = chance.choice(_NOUNS)
-    return Prepared(bench.told, [Step("captions", function=lambda: _gathered(f"./captions.{suffix}", noun))])
+    return Prepared(
+        bench.told, [Step("captions", function=lambda: _gathered(f"./captions.{suffix}", noun))]
+    )
 
 
 def _gathered(source: str, noun: Any) -> None:
@@ -82,18 +97,27 @@ def _gathered(source: str, noun: Any) -> None:
 
 
 def vectors(bench: Bench) -> Prepared:
-    """Change the header, the numbers or the bytes of a safetensors file of vectors; read it as a build does."""
+    """Change the header, the numbers or the bytes of a safetensors file of vectors; read it as a
+    build does."""
     chance = bench.chance
     header: Any = {
-        key: {"dtype": "F32", "shape": [_WIDTH], "data_offsets": [4 * _WIDTH * index, 4 * _WIDTH * (index + 1)]}
+        key: {
+            "dtype": "F32",
+            "shape": [_WIDTH],
+            "data_offsets": [4 * _WIDTH * index, 4 * _WIDTH * (index + 1)],
+        }
         for index, key in enumerate(_KEYS)
     }
-    data = bytearray(chance.randbytes(8 * _WIDTH) if chance.random() < 0.2 else b"\0\0\x80\x3f" * 2 * _WIDTH)
+    data = bytearray(
+        chance.randbytes(8 * _WIDTH) if chance.random() < 0.2 else b"\0\0\x80\x3f" * 2 * _WIDTH
+    )
     changes: list[str] = []
     draw = chance.random()
     if draw < 0.5:
         places = [(key, what) for key in _KEYS for what in ("dtype", "shape", "data_offsets")]
-        changes += replace_leaves(header, chance.sample(places, chance.choice((1, 2))), lambda: _said(chance))
+        changes += replace_leaves(
+            header, chance.sample(places, chance.choice((1, 2))), lambda: _said(chance)
+        )
     elif draw < 0.8:
         header, changes = mutated(header, chance, json_fragment, chance.choice((1, 2)))
     bench.tell(*changes)

@@ -1,4 +1,5 @@
-"""The kind of cases about a classifier's folder that a person names: another configuration, other weights."""
+"""The kind of cases about a classifier's folder that a person names: another configuration, other
+weights."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ _ARCHITECTURES = (
 
 
 def model(bench: Bench) -> Prepared:
-    """Change the configuration or weights of the lab's classifier, and evaluate it on a dataset as it was built."""
+    """Change the configuration or weights of the lab's classifier, and evaluate it on a dataset as
+    it was built."""
     from counterfoil.models.names import LAB_WEIGHTS
 
     chance = bench.chance
@@ -52,14 +54,24 @@ def model(bench: Bench) -> Prepared:
     elif draw < 0.3:
         weights.unlink()
         name = chance.choice(
-            ("pytorch_model.bin", "model.pth", "model.pth.tar", "open_clip_pytorch_model.bin", "model.safetensors")
+            (
+                "pytorch_model.bin",
+                "model.pth",
+                "model.pth.tar",
+                "open_clip_pytorch_model.bin",
+                "model.safetensors",
+            )
         )
         (folder / name).write_bytes(opening_pickle(bench.canaries.paths()[0]))
         bench.tell(f"{name} is a pickle that opens a canary")
     if draw >= 0.15:
         config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_bytes(json_text(_config(config, bench), False).encode("utf-8", "surrogatepass"))
-    return Prepared(bench.told, [command("evaluate", NAME, "--models", "local-dir:./model", "--device", "cpu")])
+        (folder / "config.json").write_bytes(
+            json_text(_config(config, bench), False).encode("utf-8", "surrogatepass")
+        )
+    return Prepared(
+        bench.told, [command("evaluate", NAME, "--models", "local-dir:./model", "--device", "cpu")]
+    )
 
 
 def _config(config: Any, bench: Bench) -> Any:
@@ -67,10 +79,14 @@ def _config(config: Any, bench: Bench) -> Any:
     changes: list[str] = []
     draw = chance.random()
     if draw < 0.5:
-        places = [("pretrained_cfg", name) for name in chance.sample(_SETTINGS, chance.choice((1, 2)))]
+        places = [
+            ("pretrained_cfg", name) for name in chance.sample(_SETTINGS, chance.choice((1, 2)))
+        ]
         changes += replace_leaves(config, places, lambda: _setting(bench))
     elif draw < 0.6:
-        changes += replace_leaves(config, [("architecture",)], lambda: chance.choice(_ARCHITECTURES))
+        changes += replace_leaves(
+            config, [("architecture",)], lambda: chance.choice(_ARCHITECTURES)
+        )
     elif draw < 0.7:
         keys = (
             ("pretrained_cfg", "file"),
@@ -79,10 +95,14 @@ def _config(config: Any, bench: Bench) -> Any:
             ("pretrained_cfg", "source"),
         )
         changes += replace_leaves(
-            config, [chance.choice(keys)], lambda: hostile_path(chance, bench.canaries, bench.folder / "model")
+            config,
+            [chance.choice(keys)],
+            lambda: hostile_path(chance, bench.canaries, bench.folder / "model"),
         )
     elif draw < 0.8:
-        changes += replace_leaves(config, [("model_args", str(odd_value(chance))[:50])], lambda: odd_value(chance))
+        changes += replace_leaves(
+            config, [("model_args", str(odd_value(chance))[:50])], lambda: odd_value(chance)
+        )
     if not changes or chance.random() < 0.3:
         config, more = mutated(config, chance, json_fragment, chance.choice((1, 2)))
         changes += more

@@ -1,4 +1,5 @@
-"""Images that decoders stumble over: huge ones in few bytes, odd modes, broken ones, and what is no image at all."""
+"""Images that decoders stumble over: huge ones in few bytes, odd modes, broken ones, and what is no
+image at all."""
 
 from __future__ import annotations
 
@@ -10,8 +11,11 @@ import zlib
 from pathlib import Path
 
 
-def png_of(width: int, height: int, *, bits: int = 1, colour: int = 0, rows: int | None = None) -> bytes:
-    """Return a PNG of one colour: small, however large its header says it is. With `rows` it ends early."""
+def png_of(
+    width: int, height: int, *, bits: int = 1, colour: int = 0, rows: int | None = None
+) -> bytes:
+    """Return a PNG of one colour: small, however large its header says it is. With `rows` it ends
+    early."""
     channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
     row = b"\0" * (1 + (width * bits * channels + 7) // 8)
     packer = zlib.compressobj(9)
@@ -31,7 +35,12 @@ def png_of(width: int, height: int, *, bits: int = 1, colour: int = 0, rows: int
 
 
 def _chunk(name: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+    return (
+        struct.pack(">I", len(content))
+        + name
+        + content
+        + struct.pack(">I", zlib.crc32(name + content))
+    )
 
 
 def _with_chunk(png: bytes, name: bytes, content: bytes) -> bytes:
@@ -94,7 +103,10 @@ def odd_picture(chance: random.Random, shared: Path) -> tuple[str, bytes]:
         case "odd mode":
             return what, _saved(chance)
         case "svg":
-            return what, b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>'
+            return (
+                what,
+                b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>',
+            )
         case "text":
             return what, b"no image"
         case "empty":
@@ -104,5 +116,8 @@ def odd_picture(chance: random.Random, shared: Path) -> tuple[str, bytes]:
         case "page":
             return what, _with_chunk(small, b"pHYs", b"\xff" * 9)
         case "script":
-            return what, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 99999 99999\n(/etc/passwd) (r) file\n"
+            return (
+                what,
+                b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 99999 99999\n(/etc/passwd) (r) file\n",
+            )
     return what, small[:33] + b"\0" * 50

@@ -1,4 +1,5 @@
-"""The kind of cases about what stands where a file should: FIFOs, links, folders, devices, empty and endless files."""
+"""The kind of cases about what stands where a file should: FIFOs, links, folders, devices, empty
+and endless files."""
 
 from __future__ import annotations
 
@@ -24,15 +25,26 @@ _ODD_NAMES = (
     b"a\nb", b"\xff\xfe", b"-rf", "日本語".encode(), b"x" * 255, b" ", b"[bold]",
     b".hidden", b"a\\b", b"\x1b[2J", b"CON", b"%s",
 )  # fmt: skip
-# More than a case may take of memory, and no more than is hashed in a second or two, which sealed ones are.
+# More than a case may take of memory, and no more than is hashed in a second or two, which sealed
+# ones are.
 _ENDLESS = 5 << 28
-_PRIVATE = ("lock", "lock.pid", "replacement", "evaluation", "predictions", "calibrate.html", "review.html")
+_PRIVATE = (
+    "lock",
+    "lock.pid",
+    "replacement",
+    "evaluation",
+    "predictions",
+    "calibrate.html",
+    "review.html",
+)
 
 
 def place(bench: Bench) -> Prepared:
     """Replace one or two files or folders of a dataset, or put something beside them."""
     chance = bench.chance
-    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME)
+    directory = copied(
+        bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME
+    )
     for _ in range(chance.choice((1, 1, 2))):
         change(bench, directory, chance.choice(_HOW))
     return on_the_dataset(bench, 0.5)
@@ -42,7 +54,9 @@ def change(bench: Bench, directory: Path, how: str) -> None:
     """Do what `how` says to one file or folder of the dataset."""
     chance = bench.chance
     canary = bench.canaries.paths()[0]
-    files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
+    files = sorted(
+        path for path in directory.rglob("*") if path.is_file() and not path.is_symlink()
+    )
     by_folder = sorted({path.parent for path in files})
     folder = chance.choice(by_folder)
     path = chance.choice([file for file in files if file.parent == folder])
@@ -79,7 +93,9 @@ def change(bench: Bench, directory: Path, how: str) -> None:
             traps = set_traps(bench.folder / f"traps{len(bench.told)}", bench.canaries)
             target = private / chance.choice(_PRIVATE)
             if not os.path.lexists(target):
-                target.symlink_to(traps / chance.choice(TRAPS)) if chance.random() < 0.7 else target.symlink_to(canary)
+                target.symlink_to(
+                    traps / chance.choice(TRAPS)
+                ) if chance.random() < 0.7 else target.symlink_to(canary)
             bench.tell(f"{target.name} → {target.readlink() if target.is_symlink() else ''}")
 
 
@@ -93,7 +109,9 @@ def _replace(bench: Bench, path: Path, how: str, canary: Path) -> None:
         case "fifo":
             os.mkfifo(path)
         case "link to a canary":
-            path.symlink_to(canary if bench.chance.random() < 0.5 else os.path.relpath(canary, path.parent))
+            path.symlink_to(
+                canary if bench.chance.random() < 0.5 else os.path.relpath(canary, path.parent)
+            )
         case "link beside":
             beside = bench.folder / f"beside{len(bench.told)}"
             beside.write_bytes(content)
@@ -137,24 +155,29 @@ def _make_deep(folder: Path, depth: int) -> None:
 
 
 def bring_a_model(bench: Bench, directory: Path) -> None:
-    """Put a model into the dataset, whose weights are a pickle that opens a canary, and name it in the dataset's
-    recipe."""
+    """Put a model into the dataset, whose weights are a pickle that opens a canary, and name it in
+    the dataset's recipe."""
     chance = bench.chance
     folder = directory / chance.choice(("data/evil", "evil", "figures/evil", ".evil"))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text('{"architecture": "lcnet_035", "num_classes": 10, "pretrained_cfg": {}}')
+    (folder / "config.json").write_text(
+        '{"architecture": "lcnet_035", "num_classes": 10, "pretrained_cfg": {}}'
+    )
     (folder / chance.choice(("pytorch_model.bin", "model.pth", "model.safetensors"))).write_bytes(
         opening_pickle(bench.canaries.paths()[0])
     )
     recipe = directory / "recipe.yaml"
     if recipe.is_file():
         name = f"local-dir:./{folder.relative_to(directory).as_posix()}"
-        away = chance.choice((name, name, name, f"local-dir:{bench.canaries.folder / 'model'}", str(folder)))
+        away = chance.choice(
+            (name, name, name, f"local-dir:{bench.canaries.folder / 'model'}", str(folder))
+        )
         text = recipe.read_text().replace("- lab:lcnet_035", f"- {away}")
         recipe.write_text(text)
         bench.tell(f"evaluate.models: {away}")
 
 
 def opening_pickle(path: Path) -> bytes:
-    """Return a pickle that opens a file when it is loaded: code, as far as any reader of it can see."""
+    """Return a pickle that opens a file when it is loaded: code, as far as any reader of it can
+    see."""
     return b"cbuiltins\nopen\n(V" + str(path).encode() + b"\ntR."

@@ -21,7 +21,8 @@ from fuzzing.tables import table
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`light` cases need no built dataset and no heavy library; `often` is the share, in hundredths."""
+    """`light` cases need no built dataset and no heavy library; `often` is the share, in
+    hundredths."""
 
     prepare: Callable[[Bench], Prepared]
     what: str
@@ -30,8 +31,15 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "recipe": Kind(recipe, "a bundled recipe with changes: loaded, planned, written; shown or checked", 14, light=True),
-    "override": Kind(override, "a bundled recipe with odd `--set` options, the same", 5, light=True),
+    "recipe": Kind(
+        recipe,
+        "a bundled recipe with changes: loaded, planned, written; shown or checked",
+        14,
+        light=True,
+    ),
+    "override": Kind(
+        override, "a bundled recipe with odd `--set` options, the same", 5, light=True
+    ),
     "recipe-bytes": Kind(recipe_bytes, "a recipe's file of damaged bytes, the same", 4, light=True),
     "bytes": Kind(random_bytes, "a file of a built dataset with damaged bytes", 11),
     "document": Kind(document, "JSON, YAML or the card of a built dataset with changes", 15),
@@ -42,16 +50,23 @@ KINDS: dict[str, Kind] = {
     "cut": Kind(cut, "`calibrate --apply` with a changed cut", 2),
     "model": Kind(model, "a classifier's folder with another configuration or other weights", 2),
     "generator": Kind(generator, "a diffusion or CLIP model's folder, changed likewise", 1),
-    "captions": Kind(captions, "a file of candidate captions, YAML or text, with changes: read and gathered", 2),
+    "captions": Kind(
+        captions, "a file of candidate captions, YAML or text, with changes: read and gathered", 2
+    ),
     "vectors": Kind(vectors, "a file of image embeddings that a shift names, changed likewise", 1),
-    "source": Kind(source, "COCO, YOLO, VOC, tables beside images with odd numbers and columns: `init`, some built", 6),
+    "source": Kind(
+        source,
+        "COCO, YOLO, VOC, tables beside images with odd numbers and columns: `init`, some built",
+        6,
+    ),
     "earlier": Kind(earlier, "an earlier evaluation or a gate with changes: `evaluate --gate`", 4),
     "tokens": Kind(released, "released class tokens, changed, damaged or running", 1),
 }
 
 
 def dealt(count: int, seed: int, kinds: Sequence[str] = ()) -> list[Case]:
-    """Return `count` cases, each kind by its weight; a longer run begins with the cases of a shorter one."""
+    """Return `count` cases, each kind by its weight; a longer run begins with the cases of a
+    shorter one."""
     return list(islice(_all(seed, kinds or tuple(KINDS)), count))
 
 

@@ -1,4 +1,5 @@
-"""Kinds of cases about recipes: bundled ones with changes, `--set` options, and cuts; shown, checked and planned."""
+"""Kinds of cases about recipes: bundled ones with changes, `--set` options, and cuts; shown,
+checked and planned."""
 
 from __future__ import annotations
 
@@ -44,18 +45,24 @@ def bundled() -> dict[str, dict[str, Any]]:
     """Return the bundled recipes as trees, and one that extends another."""
     from counterfoil.recipe import bundled_recipes
 
-    trees = {name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in bundled_recipes().items()}
+    trees = {
+        name: yaml.safe_load(path.read_text(encoding="utf-8"))
+        for name, path in bundled_recipes().items()
+    }
     trees["layer"] = {
         "extends": "wardrobe-mini",
         "name": "layer",
         "samples": {"candidates": 5},
-        "prompts": {"shifts": {"red": None, "blue": {"prompt": "a blue {class}", "caption": "a photo blue"}}},
+        "prompts": {
+            "shifts": {"red": None, "blue": {"prompt": "a blue {class}", "caption": "a photo blue"}}
+        },
     }
     return trees
 
 
 def mutated_recipe(tree: Any, bench: Bench, folder: Path, traps: Path | None) -> Any:
-    """Make one to four changes, some of them paths that lead away; or some that keep it nearly valid."""
+    """Make one to four changes, some of them paths that lead away; or some that keep it nearly
+    valid."""
     chance = bench.chance
     if chance.random() < 0.45:
         tree = copy.deepcopy(tree)
@@ -65,7 +72,9 @@ def mutated_recipe(tree: Any, bench: Bench, folder: Path, traps: Path | None) ->
     tree, changes = mutated(tree, chance, yaml_fragment, chance.choice((1, 1, 2, 3, 4)))
     if chance.random() < 0.4 and isinstance(tree, dict):
         chosen = chance.sample(PATHS, chance.choice((1, 1, 2)))
-        changes += replace_leaves(tree, chosen, lambda: hostile_path(chance, bench.canaries, folder, traps))
+        changes += replace_leaves(
+            tree, chosen, lambda: hostile_path(chance, bench.canaries, folder, traps)
+        )
     bench.tell(*changes)
     return tree
 
@@ -77,7 +86,18 @@ def recipe(bench: Bench) -> Prepared:
     name = chance.choice(sorted(bundled()))
     bench.tell(name)
     tree = mutated_recipe(bundled()[name], bench, bench.folder, traps)
-    file = chance.choice(("r.yaml", "r.yaml", "recipe.yaml", "-r.yaml", "[bold]r.yaml", "r\n.yaml", "日本語.yaml", "r"))
+    file = chance.choice(
+        (
+            "r.yaml",
+            "r.yaml",
+            "recipe.yaml",
+            "-r.yaml",
+            "[bold]r.yaml",
+            "r\n.yaml",
+            "日本語.yaml",
+            "r",
+        )
+    )
     content = damaged_text(yaml_text(tree, chance), bench)
     (bench.folder / file).write_bytes(content)
     source = f"./{file}"
@@ -104,13 +124,18 @@ def damaged_text(text: str, bench: Bench) -> bytes:
 
 
 def _shown(source: str, chance: random.Random) -> list[Step]:
-    rate = ("--rate", chance.choice(("1", "0.000001", "1e300", "inf", "nan", "-1"))) if chance.random() < 0.2 else ()
+    rate = (
+        ("--rate", chance.choice(("1", "0.000001", "1e300", "inf", "nan", "-1")))
+        if chance.random() < 0.2
+        else ()
+    )
     json = ("--json",) if chance.random() < 0.3 else ()
     return [command(*chance.choice((("show", source, *json), ("check", source, *json, *rate))))]
 
 
 def _round_trip(source: str, overrides: tuple[str, ...] = ()) -> None:
-    """Plan, estimate and write a recipe that loads, and check that its portable text is the same recipe."""
+    """Plan, estimate and write a recipe that loads, and check that its portable text is the same
+    recipe."""
     from counterfoil.plan.estimate import estimate
     from counterfoil.plan.layout import make_plan
     from counterfoil.recipe import dump_recipe, load_recipe, load_recipe_text
@@ -126,7 +151,8 @@ def _round_trip(source: str, overrides: tuple[str, ...] = ()) -> None:
 
 
 def named_by(tree: Any, folder: Path) -> frozenset[str]:
-    """Return the files that a recipe names as layers or lists of classes, and their folders (for near names)."""
+    """Return the files that a recipe names as layers or lists of classes, and their folders (for
+    near names)."""
     named = set()
     for leaf in places(tree):
         value = at(tree, leaf)
@@ -181,10 +207,24 @@ def _option(tree: Any, bench: Bench, traps: Path) -> str:
     key = ".".join(map(str, path))
     if chance.random() < 0.1:
         key = chance.choice(
-            ("", ".", "a.", ".a", "a..b", "x" * 9_000, ".".join("a" * 2_000), "samples.", "é", str(path))
+            (
+                "",
+                ".",
+                "a.",
+                ".a",
+                "a..b",
+                "x" * 9_000,
+                ".".join("a" * 2_000),
+                "samples.",
+                "é",
+                str(path),
+            )
         )
     text = written(
-        value, lambda leaf: yaml.safe_dump(leaf, default_flow_style=True, width=1_000_000).removesuffix("...\n")
+        value,
+        lambda leaf: yaml.safe_dump(leaf, default_flow_style=True, width=1_000_000).removesuffix(
+            "...\n"
+        ),
     )
     equals = "" if chance.random() < 0.03 else "="
     # An argument of a command holds no NUL and is at most 128 kB.
@@ -198,7 +238,9 @@ def _named_by_option(option: str, folder: Path) -> frozenset[str]:
         path = folder / text.strip()
         with contextlib.suppress(OSError, ValueError):
             files = islice(path.rglob("*"), 5000) if path.is_dir() else ()
-            return frozenset(way(path) for path in (path, *files) for way in (os.path.normpath, os.path.realpath))
+            return frozenset(
+                way(path) for path in (path, *files) for way in (os.path.normpath, os.path.realpath)
+            )
     if name not in _NAMES_FILES or "&" in text:  # aliases of aliases make a tree too large to walk
         return frozenset()
     try:
@@ -211,7 +253,9 @@ def _named_by_option(option: str, folder: Path) -> frozenset[str]:
 def cut(bench: Bench) -> Prepared:
     """Cut a dataset as it was built by a file with changes."""
     chance = bench.chance
-    directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS)), bench.folder / "dataset")
+    directory = copied(
+        bench.templates, chance.choice((PARQUET, TAR, TOKENS)), bench.folder / "dataset"
+    )
     tree: Any = {
         "screen": {
             "object_threshold": 0.3,
@@ -221,7 +265,10 @@ def cut(bench: Bench) -> Prepared:
         },
         "prompts": {
             "base": {"object_threshold": 0.1},
-            "shifts": {"in_the_snow": {"threshold": 0.25}, "pencil_sketch": {"threshold": {"percentile": 40}}},
+            "shifts": {
+                "in_the_snow": {"threshold": 0.25},
+                "pencil_sketch": {"threshold": {"percentile": 40}},
+            },
         },
     }
     for key in ("screen", "prompts"):
@@ -229,15 +276,29 @@ def cut(bench: Bench) -> Prepared:
             del tree[key]
     tree = tree or {"screen": {"shift_threshold": 0.3}}
     if chance.random() < 0.5:  # a cut that is one, at its ends
-        ends = (-1, 1, 0.0, 0.25, {"value": 1}, {"percentile": 0}, {"percentile": 100}, {"percentile": 1e-9})
+        ends = (
+            -1,
+            1,
+            0.0,
+            0.25,
+            {"value": 1},
+            {"percentile": 0},
+            {"percentile": 100},
+            {"percentile": 1e-9},
+        )
         chosen = [path for path in places(tree) if str(path[-1]).endswith("threshold")]
-        changes = replace_leaves(tree, chance.sample(chosen, min(2, len(chosen))), lambda: chance.choice(ends))
+        changes = replace_leaves(
+            tree, chance.sample(chosen, min(2, len(chosen))), lambda: chance.choice(ends)
+        )
     else:
         tree, changes = mutated(tree, chance, yaml_fragment, chance.choice((1, 1, 2)))
     bench.tell(*changes)
     (bench.folder / "cut.yaml").write_bytes(damaged_text(yaml_text(tree, chance), bench))
     out = ("--out", "recut") if chance.random() < 0.3 else ("--in-place", "--yes")
-    return Prepared(bench.told, [command("calibrate", directory.name, "--apply", "cut.yaml", "--device", "cpu", *out)])
+    return Prepared(
+        bench.told,
+        [command("calibrate", directory.name, "--apply", "cut.yaml", "--device", "cpu", *out)],
+    )
 
 
 def recipe_bytes(bench: Bench) -> Prepared:
@@ -247,5 +308,8 @@ def recipe_bytes(bench: Bench) -> Prepared:
     how, content = damaged_bytes(chance.choice(texts), chance.choice(texts), chance)
     bench.tell(f"r.yaml: {how}")
     (bench.folder / "r.yaml").write_bytes(content)
-    steps = [Step("load, plan, dump", function=lambda: _round_trip("./r.yaml")), command("check", "./r.yaml")]
+    steps = [
+        Step("load, plan, dump", function=lambda: _round_trip("./r.yaml")),
+        command("check", "./r.yaml"),
+    ]
     return Prepared(bench.told, steps)

@@ -1,4 +1,5 @@
-"""Kinds of cases about what a person fetched to build with: a generator's or CLIP's folder, released tokens."""
+"""Kinds of cases about what a person fetched to build with: a generator's or CLIP's folder,
+released tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from fuzzing.places import opening_pickle
 from fuzzing.trees import json_text, mutated, replace_leaves
 from fuzzing.values import damaged_bytes, hostile_path, json_fragment
 
-# One class, one image, one step: what a build of it asks of its models is all that a larger one does.
+# One class, one image, one step: what a build of it asks of its models is all that a larger one
+# does.
 _RECIPE = """
 recipe: 1
 name: one
@@ -24,13 +26,17 @@ screen: {model: CLIP, object_threshold: -1}
 samples: {candidates: 1}
 """
 # Weights that are pickles by these names, where they are read at all.
-_PICKLES = {"sd": ("diffusion_pytorch_model.bin", "pytorch_model.bin"), "clip": ("open_clip_pytorch_model.bin",)}
+_PICKLES = {
+    "sd": ("diffusion_pytorch_model.bin", "pytorch_model.bin"),
+    "clip": ("open_clip_pytorch_model.bin",),
+}
 _TOKENS = 10
 _WIDTH = 128  # of the text encoder of lab:sd
 
 
 def generator(bench: Bench) -> Prepared:
-    """Change configuration, tokenizer or weights of the lab's diffusion or CLIP model, and build an image with it."""
+    """Change configuration, tokenizer or weights of the lab's diffusion or CLIP model, and build an
+    image with it."""
     from counterfoil.models.names import LAB_WEIGHTS
 
     chance = bench.chance
@@ -53,12 +59,17 @@ def generator(bench: Bench) -> Prepared:
     else:
         read = [path for path in texts if path.name not in ("metrics.json", "training.json")]
         _change(chance.choice(read), folder, bench)
-    models = {"GENERATOR": "lab:sd", "CLIP": "lab:clip"} | {"GENERATOR" if which == "sd" else "CLIP": f"./{which}"}
+    models = {"GENERATOR": "lab:sd", "CLIP": "lab:clip"} | {
+        "GENERATOR" if which == "sd" else "CLIP": f"./{which}"
+    }
     text = _RECIPE
     for name, model in models.items():
         text = text.replace(name, model if model.startswith("lab:") else f"local-dir:{model}")
     (bench.folder / "one.yaml").write_text(text)
-    return Prepared(bench.told, [command("build", "./one.yaml", "--out", "out", "--device", "cpu", "--workers", "1")])
+    return Prepared(
+        bench.told,
+        [command("build", "./one.yaml", "--out", "out", "--device", "cpu", "--workers", "1")],
+    )
 
 
 def _change(path: Path, folder: Path, bench: Bench) -> None:
@@ -74,7 +85,9 @@ def _change(path: Path, folder: Path, bench: Bench) -> None:
             ("auto_map", "AutoModel"),
             ("architectures",),
         ]
-        changes += replace_leaves(tree, [chance.choice(keys)], lambda: hostile_path(chance, bench.canaries, folder))
+        changes += replace_leaves(
+            tree, [chance.choice(keys)], lambda: hostile_path(chance, bench.canaries, folder)
+        )
     if not changes or chance.random() < 0.3:
         tree, more = mutated(tree, chance, json_fragment, chance.choice((1, 1, 2)))
         changes += more
@@ -83,7 +96,8 @@ def _change(path: Path, folder: Path, bench: Bench) -> None:
 
 
 def released(bench: Bench) -> Prepared:
-    """Import as class tokens a zip or folder of tensors with damaged, odd, huge or running members."""
+    """Import as class tokens a zip or folder of tensors with damaged, odd, huge or running
+    members."""
     import torch
 
     chance = bench.chance
@@ -129,7 +143,11 @@ def _other_members(members: list[tuple[str, bytes]], bench: Bench) -> list[tuple
     how = chance.choice(("name", "bytes", "pickle", "large", "twice", "gone", "tensor"))
     match how:
         case "name":
-            name = hostile_path(chance, bench.canaries, bench.folder)[:200].replace("\0", "").replace("\ud800", "")
+            name = (
+                hostile_path(chance, bench.canaries, bench.folder)[:200]
+                .replace("\0", "")
+                .replace("\ud800", "")
+            )
         case "bytes":
             _, content = damaged_bytes(content, b"x" * 1_000, chance)
         case "pickle":

@@ -1,4 +1,5 @@
-"""What came of a run: a table of kinds and outcomes, the bad cases grouped by cause, and the section of RESULTS.md."""
+"""What came of a run: a table of kinds and outcomes, the bad cases grouped by cause, and the
+section of RESULTS.md."""
 
 from __future__ import annotations
 
@@ -18,9 +19,14 @@ _VERSIONS = ("timm", "pyarrow", "pillow", "pyyaml", "pydantic", "typer")
 
 
 def table(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return kinds × outcomes, with the slowest case and the greatest memory of each, as Markdown."""
-    columns = [*GOOD, *BAD] + ([BROKEN] if any(verdict.outcome == BROKEN for verdict in verdicts) else [])
-    of_kind = {name: [verdict for verdict in verdicts if verdict.case.kind == name] for name in KINDS}
+    """Return kinds × outcomes, with the slowest case and the greatest memory of each, as
+    Markdown."""
+    columns = [*GOOD, *BAD] + (
+        [BROKEN] if any(verdict.outcome == BROKEN for verdict in verdicts) else []
+    )
+    of_kind = {
+        name: [verdict for verdict in verdicts if verdict.case.kind == name] for name in KINDS
+    }
     of_kind = {name: cases for name, cases in of_kind.items() if cases}
     if len(of_kind) > 1:
         of_kind["all"] = list(verdicts)
@@ -30,7 +36,11 @@ def table(verdicts: Sequence[Verdict]) -> list[str]:
         slowest = max(cases, key=lambda verdict: verdict.seconds)
         cells = [name, f"{len(cases):,}", *(f"{counts[column]:,}" for column in columns)]
         rows.append(
-            [*cells, f"{slowest.seconds:.1f} s ({slowest.case})", f"{max(verdict.grown for verdict in cases):,} MiB"]
+            [
+                *cells,
+                f"{slowest.seconds:.1f} s ({slowest.case})",
+                f"{max(verdict.grown for verdict in cases):,} MiB",
+            ]
         )
     return results_page.table(["kind", "cases", *columns, "slowest", "most memory"], rows)
 
@@ -47,25 +57,47 @@ def by_cause(verdicts: Sequence[Verdict]) -> list[tuple[str, str, list[Verdict]]
     for verdict in verdicts:
         if verdict.bad:
             groups.setdefault((verdict.outcome, verdict.cause), []).append(verdict)
-    return sorted(((*key, cases) for key, cases in groups.items()), key=lambda group: (-len(group[2]), group[:2]))
+    return sorted(
+        ((*key, cases) for key, cases in groups.items()),
+        key=lambda group: (-len(group[2]), group[:2]),
+    )
 
 
 def write(verdicts: Sequence[Verdict], command: str, limits: Limits, path: Path = RESULTS) -> None:
     """Put into RESULTS.md how it was run, the counts, and every cause of a bad case."""
     opening = [
-        f"`{command}`. Each case is a process of its own with at most {limits.mebibytes:,} MiB more than it begins"
-        f" with. A step of over {limits.seconds:g} s is a hang. What a step answers in words, with exit code 1 or 2, is"
+        f"`{command}`. Each case is a process of its own with at most {limits.mebibytes:,} MiB more"
+        " than it begins"
+        f" with. A step of over {limits.seconds:g} s is a hang. What a step answers in words, with"
+        " exit code 1 or 2, is"
         " refused.",
     ]
     kinds = {verdict.case.kind for verdict in verdicts}
-    lines = [*table(verdicts), "", *(f"- `{name}`: {kind.what}." for name, kind in KINDS.items() if name in kinds), ""]
+    lines = [
+        *table(verdicts),
+        "",
+        *(f"- `{name}`: {kind.what}." for name, kind in KINDS.items() if name in kinds),
+        "",
+    ]
     causes = by_cause(verdicts)
     if causes:
         lines += [f"Bad cases ({sum(len(cases) for *_, cases in causes):,}) by cause:", ""]
-        lines += [f"- {len(cases):,} × {outcome}: {cause} (`{cases[0].case}`)" for outcome, cause, cases in causes]
+        lines += [
+            f"- {len(cases):,} × {outcome}: {cause} (`{cases[0].case}`)"
+            for outcome, cause, cases in causes
+        ]
     else:
-        lines += ["No case crashed, hung, took more memory, read outside, or raised what a person should not see."]
+        lines += [
+            "No case crashed, hung, took more memory, read outside, or raised what a person should"
+            " not see."
+        ]
     read_by = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
     results_page.write(
-        path, "fuzz", "Strangers' files", opening, {"cases": lines}, ["cases"], {"cases": f"files read by {read_by}"}
+        path,
+        "fuzz",
+        "Strangers' files",
+        opening,
+        {"cases": lines},
+        ["cases"],
+        {"cases": f"files read by {read_by}"},
     )

@@ -1,4 +1,5 @@
-"""Kinds of cases about labels that strangers wrote: COCO, YOLO, VOC, tables beside images; earlier results and gates.
+"""Kinds of cases about labels that strangers wrote: COCO, YOLO, VOC, tables beside images; earlier
+results and gates.
 
 Numbers are those at the ends of every type, columns hold nested values, cells odd words.
 """
@@ -29,7 +30,8 @@ _CELLS = ("weather", "source_label", "unit")
 
 
 def source(bench: Bench) -> Prepared:
-    """Write a small folder of images with labels in one of the forms, change them, look at it, and build from it."""
+    """Write a small folder of images with labels in one of the forms, change them, look at it, and
+    build from it."""
     chance = bench.chance
     form = chance.choice([*_FORMS, "table", "coco"])
     folder = bench.folder / FOLDER
@@ -44,7 +46,9 @@ def source(bench: Bench) -> Prepared:
         path.write_bytes(content)
     bench.tell(form)
     steps = [command("init", f"./{FOLDER}", "--out", "recipe.yaml", "--device", "cpu")]
-    return Prepared(bench.told, [*steps, Step("build", function=_built)] if chance.random() < 0.4 else steps)
+    return Prepared(
+        bench.told, [*steps, Step("build", function=_built)] if chance.random() < 0.4 else steps
+    )
 
 
 def _built() -> None:
@@ -67,7 +71,13 @@ def _images(folder: Path) -> None:
 def _number(bench: Bench, number: float) -> Any:
     """Return the number, or now and then one of the ends, or no number."""
     draw = bench.chance.random()
-    return bench.chance.choice(NUMBERS) if draw < 0.06 else odd_value(bench.chance) if draw < 0.08 else number
+    return (
+        bench.chance.choice(NUMBERS)
+        if draw < 0.06
+        else odd_value(bench.chance)
+        if draw < 0.08
+        else number
+    )
 
 
 def _changed(tree: Any, bench: Bench) -> bytes:
@@ -86,8 +96,13 @@ def _coco(bench: Bench) -> dict[str, bytes]:
         for number in range(_COUNT)
     ]  # fmt: skip
     sides = {"width": _number(bench, _SIDE), "height": _number(bench, _SIDE)}
-    images = [{"id": _number(bench, number), "file_name": f"{number}.png", **sides} for number in range(_COUNT)]
-    categories = [{"id": _number(bench, number + 1), "name": name} for number, name in enumerate(_NAMES)]
+    images = [
+        {"id": _number(bench, number), "file_name": f"{number}.png", **sides}
+        for number in range(_COUNT)
+    ]
+    categories = [
+        {"id": _number(bench, number + 1), "name": name} for number, name in enumerate(_NAMES)
+    ]
     tree = {"images": images, "annotations": annotations, "categories": categories}
     return {"annotations.json": _changed(tree, bench)}
 
@@ -95,9 +110,9 @@ def _coco(bench: Bench) -> dict[str, bytes]:
 def _yolo(bench: Bench) -> dict[str, bytes]:
     shares = (0.4, 0.4, 0.3, 0.3)
     files = {
-        f"labels/{number}.txt": " ".join(str(_number(bench, value)) for value in (number % 2, *shares)).encode(
-            "utf-8", "surrogatepass"
-        )
+        f"labels/{number}.txt": " ".join(
+            str(_number(bench, value)) for value in (number % 2, *shares)
+        ).encode("utf-8", "surrogatepass")
         for number in range(_COUNT)
     }
     tree: Any = {"train": "images", "nc": _number(bench, 2), "names": dict(enumerate(_NAMES))}
@@ -111,15 +126,24 @@ def _voc(bench: Bench) -> dict[str, bytes]:
     files = {}
     for number in range(_COUNT):
         corners = dict(zip(("xmin", "ymin", "xmax", "ymax"), (2, 3, 12, 11), strict=True))
-        box = "".join(f"<{side}>{_number(bench, value)}</{side}>" for side, value in corners.items())
-        name = bench.chance.choice(TEXTS)[:2_000] if bench.chance.random() < 0.05 else _NAMES[number % 2]
+        box = "".join(
+            f"<{side}>{_number(bench, value)}</{side}>" for side, value in corners.items()
+        )
+        name = (
+            bench.chance.choice(TEXTS)[:2_000]
+            if bench.chance.random() < 0.05
+            else _NAMES[number % 2]
+        )
         size = f"<size><width>{_number(bench, _SIDE)}</width><height>{_SIDE}</height></size>"
         thing = f"<object><name>{name}</name><difficult>{_number(bench, 0)}</difficult><bndbox>{box}</bndbox></object>"
         if bench.chance.random() < 0.05:
             thing = bench.chance.choice(("<a>" * 5_000, "&x;", "<!--", thing * 3_000))
         text = f"<annotation><filename>{number}.png</filename>{size}{thing}</annotation>"
         if bench.chance.random() < 0.05:
-            text = f'<!DOCTYPE a [<!ENTITY x "{"y" * 900}"><!ENTITY z "{"&x;" * 900}">]>{text.replace(">0<", ">&z;<")}'
+            text = (
+                f'<!DOCTYPE a [<!ENTITY x "{"y" * 900}"><!ENTITY z'
+                f' "{"&x;" * 900}">]>{text.replace(">0<", ">&z;<")}'
+            )
         files[f"Annotations/{number}.xml"] = text.encode("utf-8", "surrogatepass")
     return files
 
@@ -144,15 +168,21 @@ def _table(bench: Bench) -> dict[str, bytes]:
 
 
 def _image_table(bench: Bench) -> dict[str, bytes]:
-    """Write a Parquet table that holds the images itself, with objects or labels and an unexpected column."""
+    """Write a Parquet table that holds the images itself, with objects or labels and an unexpected
+    column."""
     from PIL import Image
 
     with io.BytesIO() as file:
         Image.new("RGB", (_SIDE, _SIDE), (200, 90, 40)).save(file, "PNG")
         image = {"bytes": file.getvalue(), "path": None}
-    columns: dict[str, list[Any]] = {"image": [image] * _COUNT, "label": [number % 2 for number in range(_COUNT)]}
+    columns: dict[str, list[Any]] = {
+        "image": [image] * _COUNT,
+        "label": [number % 2 for number in range(_COUNT)],
+    }
     if bench.chance.random() < 0.6:
-        boxes = [{"bbox": [list(map(float, _BOX))], "category": [number % 2]} for number in range(_COUNT)]
+        boxes = [
+            {"bbox": [list(map(float, _BOX))], "category": [number % 2]} for number in range(_COUNT)
+        ]
         columns["objects"] = boxes
     return {"train.parquet": odd_parquet(columns, bench)}
 
@@ -165,7 +195,8 @@ _LINES = ("worse_than(earlier/results.json, any) <= 5", "drop(any) <= 10", "accu
 
 
 def earlier(bench: Bench) -> Prepared:
-    """Change an earlier evaluation's document, its table or a gate's lines; evaluate by that gate."""
+    """Change an earlier evaluation's document, its table or a gate's lines; evaluate by that
+    gate."""
     chance = bench.chance
     copied(bench.templates, PARQUET, bench.folder / NAME)
     folder = Path(shutil.copytree(bench.templates[EARLIER], bench.folder / "earlier"))
@@ -173,7 +204,9 @@ def earlier(bench: Bench) -> Prepared:
     match chance.choice(("document", "document", "table", "table", "gate")):
         case "document":
             path = folder / "results.json"
-            tree, changes = mutated(json.loads(path.read_bytes()), chance, json_fragment, chance.choice((1, 1, 2, 3)))
+            tree, changes = mutated(
+                json.loads(path.read_bytes()), chance, json_fragment, chance.choice((1, 1, 2, 3))
+            )
             bench.tell("results.json:", *changes)
             path.write_bytes(json_text(tree, False).encode("utf-8", "surrogatepass"))
         case "table":
@@ -181,9 +214,24 @@ def earlier(bench: Bench) -> Prepared:
             rewrite(folder / "predictions.parquet", bench)
         case _:
             number = chance.choice((str(chance.choice(NUMBERS)), chance.choice(TEXTS)[:2_000]))
-            lines[-1] = chance.choice((f"drop(any) <= {number}", f"drop({number}) <= 3", odd_value(chance)))
-            lines, changes = mutated(lines, chance, yaml_fragment, 1) if chance.random() < 0.4 else (lines, [])
+            lines[-1] = chance.choice(
+                (f"drop(any) <= {number}", f"drop({number}) <= 3", odd_value(chance))
+            )
+            lines, changes = (
+                mutated(lines, chance, yaml_fragment, 1) if chance.random() < 0.4 else (lines, [])
+            )
             bench.tell(f"gate: {str(lines)[:150]}", *changes)
-    (bench.folder / "gate.yaml").write_bytes(yaml_text(lines, chance).encode("utf-8", "surrogatepass"))
-    words: Sequence[str] = ("evaluate", NAME, "--models", CLASSIFIER, "--gate", "gate.yaml", "--device", "cpu")
+    (bench.folder / "gate.yaml").write_bytes(
+        yaml_text(lines, chance).encode("utf-8", "surrogatepass")
+    )
+    words: Sequence[str] = (
+        "evaluate",
+        NAME,
+        "--models",
+        CLASSIFIER,
+        "--gate",
+        "gate.yaml",
+        "--device",
+        "cpu",
+    )
     return Prepared(bench.told, [command(*words)])

@@ -1,4 +1,5 @@
-"""The kind of cases about Parquet: a shard's table with other columns, types, rows, values and images."""
+"""The kind of cases about Parquet: a shard's table with other columns, types, rows, values and
+images."""
 
 from __future__ import annotations
 
@@ -41,11 +42,15 @@ _MANY_ROWS = 10_000
 def table(bench: Bench) -> Prepared:
     """Make one or two changes to one or two shards."""
     chance = bench.chance
-    directory = copied(bench.templates, chance.choice((PARQUET, TOKENS, EDITS)), bench.folder / NAME)
+    directory = copied(
+        bench.templates, chance.choice((PARQUET, TOKENS, EDITS)), bench.folder / NAME
+    )
     shards = sorted(directory.rglob("*.parquet"))
     for _ in range(chance.choice((1, 1, 2))):
         what = chance.choice(("data", "data", "candidates"))
-        path = chance.choice([shard for shard in shards if shard.relative_to(directory).parts[0] == what])
+        path = chance.choice(
+            [shard for shard in shards if shard.relative_to(directory).parts[0] == what]
+        )
         bench.tell(f"{path.relative_to(directory).as_posix()}:")
         rewrite(path, bench)
     return on_the_dataset(bench, 0.75)
@@ -81,7 +86,15 @@ def rewrite(path: Path, bench: Bench) -> None:
         )
         try:
             words, rows = change(rows, bench)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError, IndexError, KeyError, NotImplementedError):
+        except (
+            pa.ArrowException,
+            ValueError,
+            TypeError,
+            OverflowError,
+            IndexError,
+            KeyError,
+            NotImplementedError,
+        ):
             words = f"{change.__name__} does not go"  # Arrow cannot hold it either
         bench.tell(words)
     if content := written(rows, bench):
@@ -111,7 +124,8 @@ def written(rows: Any, bench: Bench) -> bytes:
 
 
 def odd_array(chance: random.Random, rows: int) -> tuple[str, Any]:
-    """Return a column that few readers expect, with what it is: ends of a type, nested values, or a text for all."""
+    """Return a column that few readers expect, with what it is: ends of a type, nested values, or a
+    text for all."""
     import numpy as np
     import pyarrow as pa
 
@@ -134,7 +148,9 @@ def odd_array(chance: random.Random, rows: int) -> tuple[str, Any]:
             )
         case "decimal":
             return how, pa.array([chance.choice((10**37, -1, 0))] * rows, pa.decimal128(38))
-    return how, pa.nulls(rows, chance.choice((pa.null(), pa.string(), pa.float64(), pa.list_(pa.float64()))))
+    return how, pa.nulls(
+        rows, chance.choice((pa.null(), pa.string(), pa.float64(), pa.list_(pa.float64())))
+    )
 
 
 def _values(rows: Any, bench: Bench) -> tuple[str, Any]:
@@ -142,7 +158,9 @@ def _values(rows: Any, bench: Bench) -> tuple[str, Any]:
     import pyarrow as pa
 
     chance = bench.chance
-    column = chance.choice([*rows.column_names, *(name for name in _NUMBERS if name in rows.column_names)])
+    column = chance.choice(
+        [*rows.column_names, *(name for name in _NUMBERS if name in rows.column_names)]
+    )
     if column == "image":
         return _images(rows, bench)
     values = rows.column(column).to_pylist()
@@ -160,7 +178,9 @@ def _values(rows: Any, bench: Bench) -> tuple[str, Any]:
     try:
         array = pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        array = pa.array([None if value is None else str(value)[:10_000] for value in values], pa.string())
+        array = pa.array(
+            [None if value is None else str(value)[:10_000] for value in values], pa.string()
+        )
     return f"{column} ← {str(odd)[:50]!r}", _with(rows, column, array)
 
 
@@ -193,13 +213,19 @@ def _images(rows: Any, bench: Bench) -> tuple[str, Any]:
         images = [{**images[0], "bytes": content}, *images[1:]] if chance.random() < 0.6 else [
             {**image, "bytes": content} for image in images
         ]  # fmt: skip
-        return f"image ← {how}", _with(rows, "image", pa.array(images, rows.schema.field("image").type))
+        return f"image ← {how}", _with(
+            rows, "image", pa.array(images, rows.schema.field("image").type)
+        )
     if how in ("null", "no bytes", "path"):
         canary = str(bench.canaries.paths()[3])
-        cell = {"null": None, "no bytes": {"bytes": None, "path": "a.png"}, "path": {"bytes": None, "path": canary}}[
-            how
-        ]
-        return f"image ← {how}", _with(rows, "image", pa.array([cell] * len(images), rows.schema.field("image").type))
+        cell = {
+            "null": None,
+            "no bytes": {"bytes": None, "path": "a.png"},
+            "path": {"bytes": None, "path": canary},
+        }[how]
+        return f"image ← {how}", _with(
+            rows, "image", pa.array([cell] * len(images), rows.schema.field("image").type)
+        )
     values: Callable[[int], Any] = {
         "number": lambda index: index,
         "text": lambda index: f"image {index}",
@@ -207,7 +233,9 @@ def _images(rows: Any, bench: Bench) -> tuple[str, Any]:
         "flat": lambda index: images[index]["bytes"],
         "empty struct": lambda index: {"other": index},
     }[how]
-    return f"image ← {how}", _with(rows, "image", pa.array([values(index) for index in range(len(images))]))
+    return f"image ← {how}", _with(
+        rows, "image", pa.array([values(index) for index in range(len(images))])
+    )
 
 
 def _columns(rows: Any, bench: Bench) -> tuple[str, Any]:
@@ -221,7 +249,9 @@ def _columns(rows: Any, bench: Bench) -> tuple[str, Any]:
         case "drop":
             return f"without {names[index]}", rows.drop_columns([names[index]])
         case "add":
-            return "one more", rows.append_column(str(odd_value(chance))[:300] or "x", pa.array([1] * rows.num_rows))
+            return "one more", rows.append_column(
+                str(odd_value(chance))[:300] or "x", pa.array([1] * rows.num_rows)
+            )
         case "rename":
             names[index] = str(odd_value(chance))[:300]
             return f"{names[index]!r} renamed", rows.rename_columns(names)
@@ -264,7 +294,9 @@ def _types(rows: Any, bench: Bench) -> tuple[str, Any]:
         lambda value: None,
     ):
         try:
-            return f"{column} as {kind}", _with(rows, column, pa.array([convert(value) for value in values], kind))
+            return f"{column} as {kind}", _with(
+                rows, column, pa.array([convert(value) for value in values], kind)
+            )
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             continue
     return f"{column} stays", rows
@@ -300,7 +332,9 @@ def change_rows(rows: Any, bench: Bench) -> tuple[str, Any]:
         return "no row", rows.slice(0, 0)
     if len(rows.column_names) > 100:
         return "no row", rows.slice(0, 0)
-    first = rows.slice(0, 1).drop_columns([name for name in ("embedding",) if name in rows.column_names])
+    first = rows.slice(0, 1).drop_columns(
+        [name for name in ("embedding",) if name in rows.column_names]
+    )
     return f"{_HUGE_ROWS:,} equal rows", pa.table(
         {name: pa.repeat(first.column(name)[0], _HUGE_ROWS) for name in first.column_names}
     )
@@ -310,8 +344,12 @@ def _metadata(rows: Any, bench: Bench) -> tuple[str, Any]:
     """Change what `datasets` and Arrow say of the columns in the file's footer."""
     chance = bench.chance
     images = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}}).encode()
-    labels = json.dumps({"info": {"features": {"label": {"names": ["x"], "_type": "ClassLabel"}}}}).encode()
-    content = chance.choice((b"{", b"null", b"[" * 50_000, b"\xff", images, labels, b"x" * 2_000_000))
+    labels = json.dumps(
+        {"info": {"features": {"label": {"names": ["x"], "_type": "ClassLabel"}}}}
+    ).encode()
+    content = chance.choice(
+        (b"{", b"null", b"[" * 50_000, b"\xff", images, labels, b"x" * 2_000_000)
+    )
     key = chance.choice((b"huggingface", b"pandas", b"ARROW:schema", b""))
     return f"metadata {key!r}", rows.replace_schema_metadata({key: content})
 

@@ -1,8 +1,8 @@
-"""Built datasets that cases take copies of: Parquet with results, tar files, class tokens with an open shift,
-edits; and an evaluation of the first.
+"""Built datasets that cases take copies of: Parquet with results, tar files, class tokens with an
+open shift, edits; and an evaluation of the first.
 
-They are tiny: two classes, three shifts, two candidates a cell. A copy that was changed can be sealed again, so that
-hashes do not refuse at once what a stranger would have sealed too.
+They are tiny: two classes, three shifts, two candidates a cell. A copy that was changed can be
+sealed again, so that hashes do not refuse at once what a stranger would have sealed too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ ROWS = "rows.csv"
 CLASSIFIER = "lab:lcnet_035"
 CLASSES = ("00", "08")
 _RECIPE = (
-    "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '08', name: bag, source_label: 8}]",
+    "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '08', name: bag,"
+    " source_label: 8}]",
     "tokens=null",
     *(f"prompts.shifts.{name}=null" for name in ("in_the_grass", "at_night", "red")),
     "generator={model: lab:sd, steps: 2, guidance: 3.0, batch_size: 4, dtype: float32}",
@@ -48,7 +49,11 @@ def build_templates(folder: Path) -> dict[str, Path]:
     vectors = _vectors(folder / "vectors")
     changes = {
         PARQUET: (),
-        TAR: ("output.format=webdataset", "output.image.format=jpg", "screen.store_embeddings=false"),
+        TAR: (
+            "output.format=webdataset",
+            "output.image.format=jpg",
+            "screen.store_embeddings=false",
+        ),
         TOKENS: (
             f"tokens.path={vectors}",
             "screen.object_threshold={percentile: 5}",
@@ -91,12 +96,16 @@ def _vectors(folder: Path) -> Path:
     words = load_pipeline("lab:sd", dtype="float32").text_encoder.get_input_embeddings().weight
     folder.mkdir()
     for class_id, row in zip(CLASSES, (5, 11), strict=True):
-        save_file({f"<class-{class_id}>": words[[row]].detach().clone()}, folder / f"{class_id}.safetensors")
+        save_file(
+            {f"<class-{class_id}>": words[[row]].detach().clone()},
+            folder / f"{class_id}.safetensors",
+        )
     return folder
 
 
 def preload() -> None:
-    """Import what the commands import late, so that no case pays for it. Leave no thread: cases are forked."""
+    """Import what the commands import late, so that no case pays for it. Leave no thread: cases are
+    forked."""
     import accelerate  # noqa: F401
     import datasets  # noqa: F401
     import diffusers  # noqa: F401
@@ -129,9 +138,12 @@ def import_as_far_as_possible(names: list[str]) -> None:
 
 
 def sealed(directory: Path) -> None:
-    """Let receipts, the lock and the manifest say of the files what they are now, as far as they can still be read."""
+    """Let receipts, the lock and the manifest say of the files what they are now, as far as they
+    can still be read."""
     hashes = _relocked(directory)
-    for path in sorted((directory / "receipts").glob("*.json")) if (directory / "receipts").is_dir() else ():
+    for path in (
+        sorted((directory / "receipts").glob("*.json")) if (directory / "receipts").is_dir() else ()
+    ):
         receipt = _document(path)
         if not isinstance(receipt, dict):
             continue
@@ -151,7 +163,8 @@ def sealed(directory: Path) -> None:
 
 
 def _relocked(directory: Path) -> dict[str, str] | None:
-    """Write the lock anew for recipe, thresholds and tokens; return its hashes, or None if it cannot be written."""
+    """Write the lock anew for recipe, thresholds and tokens; return its hashes, or None if it
+    cannot be written."""
     from counterfoil.documents import sha256_json
     from counterfoil.errors import CounterfoilError
     from counterfoil.generate.screen.thresholds import Thresholds
@@ -171,11 +184,23 @@ def _relocked(directory: Path) -> dict[str, str] | None:
             inputs["tokens"][class_id] = entry["sha256"] if entry else ""
         if isinstance(inputs.get("edited"), dict) and (rows := _entry(directory, ROWS)) is not None:
             inputs["edited"]["sha256"] = rows["sha256"]
-        with contextlib.suppress(CounterfoilError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        with contextlib.suppress(
+            CounterfoilError, OSError, ValueError, KeyError, TypeError, AttributeError
+        ):
             if _is_regular(directory / "thresholds.json"):
-                inputs["thresholds"] = Thresholds.read((directory / "thresholds.json").read_bytes()).pin()
+                inputs["thresholds"] = Thresholds.read(
+                    (directory / "thresholds.json").read_bytes()
+                ).pin()
         lock["hashes"] = {name: sha256_json(lock[name]) for name in ("plan", "screen", "inputs")}
-    except (CounterfoilError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (
+        CounterfoilError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ):
         return None
     _write(directory / "lock.json", lock)
     return lock["hashes"]
@@ -184,7 +209,11 @@ def _relocked(directory: Path) -> dict[str, str] | None:
 def _document(path: Path) -> Any:
     """Read a small JSON document; return None if it does not exist."""
     try:
-        return json.loads(path.read_bytes()) if _is_regular(path) and path.stat().st_size < 1_000_000 else None
+        return (
+            json.loads(path.read_bytes())
+            if _is_regular(path) and path.stat().st_size < 1_000_000
+            else None
+        )
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -206,7 +235,8 @@ def _is_regular(path: Path) -> bool:
 
 
 def _entry(directory: Path, path: Any) -> dict[str, Any] | None:
-    """Return size and hash of a file, also through a link, for a stranger may know what it leads to.
+    """Return size and hash of a file, also through a link, for a stranger may know what it leads
+    to.
 
     Read only below the folder of the case and its canaries: the machine has files that never end.
     """

@@ -1,4 +1,5 @@
-"""Mutations of trees of plain values, as recipes and JSON are, and their writing with what no tree can hold."""
+"""Mutations of trees of plain values, as recipes and JSON are, and their writing with what no tree
+can hold."""
 
 from __future__ import annotations
 
@@ -23,7 +24,13 @@ def places(tree: Any, path: Path = ()) -> Iterator[Path]:
     """Yield the path of every value below the root, down to the depth that is of use."""
     if len(path) == _DEEPEST:
         return
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    items = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    )
     for key, value in items:
         yield (*path, key)
         yield from places(value, (*path, key))
@@ -39,8 +46,11 @@ def put(tree: Any, path: Path, value: Any) -> None:
     at(tree, path[:-1])[path[-1]] = value
 
 
-def mutated(tree: Any, chance: random.Random, fragment: FragmentOf, times: int) -> tuple[Any, list[str]]:
-    """Return a copy with `times` changes, and each change in words. The root may be replaced too."""
+def mutated(
+    tree: Any, chance: random.Random, fragment: FragmentOf, times: int
+) -> tuple[Any, list[str]]:
+    """Return a copy with `times` changes, and each change in words. The root may be replaced
+    too."""
     tree = copy.deepcopy(tree)
     changes = []
     for _ in range(times):
@@ -70,7 +80,9 @@ def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
     holder = at(tree, path[:-1])
     key = path[-1]
     old = holder[key]
-    what = chance.choice(("new", "new", "new", "new", "delete", "rename", "add", "borrow", "swap", "wrap", "many"))
+    what = chance.choice(
+        ("new", "new", "new", "new", "delete", "rename", "add", "borrow", "swap", "wrap", "many")
+    )
     match what:
         case "delete":
             del holder[key]
@@ -101,7 +113,9 @@ def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
                 put(tree, path, value)
                 return f"{name} ↔ {'.'.join(map(str, second))[:60]}"
         case "wrap":
-            holder[key] = chance.choice(([old], {"a": old}, [old, copy.deepcopy(old)], {str(key): old}))
+            holder[key] = chance.choice(
+                ([old], {"a": old}, [old, copy.deepcopy(old)], {str(key): old})
+            )
             return f"{name} wrapped"
         case "many" if isinstance(old, list) and old:
             # Copies: a value in two places could come to hold itself.
@@ -120,7 +134,8 @@ def _new(old: Any, chance: random.Random, fragment: FragmentOf) -> Any:
         return odd_value(chance)
     if isinstance(old, int | float):
         near = [old + 1, old - 1, -old, old * 1_000, [old]]
-        with contextlib.suppress(OverflowError, ValueError):  # of a number that is too large for them
+        # of a number that is too large for them
+        with contextlib.suppress(OverflowError, ValueError):
             near += [old / 3, float(old), str(old)]
         return chance.choice(near)
     if isinstance(old, str):
@@ -139,7 +154,9 @@ def _new(old: Any, chance: random.Random, fragment: FragmentOf) -> Any:
             )
         )
     if isinstance(old, list):
-        return chance.choice((old[::-1], old[:1], dict.fromkeys(map(str, old), 1), old[0] if old else None))
+        return chance.choice(
+            (old[::-1], old[:1], dict.fromkeys(map(str, old), 1), old[0] if old else None)
+        )
     return chance.choice((list(old), list(old.values()), str(old)[:1_000], {}))
 
 
@@ -175,30 +192,42 @@ def yaml_text(tree: Any, chance: random.Random) -> str:
     import yaml
 
     class Plain(yaml.SafeDumper):
-        """Without what nobody chose: anchors for equal values, and texts such as 08, which are numbers in YAML 1.2."""
+        """Without what nobody chose: anchors for equal values, and texts such as 08, which are
+        numbers in YAML 1.2."""
 
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style='"' if value[:1].isdecimal() else None)
+        return dumper.represent_scalar(
+            "tag:yaml.org,2002:str", value, style='"' if value[:1].isdecimal() else None
+        )
 
     Plain.add_representer(str, text)
     flow = chance.choice((False, False, False, None, True))
     sort = chance.random() < 0.1 and _is_sortable(tree)
-    return written(tree, lambda value: yaml.dump(value, Dumper=Plain, default_flow_style=flow, sort_keys=sort))
+    return written(
+        tree, lambda value: yaml.dump(value, Dumper=Plain, default_flow_style=flow, sort_keys=sort)
+    )
 
 
 def json_text(tree: Any, canonical: bool) -> str:
     """Return JSON, if `canonical` in the form of datasets."""
     if canonical and _is_sortable(tree):
-        return written(tree, lambda value: json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False)) + "\n"
+        return (
+            written(
+                tree, lambda value: json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False)
+            )
+            + "\n"
+        )
     return written(tree, json.dumps)
 
 
 def _is_sortable(tree: Any) -> bool:
     """Return whether the keys of each mapping can be sorted."""
-    below = list(tree.values()) if isinstance(tree, dict) else tree if isinstance(tree, list) else []
+    below = (
+        list(tree.values()) if isinstance(tree, dict) else tree if isinstance(tree, list) else []
+    )
     return len({type(key) is str for key in tree} if isinstance(tree, dict) else ()) < 2 and all(
         map(_is_sortable, below)
     )

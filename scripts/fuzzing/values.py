@@ -1,4 +1,5 @@
-"""Values that programs stumble over: odd scalars, YAML and JSON that a tree cannot hold, and paths that lead away."""
+"""Values that programs stumble over: odd scalars, YAML and JSON that a tree cannot hold, and paths
+that lead away."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ TEXTS = (
     "{class:>999999999}", "{other}", "$HOME", "~", "~nosuchuser", "~root", "true", "null", "NaN", "1e5", "0x10", "1_0",
     "2020-01-01", "00", "日本語", "\u202eevil", "\u200b", "\ufeff", "\x85", "\u2028", "🦜", "e\u0301", "ﷺ" * 200, "İ",
     "\x1b[31mred", "\x07", "[bold]x", "[/]", "[/bold]", "[link=x", "\\[", "</script><script>x", "{{7*7}}", "{% raw %}",
-    "{% include '/etc/passwd' %}", "| x | y |", "```", "---", "# x", "&a", "*a", "!!x", "internal error: x",
+    "{% include '/etc/passwd' %}", "| x | y |", "```", "---", "# x", "&a", "*a", "!!x", "internal"
+        " error: x",
     "lab:", "lab:nope", "lab:../../x", "hf-hub:", "hf-hub:a/b", "local-dir:", "a/b@main", "a/b@../x", "base", "all",
     "test", "con", "a" * 255, "a" * 256, "..." , "x" * 100_000,
 )  # fmt: skip
@@ -27,7 +29,20 @@ NUMBERS = (
     -1.000001, 1e-320, 1e-9, 1e9, 1e15, 1e308, -1e308, float("inf"), float("-inf"), float("nan"),
 )  # fmt: skip
 
-OTHERS: tuple[Any, ...] = (None, True, False, [], {}, [[]], [{}], [None], {"": ""}, {"a": {"b": [1]}}, ["x"], [0])
+OTHERS: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    [],
+    {},
+    [[]],
+    [{}],
+    [None],
+    {"": ""},
+    {"a": {"b": [1]}},
+    ["x"],
+    [0],
+)
 
 # What a tree cannot hold is written in place of a marker.
 _MARK = "zqfragment{}zq"
@@ -130,7 +145,11 @@ def json_fragment(chance: random.Random) -> Fragment:
             lambda: '"\\u0000"',
             lambda: '"' + "x" * chance.choice((70_000, 1_100_000)) + '"',
             lambda: "[" + "1," * chance.choice((2_000, 300_000)) + "1]",
-            lambda: "{" + ",".join(f'"k{index}":{index}' for index in range(chance.choice((2_000, 40_000)))) + "}",
+            lambda: (
+                "{"
+                + ",".join(f'"k{index}":{index}' for index in range(chance.choice((2_000, 40_000))))
+                + "}"
+            ),
             lambda: "tru",
             lambda: "[1,]",
             lambda: "'x'",
@@ -141,16 +160,26 @@ def json_fragment(chance: random.Random) -> Fragment:
 
 def odd_value(chance: random.Random) -> Any:
     """Return a new plain value that is seldom what was expected; a change may change it further."""
-    drawn = (chance.choice(TEXTS), chance.choice(TEXTS), chance.choice(NUMBERS), chance.choice(OTHERS))
+    drawn = (
+        chance.choice(TEXTS),
+        chance.choice(TEXTS),
+        chance.choice(NUMBERS),
+        chance.choice(OTHERS),
+    )
     return copy.deepcopy(chance.choice(drawn))
 
 
-def hostile_path(chance: random.Random, canaries: Canaries, folder: Path, traps: Path | None = None) -> str:
-    """Return a path for a file in `folder`: to a canary, to the machine's files, to what never ends, or to nowhere.
+def hostile_path(
+    chance: random.Random, canaries: Canaries, folder: Path, traps: Path | None = None
+) -> str:
+    """Return a path for a file in `folder`: to a canary, to the machine's files, to what never
+    ends, or to nowhere.
 
     `traps` is a folder with a FIFO, a link to itself and links that lead away (see `set_traps`).
     """
-    canary = chance.choice([*canaries.paths(), canaries.folder, canaries.folder / "model", canaries.folder / "tokens"])
+    canary = chance.choice(
+        [*canaries.paths(), canaries.folder, canaries.folder / "model", canaries.folder / "tokens"]
+    )
     relative = os.path.relpath(canary, folder)
     away = [
         str(canary), relative, f"./{relative}", f"x/../{relative}", f"~/{os.path.relpath(canary, folder / 'home')}",
@@ -168,7 +197,18 @@ def hostile_path(chance: random.Random, canaries: Canaries, folder: Path, traps:
     return chance.choice(("", "", "", "local-dir:", "hf-hub:")) + path
 
 
-TRAPS = ("fifo", "loop", "to_canary", "to_folder", "to_zero", "empty", "folder", "binary", "socket", "sparse.yaml")
+TRAPS = (
+    "fifo",
+    "loop",
+    "to_canary",
+    "to_folder",
+    "to_zero",
+    "empty",
+    "folder",
+    "binary",
+    "socket",
+    "sparse.yaml",
+)
 
 
 def set_traps(folder: Path, canaries: Canaries) -> Path:
@@ -187,7 +227,8 @@ def set_traps(folder: Path, canaries: Canaries) -> Path:
     with (folder / "sparse.yaml").open("wb") as file:
         file.truncate(3 << 30)
     before = Path.cwd()
-    with socket.socket(socket.AF_UNIX) as listener:  # by a short name: a socket's path has room for 108 characters
+    # by a short name: a socket's path has room for 108 characters
+    with socket.socket(socket.AF_UNIX) as listener:
         os.chdir(folder)
         listener.bind("socket")
         os.chdir(before)
@@ -197,7 +238,19 @@ def set_traps(folder: Path, canaries: Canaries) -> Path:
 def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[str, bytes]:
     """Return how the bytes are damaged, in words, and the bytes."""
     how = chance.choice(
-        ("random", "flipped", "flipped", "flipped", "cut", "doubled", "empty", "zeros", "other", "spliced", "head")
+        (
+            "random",
+            "flipped",
+            "flipped",
+            "flipped",
+            "cut",
+            "doubled",
+            "empty",
+            "zeros",
+            "other",
+            "spliced",
+            "head",
+        )
     )
     position = chance.randrange(len(content) + 1)
     match how:
@@ -206,7 +259,9 @@ def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[
         case "flipped":
             changed = bytearray(content or b"\0")
             for _ in range(chance.choice((1, 2, 5, 50))):
-                changed[chance.randrange(len(changed))] ^= chance.choice((1, 2, 4, 8, 16, 32, 64, 128, 255))
+                changed[chance.randrange(len(changed))] ^= chance.choice(
+                    (1, 2, 4, 8, 16, 32, 64, 128, 255)
+                )
             return how, bytes(changed)
         case "cut":
             return how, content[:position]
@@ -220,7 +275,9 @@ def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[
         case "other":
             return how, other
         case "spliced":
-            return how, content[:position] + other[len(other) // 3 : len(other) // 2] + content[position:]
+            return how, content[:position] + other[len(other) // 3 : len(other) // 2] + content[
+                position:
+            ]
     return how, content[: chance.choice((4, 8, 16))] + chance.randbytes(chance.choice((10, 5_000)))
 
 

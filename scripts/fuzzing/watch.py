@@ -1,7 +1,8 @@
-"""What a process opens, lists, writes, runs and asks, seen by Python's audit hook, and which of that is outside.
+"""What a process opens, lists, writes, runs and asks, seen by Python's audit hook, and which of
+that is outside.
 
-Reading outside is told and let be, so that what follows from it shows. Writing, running and asking are stopped: what a
-case could do to the machine it does not do.
+Reading outside is told and let be, so that what follows from it shows. Writing, running and asking
+are stopped: what a case could do to the machine it does not do.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Single files that Python or a library reads on its own account; each was seen with undamaged datasets.
+# Single files that Python or a library reads on its own account; each was seen with undamaged
+# datasets.
 READ_BY_LIBRARIES = frozenset(
     {
         "/dev/null",
@@ -41,19 +43,36 @@ READ_BY_LIBRARIES = frozenset(
 _FOLDERS_OF_LIBRARIES = ("/usr/share/zoneinfo", "/usr/share/fonts", "/usr/local/share/fonts")
 _MOST_KEPT = 20
 
-# Event → how many of its arguments are paths; and the events about a name itself and not about what it links to.
+# Event → how many of its arguments are paths; and the events about a name itself and not about what
+# it links to.
 _READING = {"os.listdir": 1, "os.scandir": 1, "os.chdir": 1, "os.getxattr": 1, "ctypes.dlopen": 1}
 _CHANGING = {
     "os.mkdir": 1, "os.rmdir": 1, "os.remove": 1, "os.rename": 2, "os.link": 2, "os.truncate": 1, "os.chmod": 1,
     "os.chown": 1, "os.utime": 1, "os.setxattr": 1, "os.symlink": 2, "shutil.rmtree": 1, "shutil.move": 2,
     "sqlite3.connect": 1,
 }  # fmt: skip
-_OF_THE_NAME = {"os.mkdir", "os.rmdir", "os.remove", "os.rename", "os.symlink", "shutil.rmtree", "shutil.move"}
+_OF_THE_NAME = {
+    "os.mkdir",
+    "os.rmdir",
+    "os.remove",
+    "os.rename",
+    "os.symlink",
+    "shutil.rmtree",
+    "shutil.move",
+}
 _PATHS = {**_READING, **_CHANGING}
 _PROGRAMS = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"}
 _FAREST = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}
-# The place of a directory's descriptor among an event's arguments: what it names is relative to that.
-_DESCRIPTORS = {"os.mkdir": 2, "os.rmdir": 1, "os.remove": 1, "os.chmod": 2, "os.chown": 3, "os.utime": 3}
+# The place of a directory's descriptor among an event's arguments: what it names is relative to
+# that.
+_DESCRIPTORS = {
+    "os.mkdir": 2,
+    "os.rmdir": 1,
+    "os.remove": 1,
+    "os.chmod": 2,
+    "os.chown": 3,
+    "os.utime": 3,
+}
 
 
 def roots_of_the_program() -> tuple[str, ...]:
@@ -61,22 +80,32 @@ def roots_of_the_program() -> tuple[str, ...]:
     import counterfoil
 
     checkout = Path(counterfoil.__file__).resolve().parents[2]
-    checkout_folders = [checkout / name for name in ("builders", "recipes", "cards", "scripts", "tests")]
+    checkout_folders = [
+        checkout / name for name in ("builders", "recipes", "cards", "scripts", "tests")
+    ]
     paths = sysconfig.get_paths()
     python = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    folders = [*map(str, checkout_folders), *python, *(path for path in sys.path if path), *_FOLDERS_OF_LIBRARIES]
+    folders = [
+        *map(str, checkout_folders),
+        *python,
+        *(path for path in sys.path if path),
+        *_FOLDERS_OF_LIBRARIES,
+    ]
     return tuple(dict.fromkeys(os.path.realpath(path) for path in folders))
 
 
 class Stopped(BaseException):
-    """A case was about to change, run or ask something outside. No handler of the package's may catch it."""
+    """A case was about to change, run or ask something outside. No handler of the package's may
+    catch it."""
 
 
 @dataclass
 class Watch:
-    """Collects what is outside of `roots`, a line each; `named` paths are those that a person asked for.
+    """Collects what is outside of `roots`, a line each; `named` paths are those that a person asked
+    for.
 
-    `package` is the folder whose functions a line names, as the place that something outside was done at.
+    `package` is the folder whose functions a line names, as the place that something outside was
+    done at.
     """
 
     roots: Sequence[str]
@@ -90,7 +119,9 @@ class Watch:
         seen: set[Any] = set()
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
-            if not self.paused and (event == "open" or event in _PATHS or event in _PROGRAMS or event in _FAREST):
+            if not self.paused and (
+                event == "open" or event in _PATHS or event in _PROGRAMS or event in _FAREST
+            ):
                 self._look(event, arguments, seen)
 
         sys.addaudithook(hook)
@@ -103,16 +134,22 @@ class Watch:
         elif not self._relative(event, arguments):
             changes = event in _CHANGING or (event == "open" and _writes(arguments))
             # Opened so, a link is an error.
-            itself = event in _OF_THE_NAME or (event == "open" and _flags(arguments) & os.O_NOFOLLOW != 0)
+            itself = event in _OF_THE_NAME or (
+                event == "open" and _flags(arguments) & os.O_NOFOLLOW != 0
+            )
             paths = arguments[: _PATHS.get(event, 1)]
             # The target of a new link is only text; an access through the link is seen.
             for path in paths[1:] if event == "os.symlink" else paths:
-                if isinstance(path, str | bytes | os.PathLike) and (changes, event, os.fspath(path)) not in seen:
+                if (
+                    isinstance(path, str | bytes | os.PathLike)
+                    and (changes, event, os.fspath(path)) not in seen
+                ):
                     self._judge(event, path, changes, itself)
                     seen.add((changes, event, os.fspath(path)))  # what was stopped is stopped again
 
     def _relative(self, event: str, arguments: tuple[Any, ...]) -> bool:
-        """Return whether a path is relative to an open folder, which was judged when it was opened."""
+        """Return whether a path is relative to an open folder, which was judged when it was
+        opened."""
         index = _DESCRIPTORS.get(event)
         given = arguments[index] if index is not None and len(arguments) > index else None
         return isinstance(given, int) and given >= 0
@@ -134,13 +171,17 @@ class Watch:
         if self.is_inside(real) or (not changes and self._is_named(text, real)):
             return
         # Naming a folder permits listing its files, but not following links in it.
-        if event in ("os.scandir", "os.listdir") and any(real.startswith(f"{name}/") for name in self.named):
+        if event in ("os.scandir", "os.listdir") and any(
+            real.startswith(f"{name}/") for name in self.named
+        ):
             return
         what = "opened" if event == "open" else event
         self._tell(f"{'wrote' if event == 'open' and changes else what} {text[:150]}", stop=changes)
 
     def is_inside(self, real: str) -> bool:
-        return real in READ_BY_LIBRARIES or any(real == root or real.startswith(f"{root}/") for root in self.roots)
+        return real in READ_BY_LIBRARIES or any(
+            real == root or real.startswith(f"{root}/") for root in self.roots
+        )
 
     def _is_named(self, text: str, real: str) -> bool:
         return os.path.normpath(Path.cwd() / text) in self.named or real in self.named
@@ -163,7 +204,9 @@ class Watch:
         frame = sys._getframe()
         while frame is not None:
             if frame.f_code.co_filename.startswith(self.package):
-                return f"{frame.f_code.co_filename.removeprefix(self.package)} {frame.f_code.co_name}"
+                return (
+                    f"{frame.f_code.co_filename.removeprefix(self.package)} {frame.f_code.co_name}"
+                )
             frame = frame.f_back
         return "a library"
 

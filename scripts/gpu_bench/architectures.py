@@ -1,7 +1,9 @@
-"""The published sizes of Stable Diffusion 1.5, XL and ViT-H-14, as data, and folders of them with random weights.
+"""The published sizes of Stable Diffusion 1.5, XL and ViT-H-14, as data, and folders of them with
+random weights.
 
-Sizes are those of the `config.json`s that the weights were released with (stable-diffusion-v1-5 and Stability's
-stable-diffusion-xl-base-1.0); ViT-H-14's are in open_clip. A pipeline takes as long whatever its weights are.
+Sizes are those of the `config.json`s that the weights were released with (stable-diffusion-v1-5 and
+Stability's stable-diffusion-xl-base-1.0); ViT-H-14's are in open_clip. A pipeline takes as long
+whatever its weights are.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Architecture:
-    """A generator: what its parts are made of, its side in pixels, and batches that a GPU of 80 GB takes."""
+    """A generator: what its parts are made of, its side in pixels, and batches that a GPU of 80 GB
+    takes."""
 
     name: str
     title: str
@@ -40,7 +43,12 @@ _CLIP_L: Config = {
     "vocab_size": 49408, "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
     "num_attention_heads": 12, "max_position_embeddings": 77, "projection_dim": 768, "hidden_act": "quick_gelu",
 }  # fmt: skip
-_NOISE: Config = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "steps_offset": 1}
+_NOISE: Config = {
+    "beta_start": 0.00085,
+    "beta_end": 0.012,
+    "beta_schedule": "scaled_linear",
+    "steps_offset": 1,
+}
 
 SD15 = Architecture(
     name="sd15",
@@ -97,8 +105,14 @@ def clip_sizes() -> dict[str, Any]:
 
 
 def tiny(architecture: Architecture) -> Architecture:
-    """Return the same parts with few channels, at 64 pixels: for a CPU, only to show that everything runs."""
-    text = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    """Return the same parts with few channels, at 64 pixels: for a CPU, only to show that
+    everything runs."""
+    text = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
     texts = tuple({**each, **text, "projection_dim": 32} for each in architecture.texts)
     unet = {
         **architecture.unet, "sample_size": 8, "cross_attention_dim": 32 * len(texts),
@@ -109,7 +123,12 @@ def tiny(architecture: Architecture) -> Architecture:
             "attention_head_dim": [1, 2, 2], "transformer_layers_per_block": [1, 1, 2], "addition_time_embed_dim": 8,
             "projection_class_embeddings_input_dim": 6 * 8 + 32,
         }  # fmt: skip
-    vae = {**architecture.vae, "block_out_channels": [32, 32, 32, 32], "layers_per_block": 1, "sample_size": 64}
+    vae = {
+        **architecture.vae,
+        "block_out_channels": [32, 32, 32, 32],
+        "layers_per_block": 1,
+        "sample_size": 64,
+    }
     return replace(architecture, unet=unet, vae=vae, texts=texts, side=64, batch=2)
 
 
@@ -117,8 +136,20 @@ def tiny_clip_sizes() -> dict[str, Any]:
     """Return the sizes of a small CLIP of the same kind."""
     return {
         "embed_dim": 32,
-        "vision_cfg": {"image_size": 56, "layers": 2, "width": 64, "head_width": 32, "patch_size": 14},
-        "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2},
+        "vision_cfg": {
+            "image_size": 56,
+            "layers": 2,
+            "width": 64,
+            "head_width": 32,
+            "patch_size": 14,
+        },
+        "text_cfg": {
+            "context_length": 77,
+            "vocab_size": 49408,
+            "width": 32,
+            "heads": 2,
+            "layers": 2,
+        },
     }
 
 
@@ -132,13 +163,16 @@ def parts(architecture: Architecture) -> dict[str, Any]:
     made = {"unet": unet(**architecture.unet), "vae": vae(**architecture.vae)}
     for index, text in enumerate(architecture.texts):
         projected = index == 1  # the second one's pooled text goes through a projection
-        kind: Any = transformers.CLIPTextModelWithProjection if projected else transformers.CLIPTextModel
+        kind: Any = (
+            transformers.CLIPTextModelWithProjection if projected else transformers.CLIPTextModel
+        )
         made[f"text_encoder{'_2' if index else ''}"] = kind(transformers.CLIPTextConfig(**text))
     return made
 
 
 def write_pipeline(architecture: Architecture, folder: Path, device: str, dtype: Any) -> None:
-    """Write a folder of diffusers with random weights, made on `device` in a number type of torch."""
+    """Write a folder of diffusers with random weights, made on `device` in a number type of
+    torch."""
     import diffusers
     import torch
     import transformers
@@ -164,12 +198,17 @@ def write_pipeline(architecture: Architecture, folder: Path, device: str, dtype:
     name, settings = architecture.scheduler
     others: dict[str, Any] = {"scheduler": getattr(diffusers, name)(**settings)}
     if architecture.pipeline == "StableDiffusionPipeline":
-        others |= {"safety_checker": None, "feature_extractor": None, "requires_safety_checker": False}
+        others |= {
+            "safety_checker": None,
+            "feature_extractor": None,
+            "requires_safety_checker": False,
+        }
     getattr(diffusers, architecture.pipeline)(**made, **words, **others).save_pretrained(folder)
 
 
 def _widen_levels(vae: Any, device: str, dtype: Any) -> None:
-    """Have random weights draw pictures of all levels, whose PNGs are as large as any: grey is encoded in no time."""
+    """Have random weights draw pictures of all levels, whose PNGs are as large as any: grey is
+    encoded in no time."""
     import torch
 
     with torch.inference_mode():
@@ -191,7 +230,8 @@ def write_clip(sizes: Mapping[str, Any], folder: Path, device: str) -> None:
     with torch.device(device):
         model = open_clip.CLIP(**sizes)
     save_file(
-        {name: value.contiguous() for name, value in model.state_dict().items()}, folder / "open_clip_model.safetensors"
+        {name: value.contiguous() for name, value in model.state_dict().items()},
+        folder / "open_clip_model.safetensors",
     )
     prepared = {
         "mean": open_clip.OPENAI_DATASET_MEAN,

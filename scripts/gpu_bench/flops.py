@@ -1,7 +1,7 @@
 """How many floating-point operations an image takes, and what a GPU could do at most.
 
-Operations are counted on the architectures themselves without computing any. The most is that of dense bf16 products on
-tensor cores, with sums in float32, by the maker's datasheet.
+Operations are counted on the architectures themselves without computing any. The most is that of
+dense bf16 products on tensor cores, with sums in float32, by the maker's datasheet.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from gpu_bench.architectures import Architecture, parts
 
 @dataclass(frozen=True)
 class Flops:
-    """Of one image: a pass of the UNet, the VAE's decoder, and CLIP; products and sums count as one each."""
+    """Of one image: a pass of the UNet, the VAE's decoder, and CLIP; products and sums count as one
+    each."""
 
     unet: int
     vae: int
     clip: int
 
     def image(self, passes: int) -> int:
-        """Return the operations of a whole image with this many calls of the UNet. Prompts are encoded once for many
-        images."""
+        """Return the operations of a whole image with this many calls of the UNet. Prompts are
+        encoded once for many images."""
         return passes * self.unet + self.vae + self.clip
 
 
@@ -46,7 +47,9 @@ def count(architecture: Architecture, clip: Mapping[str, Any]) -> Flops:
         image = clip["vision_cfg"]["image_size"]
         model = open_clip.CLIP(**clip)
         return Flops(
-            _of(lambda: made["unet"](latents, torch.tensor(1), encoder_hidden_states=states, **more)),
+            _of(
+                lambda: made["unet"](latents, torch.tensor(1), encoder_hidden_states=states, **more)
+            ),
             _of(lambda: made["vae"].decode(latents)),
             _of(lambda: model.encode_image(torch.zeros(1, 3, image, image))),
         )
@@ -60,7 +63,8 @@ def _of(forward: Callable[[], Any]) -> int:
     return counted.get_total_flops()
 
 
-# Name as torch gives it → (TFLOPS, source). Datasheets give twice as much "with sparsity"; dense is half of it.
+# Name as torch gives it → (TFLOPS, source). Datasheets give twice as much "with sparsity"; dense is
+# half of it.
 PEAKS: tuple[tuple[str, float, str], ...] = (
     (r"H200 NVL", 835.5, "NVIDIA H200 datasheet: 1,671 with sparsity"),
     (r"H200", 989.5, "NVIDIA H200 datasheet: 1,979 with sparsity"),
@@ -79,7 +83,8 @@ PEAKS: tuple[tuple[str, float, str], ...] = (
 
 
 def dense_bf16_peak(device: str) -> tuple[float, str] | None:
-    """Return TFLOPS and their source for the name of a GPU; None for a CPU or a GPU that is not in the table."""
+    """Return TFLOPS and their source for the name of a GPU; None for a CPU or a GPU that is not in
+    the table."""
     for name, teraflops, source in PEAKS:
         # The whole name, but for memory and socket: a 4090 D or a laptop's is another chip.
         if re.fullmatch(rf"(NVIDIA )?({name})(-(SXM4|PCIE)-\d+GB| \d+GB PCIe)?", device):

@@ -1,7 +1,8 @@
 """What is measured on one device: ways to the same images, and what else Counterfoil asks of a GPU.
 
-Each is a process of its own (`python -m gpu_bench.ways WAY`, settings as JSON on its input, its figures on its output),
-so that none finds another's memory or settings. What loads and warms up is not counted, in none of them.
+Each is a process of its own (`python -m gpu_bench.ways WAY`, settings as JSON on its input, its
+figures on its output), so that none finds another's memory or settings. What loads and warms up is
+not counted, in none of them.
 """
 
 from __future__ import annotations
@@ -23,14 +24,26 @@ from pathlib import Path
 from typing import Any
 
 GUIDANCE = 7.5
-NAMES = ("ankle boot", "bag", "coat", "dress", "pullover", "sandal", "shirt", "sneaker", "t-shirt", "trouser")
+NAMES = (
+    "ankle boot",
+    "bag",
+    "coat",
+    "dress",
+    "pullover",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "t-shirt",
+    "trouser",
+)
 # timm's names of what `evaluate` scores, and of what replaces them on a CPU.
 CLASSIFIERS = {"resnet50": "test_resnet", "vit_base_patch16_224": "test_vit"}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all ways share. `folder` holds `pipeline`, `clip` and `photographs`; `images` are the build's."""
+    """What all ways share. `folder` holds `pipeline`, `clip` and `photographs`; `images` are the
+    build's."""
 
     folder: str
     device: str
@@ -50,8 +63,8 @@ Figures = dict[str, float]
 
 
 def bare(settings: Settings) -> Figures:
-    """Run UNet, VAE and CLIP in batches and nothing else: prompts are encoded, images stay on the device, none is
-    stored."""
+    """Run UNet, VAE and CLIP in batches and nothing else: prompts are encoded, images stay on the
+    device, none is stored."""
     import torch
 
     from counterfoil.models.clip import load_clip
@@ -60,7 +73,9 @@ def bare(settings: Settings) -> Figures:
 
     with computing_on(settings.device), torch.inference_mode():
         pipeline = load_pipeline(
-            f"local-dir:{settings.folder}/pipeline", device=settings.device, compiled=settings.compiled
+            f"local-dir:{settings.folder}/pipeline",
+            device=settings.device,
+            compiled=settings.compiled,
         )
         clip = load_clip(f"local-dir:{settings.folder}/clip", device=settings.device)
         side = clip.module.visual.image_size
@@ -68,19 +83,29 @@ def bare(settings: Settings) -> Figures:
             prompt=f"a photo of a {NAMES[0]}", device=pipeline.device, num_images_per_prompt=1,
             do_classifier_free_guidance=True,
         )  # fmt: skip
-        names = ("prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds", "negative_pooled_prompt_embeds")
+        names = (
+            "prompt_embeds",
+            "negative_prompt_embeds",
+            "pooled_prompt_embeds",
+            "negative_pooled_prompt_embeds",
+        )
         arguments = {
             name: part.repeat(settings.batch, *(1,) * (part.ndim - 1))
             for name, part in zip(names, encoded, strict=False)
         }
 
         def batch(number: int) -> int:
-            noise = [torch.Generator().manual_seed(number * settings.batch + index) for index in range(settings.batch)]
+            noise = [
+                torch.Generator().manual_seed(number * settings.batch + index)
+                for index in range(settings.batch)
+            ]
             drawn = pipeline(
                 **arguments, generator=noise, num_inference_steps=settings.steps, guidance_scale=GUIDANCE,
                 output_type="pt",
             ).images  # fmt: skip
-            smaller = torch.nn.functional.interpolate(drawn.float(), size=side, mode="bilinear", antialias=True)
+            smaller = torch.nn.functional.interpolate(
+                drawn.float(), size=side, mode="bilinear", antialias=True
+            )
             clip.module.encode_image(smaller)
             return settings.batch
 
@@ -88,7 +113,8 @@ def bare(settings: Settings) -> Figures:
 
 
 def single(settings: Settings) -> Figures:
-    """Call diffusers' own pipeline, CLIP for image and caption, and save a PNG, once for each image."""
+    """Call diffusers' own pipeline, CLIP for image and caption, and save a PNG, once for each
+    image."""
     import diffusers
     import torch
 
@@ -97,14 +123,18 @@ def single(settings: Settings) -> Figures:
 
     dtype = resolve_dtype("auto", settings.device)
     opener: Any = diffusers.DiffusionPipeline
-    pipeline = opener.from_pretrained(f"{settings.folder}/pipeline", dtype=dtype).to(settings.device)
+    pipeline = opener.from_pretrained(f"{settings.folder}/pipeline", dtype=dtype).to(
+        settings.device
+    )
     pipeline.set_progress_bar_config(disable=True)
     clip = load_clip(f"local-dir:{settings.folder}/clip", device=settings.device)
 
     def image(number: int) -> int:
         prompt = f"a photo of a {NAMES[number % len(NAMES)]}"
         noise = torch.Generator(settings.device).manual_seed(number)
-        drawn = pipeline(prompt, generator=noise, num_inference_steps=settings.steps, guidance_scale=GUIDANCE).images[0]
+        drawn = pipeline(
+            prompt, generator=noise, num_inference_steps=settings.steps, guidance_scale=GUIDANCE
+        ).images[0]
         with torch.inference_mode():
             seen = clip.module.encode_image(clip.preprocess(drawn)[None].to(settings.device))
             text_vector = clip.module.encode_text(clip.tokenizer([prompt]).to(settings.device))
@@ -116,12 +146,15 @@ def single(settings: Settings) -> Figures:
 
 
 def whole(settings: Settings) -> Figures:
-    """Run `counterfoil build`: from its first batch to its last receipt; and the whole call, with loading."""
+    """Run `counterfoil build`: from its first batch to its last receipt; and the whole call, with
+    loading."""
     from counterfoil.building.build_dataset import BuildProgress, build
 
     began = time.monotonic()
     with _heard(BuildProgress, lambda event: event.images_done) as seen:
-        result = build(_recipe(settings), settings.path("dataset"), device=settings.device, workers=1)
+        result = build(
+            _recipe(settings), settings.path("dataset"), device=settings.device, workers=1
+        )
     files = list(settings.path("dataset").rglob("*.parquet"))
     return {
         "rate": _pace(seen),
@@ -131,12 +164,21 @@ def whole(settings: Settings) -> Figures:
 
 
 def killed(settings: Settings) -> Figures:
-    """Kill the build above, or a short one, after its first receipt, and begin again: count how many files differ."""
+    """Kill the build above, or a short one, after its first receipt, and begin again: count how
+    many files differ."""
     if not settings.path("dataset").exists():
         whole(settings)
     again = settings.path("killed")
     recipe = settings.path("recipe.yaml")
-    command = [sys.executable, "-m", "counterfoil.cli.main", "build", str(recipe), "--out", str(again)]
+    command = [
+        sys.executable,
+        "-m",
+        "counterfoil.cli.main",
+        "build",
+        str(recipe),
+        "--out",
+        str(again),
+    ]
     command += ["--device", settings.device, "--workers", "1"]
     first = subprocess.Popen(command, stdout=sys.stderr, start_new_session=True)
     while first.poll() is None and not any(again.glob("receipts/*.json")):
@@ -162,7 +204,8 @@ def killed(settings: Settings) -> Figures:
 
 
 def tokens(settings: Settings) -> Figures:
-    """Run `counterfoil tokens` of four classes together: steps a second after the first, latents encoded before."""
+    """Run `counterfoil tokens` of four classes together: steps a second after the first, latents
+    encoded before."""
     from counterfoil import learn_tokens
     from counterfoil.generate.tokens.learn_tokens import TokenProgress
 
@@ -174,7 +217,8 @@ def tokens(settings: Settings) -> Figures:
 
 
 def scoring(settings: Settings) -> Figures:
-    """Run CLIP's embeddings of finished images as the screen makes them, and the bare model on prepared batches."""
+    """Run CLIP's embeddings of finished images as the screen makes them, and the bare model on
+    prepared batches."""
     import torch
     from PIL import Image
 
@@ -183,7 +227,10 @@ def scoring(settings: Settings) -> Figures:
 
     with computing_on(settings.device), torch.inference_mode():
         clip = load_clip(f"local-dir:{settings.folder}/clip", device=settings.device)
-        images = [Image.open(io.BytesIO(_photograph(index, settings.side))).convert("RGB") for index in range(8)]
+        images = [
+            Image.open(io.BytesIO(_photograph(index, settings.side))).convert("RGB")
+            for index in range(8)
+        ]
         images = [images[index % len(images)] for index in range(settings.batch)]
         prepared = torch.stack([clip.preprocess(image) for image in images]).to(settings.device)
 
@@ -193,11 +240,14 @@ def scoring(settings: Settings) -> Figures:
         def alone(number: int) -> int:
             return len(clip.module.encode_image(prepared))
 
-        return {"rate": _rate(screened, settings), "bare": _rate(alone, settings)} | _memory(settings.device)
+        return {"rate": _rate(screened, settings), "bare": _rate(alone, settings)} | _memory(
+            settings.device
+        )
 
 
 def evaluation(settings: Settings) -> Figures:
-    """Run `counterfoil evaluate` of each classifier, from its first batch to its last, and the bare one in batches."""
+    """Run `counterfoil evaluate` of each classifier, from its first batch to its last, and the bare
+    one in batches."""
     import timm
     import torch
     from timm.models import save_for_hf
@@ -211,8 +261,15 @@ def evaluation(settings: Settings) -> Figures:
     for name in CLASSIFIERS.values() if settings.tiny else CLASSIFIERS:
         torch.manual_seed(0)
         model: Any = timm.create_model(name, num_classes=len(NAMES))
-        save_for_hf(model, str(settings.path(name)), model_config={"label_names": list(NAMES)}, safe_serialization=True)
-        with _heard(Stage, lambda event, name=name: event.done if name in event.name else None) as seen:
+        save_for_hf(
+            model,
+            str(settings.path(name)),
+            model_config={"label_names": list(NAMES)},
+            safe_serialization=True,
+        )
+        with _heard(
+            Stage, lambda event, name=name: event.done if name in event.name else None
+        ) as seen:
             evaluate(
                 f"{settings.path('photographs')}:test", [f"local-dir:{settings.path(name)}"],
                 out=settings.path(f"scores-{name}"), device=settings.device, batch_size=64 if not settings.tiny else 8,
@@ -221,17 +278,24 @@ def evaluation(settings: Settings) -> Figures:
         with computing_on(settings.device), torch.inference_mode():
             model = model.eval().to(settings.device)
             batch = torch.randn(64, *model.pretrained_cfg["input_size"], device=settings.device)
-            figures[f"{name}, bare"] = _rate(lambda number, model=model, batch=batch: len(model(batch)), settings)
+            figures[f"{name}, bare"] = _rate(
+                lambda number, model=model, batch=batch: len(model(batch)), settings
+            )
     return figures | _memory(settings.device)
 
 
-def _recipe(settings: Settings, classes: tuple[str, ...] = NAMES, learn: dict[str, int] | None = None) -> Path:
-    """Write a recipe of one shift of a few classes, whose cells fill whole batches: `bench_build` measures padding."""
+def _recipe(
+    settings: Settings, classes: tuple[str, ...] = NAMES, learn: dict[str, int] | None = None
+) -> Path:
+    """Write a recipe of one shift of a few classes, whose cells fill whole batches: `bench_build`
+    measures padding."""
     _photographs(settings, "train", 8 * len(NAMES))
     _photographs(settings, "validation", 2 * len(NAMES))
     batches = max(1, settings.images // settings.batch)
     if learn is None:
-        classes = classes[: max(count for count in range(1, len(classes) + 1) if batches % count == 0)]
+        classes = classes[
+            : max(count for count in range(1, len(classes) + 1) if batches % count == 0)
+        ]
     recipe = {
         "recipe": 1,
         "name": "gpu-bench",
@@ -242,7 +306,8 @@ def _recipe(settings: Settings, classes: tuple[str, ...] = NAMES, learn: dict[st
             "train_split": "train",
             "validation_split": "validation",
             "classes": [
-                {"id": f"{index:02d}", "name": name, "source_label": index} for index, name in enumerate(classes)
+                {"id": f"{index:02d}", "name": name, "source_label": index}
+                for index, name in enumerate(classes)
             ],
         },
         "generator": {
@@ -278,7 +343,9 @@ def _photographs(settings: Settings, split: str, images: int) -> None:
 
     def save(index: int) -> None:
         path = folder / NAMES[index % len(NAMES)] / f"{index:06d}.jpg"
-        path.write_bytes(_photograph(zlib.crc32(f"{split} {index}".encode()), 64 if settings.tiny else 512))
+        path.write_bytes(
+            _photograph(zlib.crc32(f"{split} {index}".encode()), 64 if settings.tiny else 512)
+        )
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(save, range(images)))
@@ -291,7 +358,9 @@ def _photograph(seed: int, side: int) -> bytes:
 
     colours = np.random.default_rng(seed).integers(0, 256, (24, 32, 3), np.uint8)
     file = io.BytesIO()
-    Image.fromarray(colours).resize((side, side * 3 // 4), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
+    Image.fromarray(colours).resize((side, side * 3 // 4), Image.Resampling.BICUBIC).save(
+        file, "JPEG", quality=90
+    )
     return file.getvalue()
 
 
@@ -310,7 +379,8 @@ def _digests(dataset: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _heard(kind: type, done: Callable[[Any], int | None]) -> Iterator[list[tuple[float, int]]]:
-    """Collect when events of a kind came and how much was done by then, of events that say how much."""
+    """Collect when events of a kind came and how much was done by then, of events that say how
+    much."""
     from counterfoil.progress import listening
 
     seen: list[tuple[float, int]] = []
@@ -330,7 +400,8 @@ def _pace(seen: list[tuple[float, int]]) -> float:
 
 
 def _rate(work: Callable[[int], int], settings: Settings) -> float:
-    """Return units a second of `work`: one call is not counted, then at least two calls and this many seconds are."""
+    """Return units a second of `work`: one call is not counted, then at least two calls and this
+    many seconds are."""
     work(0)
     _wait(settings.device)
     began = time.monotonic()
@@ -353,7 +424,11 @@ def _wait(device: str) -> None:
 def _memory(device: str) -> Figures:
     import torch
 
-    return {"memory": torch.cuda.max_memory_allocated(device) / 1e9} if device.startswith("cuda") else {}
+    return (
+        {"memory": torch.cuda.max_memory_allocated(device) / 1e9}
+        if device.startswith("cuda")
+        else {}
+    )
 
 
 WAYS = {

@@ -1,4 +1,5 @@
-"""Where the proof keeps its builds, and those by class name, which `train_lab.py measure` judges too, and by token."""
+"""Where the proof keeps its builds, and those by class name, which `train_lab.py measure` judges
+too, and by token."""
 
 from __future__ import annotations
 
@@ -20,13 +21,15 @@ from lab_training.corpora import unbiased_scene
 
 CANDIDATES = 20
 
-# Less than the 3 of the lab's recipes, and chosen on seed 0, where marked classes had come out more typical at 3 than
-# they are. So what drops are worth is measured at both, on a seed that chose nothing.
+# Less than the 3 of the lab's recipes, and chosen on seed 0, where marked classes had come out more
+# typical at 3 than they are. So what drops are worth is measured at both, on a seed that chose
+# nothing.
 PROOF_GUIDANCE = 2.0
 
 
 def world_hash() -> str:
-    """Return the SHA-256 of the world, its captions and every lab model: what the proof rests on."""
+    """Return the SHA-256 of the world, its captions and every lab model: what the proof rests
+    on."""
     lab = LAB_WEIGHTS.parent
     digest = hashlib.sha256()
     for file in sorted([*lab.glob("*.py"), *(lab / "garments").iterdir()]):
@@ -47,18 +50,30 @@ def own_guidance() -> float:
     return load_recipe("wardrobe-star").drawing.guidance
 
 
-def changes_of(candidates: int, guidance: float | None = None, seed: int | None = None) -> list[str]:
-    """Return what the proof changes in `wardrobe-star`: number of images, guidance, and that rejected ones are kept."""
-    changes = [f"samples.candidates={candidates}", "screen.keep_rejected=true", "output.rows_per_shard=200"]
+def changes_of(
+    candidates: int, guidance: float | None = None, seed: int | None = None
+) -> list[str]:
+    """Return what the proof changes in `wardrobe-star`: number of images, guidance, and that
+    rejected ones are kept."""
+    changes = [
+        f"samples.candidates={candidates}",
+        "screen.keep_rejected=true",
+        "output.rows_per_shard=200",
+    ]
     if guidance is not None:
         changes.append(f"generator.guidance={guidance}")
     return changes if seed is None else [*changes, f"samples.seed={seed}"]
 
 
-def build_folder(work: Path, way: str, candidates: int, guidance: float | None, seed: int | None = None) -> Path:
-    """Return the folder of a build with one way of prompting (`names`, `tokens`); each setting has its own."""
+def build_folder(
+    work: Path, way: str, candidates: int, guidance: float | None, seed: int | None = None
+) -> Path:
+    """Return the folder of a build with one way of prompting (`names`, `tokens`); each setting has
+    its own."""
     guided = "" if guidance is None else f"-guidance-{guidance:g}"
-    return proof_folder(work) / f"{way}-{candidates}{guided}{'' if seed is None else f'-seed-{seed}'}"
+    return (
+        proof_folder(work) / f"{way}-{candidates}{guided}{'' if seed is None else f'-seed-{seed}'}"
+    )
 
 
 def build_prompted(
@@ -69,9 +84,13 @@ def build_prompted(
     guidance: float | None = None,
     seed: int | None = None,
 ) -> Path:
-    """Build the benchmark prompted by class `names`, or by the `tokens` that it ships with, where it is not there."""
+    """Build the benchmark prompted by class `names`, or by the `tokens` that it ships with, where
+    it is not there."""
     directory = build_folder(work, way, candidates, guidance, seed)
-    changes = [*changes_of(candidates, guidance, seed), *(["tokens=null"] if way == "names" else [])]
+    changes = [
+        *changes_of(candidates, guidance, seed),
+        *(["tokens=null"] if way == "names" else []),
+    ]
     build(load_recipe("wardrobe-star", changes), directory, workers=workers)
     return directory
 
@@ -83,7 +102,8 @@ _SEED = 21
 
 
 def pool_scenes(renders: int) -> Iterator[tuple[str, Scene]]:
-    """Yield this many scenes of each class in each context, the context's name first; no scene is in two contexts."""
+    """Yield this many scenes of each class in each context, the context's name first; no scene is
+    in two contexts."""
     for index, context in enumerate(SHIFT_NAMES):
         for number in range(index * renders * len(CLASSES), (index + 1) * renders * len(CLASSES)):
             yield context, unbiased_scene(number, seed=_SEED, split="heldout").shifted(context)
@@ -117,10 +137,16 @@ def retrieved_folder(work: Path, candidates: int, renders: int = POOL_RENDERS) -
     return build_folder(work, f"retrieved-of-{renders}", candidates, None)
 
 
-def build_retrieved(work: Path, candidates: int, workers: int | None = None, renders: int = POOL_RENDERS) -> Path:
-    """Return the benchmark retrieved from the pool by class names; build it if it does not exist."""
+def build_retrieved(
+    work: Path, candidates: int, workers: int | None = None, renders: int = POOL_RENDERS
+) -> Path:
+    """Return the benchmark retrieved from the pool by class names; build it if it does not
+    exist."""
     pool = pool_of_renders(work, renders)
-    generator = f"generator={{kind: retrieve, model: null, steps: null, guidance: null, dataset: {pool.resolve()}}}"
+    generator = (
+        "generator={kind: retrieve, model: null, steps: null, guidance: null, dataset:"
+        f" {pool.resolve()}}}"
+    )
     changes = [*changes_of(candidates), "tokens=null", "samples.noise=independent", generator]
     directory = retrieved_folder(work, candidates, renders)
     build(load_recipe("wardrobe-star", changes), directory, workers=workers)

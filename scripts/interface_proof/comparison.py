@@ -1,4 +1,5 @@
-"""From looks to numbers: drops against the truth, agreement, rank correlation; intervals resample units."""
+"""From looks to numbers: drops against the truth, agreement, rank correlation; intervals resample
+units."""
 
 from __future__ import annotations
 
@@ -22,14 +23,16 @@ GROUPS = {"marked": MARKED, "unmarked": ~MARKED}
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Accuracy [1 + replicates, shift, class, model]; row 0 is the measurement, the others are resampled."""
+    """Accuracy [1 + replicates, shift, class, model]; row 0 is the measurement, the others are
+    resampled."""
 
     values: np.ndarray
     counted: np.ndarray  # [shift, class]: at least five images there and in the base
 
 
 def resampled(looks: Looks, seed: int) -> np.ndarray:
-    """Return weights [class, 1 + replicates, unit] of each unit; a class's units are drawn alike for every shift."""
+    """Return weights [class, 1 + replicates, unit] of each unit; a class's units are drawn alike
+    for every shift."""
     rng = np.random.default_rng(seed)
     classes, units = looks.present.shape[1:]
     draws = rng.integers(0, units, (classes, REPLICATES, units))
@@ -42,31 +45,42 @@ def resampled(looks: Looks, seed: int) -> np.ndarray:
 
 
 def share(flags: np.ndarray, present: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the weighted share of `flags` [shift, class, unit, …] among the present: [1 + replicates, shift, class,
-    …]."""
+    """Return the weighted share of `flags` [shift, class, unit, …] among the present: [1 +
+    replicates, shift, class, …]."""
     shifts, classes, units = present.shape
     rest = flags.shape[3:]
     mask = present.reshape(*present.shape, *[1] * len(rest))
-    by_class = np.moveaxis(flags & mask, (1, 2), (0, 1)).reshape(classes, units, -1).astype(np.float32)
+    by_class = (
+        np.moveaxis(flags & mask, (1, 2), (0, 1)).reshape(classes, units, -1).astype(np.float32)
+    )
     hits = (weights @ by_class).reshape(classes, -1, shifts, *rest)
     counts = weights @ np.moveaxis(present, (1, 2), (0, 1)).astype(np.float32)
     counts = counts.reshape(*counts.shape, *[1] * len(rest))
-    return np.moveaxis(np.where(counts > 0, hits / np.maximum(counts, 1), np.nan), (0, 1, 2), (2, 0, 1))
+    return np.moveaxis(
+        np.where(counts > 0, hits / np.maximum(counts, 1), np.nan), (0, 1, 2), (2, 0, 1)
+    )
 
 
 def accuracies(looks: Looks, weights: np.ndarray) -> Accuracies:
     counts = looks.present.sum(-1)
-    return Accuracies(share(looks.correct, looks.present, weights), (counts >= MIN_IMAGES) & (counts[0] >= MIN_IMAGES))
+    return Accuracies(
+        share(looks.correct, looks.present, weights),
+        (counts >= MIN_IMAGES) & (counts[0] >= MIN_IMAGES),
+    )
 
 
-def drops_of(measured: Accuracies, counted: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return base accuracy, shifted accuracy and drop [1 + replicates, shift - 1, model], means over the group."""
+def drops_of(
+    measured: Accuracies, counted: np.ndarray, group: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return base accuracy, shifted accuracy and drop [1 + replicates, shift - 1, model], means
+    over the group."""
     mask = (counted & group)[1:]
     chosen = np.where(mask[None, :, :, None], measured.values[:, 1:], np.nan)
     base = np.where(mask[None, :, :, None], measured.values[:, :1], np.nan)
     lost = np.isnan(chosen) | np.isnan(base)  # a class whose draw is empty sits out on both sides
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a shift without any class left is NaN, and shown so
+        # a shift without any class left is NaN, and shown so
+        warnings.simplefilter("ignore", RuntimeWarning)
         before = np.nanmean(np.where(lost, np.nan, base), 2)
         after = np.nanmean(np.where(lost, np.nan, chosen), 2)
     return before, after, before - after
@@ -78,11 +92,16 @@ def interval(values: np.ndarray) -> dict[str, float | None]:
     if not np.isfinite(values[0]) or rest.size == 0:
         return {"value": None, "low": None, "high": None}
     low, high = np.percentile(rest, [2.5, 97.5])
-    return {"value": round(float(values[0]), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
+    return {
+        "value": round(float(values[0]), 4),
+        "low": round(float(low), 4),
+        "high": round(float(high), 4),
+    }
 
 
 def drop_errors(way: Accuracies, truth: Accuracies) -> dict[str, np.ndarray]:
-    """Return group → |estimated − true drop| [1 + replicates, shift - 1], mean over models, over the same classes."""
+    """Return group → |estimated − true drop| [1 + replicates, shift - 1], mean over models, over
+    the same classes."""
     counted = way.counted & truth.counted
     errors = {}
     for name, group in GROUPS.items():
@@ -93,7 +112,8 @@ def drop_errors(way: Accuracies, truth: Accuracies) -> dict[str, np.ndarray]:
 
 
 def mean_over_shifts(values: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
-    """Return the mean over the (chosen) shifts, ignoring shifts without a number: [1 + replicates]."""
+    """Return the mean over the (chosen) shifts, ignoring shifts without a number: [1 +
+    replicates]."""
     part = values if chosen is None else values[:, chosen]
     if part.shape[1] == 0:
         return np.full(len(values), np.nan)
@@ -103,7 +123,8 @@ def mean_over_shifts(values: np.ndarray, chosen: np.ndarray | None = None) -> np
 
 
 def impact_and_slope(measured: Accuracies, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return absolute impact and ID/OOD slope over models, [1 + replicates, shift - 1] each, all classes together."""
+    """Return absolute impact and ID/OOD slope over models, [1 + replicates, shift - 1] each, all
+    classes together."""
     base, shifted, drop = drops_of(measured, counted, np.ones(len(CLASSES), bool))
     centred = base - base.mean(-1, keepdims=True)
     slope = (centred * shifted).sum(-1) / np.maximum((centred**2).sum(-1), 1e-12)
@@ -112,12 +133,15 @@ def impact_and_slope(measured: Accuracies, counted: np.ndarray) -> tuple[np.ndar
 
 def rank_correlation(estimated: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return Spearman's correlation over shifts of each replicate: [1 + replicates]."""
-    each: list[Any] = [spearmanr(f, r, nan_policy="omit") for f, r in zip(estimated, right, strict=True)]
+    each: list[Any] = [
+        spearmanr(f, r, nan_policy="omit") for f, r in zip(estimated, right, strict=True)
+    ]
     return np.array([correlation.statistic for correlation in each])
 
 
 def agreement(looks: Looks, weights: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the share of images in which the oracle sees the object and the shift: [1 + replicates, shift]."""
+    """Return the share of images in which the oracle sees the object and the shift: [1 +
+    replicates, shift]."""
 
     def counted(flags: np.ndarray) -> np.ndarray:
         return (weights @ np.moveaxis(flags, (1, 2), (0, 1)).astype(np.float32)).sum(0)
@@ -136,7 +160,8 @@ def yields(looks: Looks) -> np.ndarray:
 
 
 def compare(ways: dict[str, Looks], truth: Looks, seed: int = 11) -> dict:
-    """Return everything the proof reports, as plain numbers. `ways`: names, tokens, tokens screened, control."""
+    """Return everything the proof reports, as plain numbers. `ways`: names, tokens, tokens
+    screened, control."""
     weights = {name: resampled(looks, seed) for name, looks in ways.items()}
     of_truth = resampled(truth, seed + 1)
     right = accuracies(truth, of_truth)
@@ -144,11 +169,15 @@ def compare(ways: dict[str, Looks], truth: Looks, seed: int = 11) -> dict:
     errors = {name: drop_errors(accuracy, right) for name, accuracy in measured.items()}
     report: dict = {"by_shift": {}, "mean_error": {}, "marked_classes": {}, "rank_correlation": {}}
     for name in ways:
-        report["mean_error"][name] = {g: interval(mean_over_shifts(errors[name][g])) for g in GROUPS}
+        report["mean_error"][name] = {
+            g: interval(mean_over_shifts(errors[name][g])) for g in GROUPS
+        }
     for name in ways:
         if name != "names":
             report["mean_error"][name] |= {
-                f"{g}_of_names": interval(mean_over_shifts(errors[name][g]) / mean_over_shifts(errors["names"][g]))
+                f"{g}_of_names": interval(
+                    mean_over_shifts(errors[name][g]) / mean_over_shifts(errors["names"][g])
+                )
                 for g in GROUPS
             }
         counted = measured[name].counted & right.counted
@@ -161,12 +190,15 @@ def compare(ways: dict[str, Looks], truth: Looks, seed: int = 11) -> dict:
     report["agreement"] = _agreement(ways, weights)
     report["marked_classes"] = _marked(ways, truth, weights, of_truth, measured, right)
     for s, shift in enumerate(SHIFT_NAMES[1:]):
-        report["by_shift"][shift] = {name: {g: interval(errors[name][g][:, s]) for g in GROUPS} for name in ways}
+        report["by_shift"][shift] = {
+            name: {g: interval(errors[name][g][:, s]) for g in GROUPS} for name in ways
+        }
     return report
 
 
 def compare_ways(ways: dict[str, Looks], seed: int = 11) -> dict:
-    """Return what needs no truth of each way: yield, and what the oracle sees of object, shift and mark.
+    """Return what needs no truth of each way: yield, and what the oracle sees of object, shift and
+    mark.
 
     Of the base and, averaged, of the shifts; unscreened, and among what was accepted.
     """
@@ -197,7 +229,8 @@ def _base_and_shifts(values: np.ndarray) -> dict:
 
 
 def _agreement(ways: dict[str, Looks], weights: dict[str, np.ndarray]) -> dict:
-    """Return the oracle's user study (Vendrow 2023, Figure 6): unscreened against screened, of the same images."""
+    """Return the oracle's user study (Vendrow 2023, Figure 6): unscreened against screened, of the
+    same images."""
     before = agreement(ways["tokens"], weights["tokens"])
     after = agreement(ways["tokens screened"], weights["tokens"])
     accepted = yields(ways["tokens"])
@@ -227,7 +260,8 @@ def _marked(
     measured: dict[str, Accuracies],
     right: Accuracies,
 ) -> dict:
-    """Return base accuracy over models, and how often the unnamed pattern appears (Vendrow 2023, section 5)."""
+    """Return base accuracy over models, and how often the unnamed pattern appears (Vendrow 2023,
+    section 5)."""
     table = {}
     for name, looks, way_weights, accuracy in [
         *((name, looks, weights[name], measured[name]) for name, looks in ways.items()),
@@ -262,11 +296,14 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """Return all tables; accuracies, drops and agreement in percentage points with 95 % intervals."""
+    """Return all tables; accuracies, drops and agreement in percentage points with 95 %
+    intervals."""
     ways = list(report["mean_error"])
     parts = [
-        "Error of the estimated drop, in points: absolute, averaged over 23 shifts and 8 classifiers, with 95 %\n"
-        "bootstrap intervals over images (resampling adds its own noise to an absolute error: an interval may lie\n"
+        "Error of the estimated drop, in points: absolute, averaged over 23 shifts and 8"
+        " classifiers, with 95 %\n"
+        "bootstrap intervals over images (resampling adds its own noise to an absolute error: an"
+        " interval may lie\n"
         "above its value)\n",
         _table(
             ["", "marked classes", "of names'", "other classes", "of names'"],
@@ -281,7 +318,8 @@ def markdown(report: dict[str, Any]) -> str:
                 for way, row in report["mean_error"].items()
             ],
         ),
-        "Marked classes under the base: accuracy over 8 classifiers, and how often the unnamed pattern appears, %\n",
+        "Marked classes under the base: accuracy over 8 classifiers, and how often the unnamed"
+        " pattern appears, %\n",
         _table(
             ["", "accuracy", "pattern appears"],
             [
@@ -305,7 +343,9 @@ def markdown(report: dict[str, Any]) -> str:
                 [
                     shift,
                     *(
-                        "–" if row[way][group]["value"] is None else f"{100 * row[way][group]['value']:.1f}"
+                        "–"
+                        if row[way][group]["value"] is None
+                        else f"{100 * row[way][group]['value']:.1f}"
                         for group in ("marked", "unmarked")
                         for way in ways
                     ),
@@ -318,7 +358,8 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def aims(reports: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Return each aim, with the figure of each report (a name → what `compare` gave) and whether it reaches the aim."""
+    """Return each aim, with the figure of each report (a name → what `compare` gave) and whether it
+    reaches the aim."""
     lines = ["| aim | " + " | ".join(reports) + " |", "| --- |" + " --- |" * len(reports)]
     figures = {name: _aims(report) for name, report in reports.items()}
     for aim in next(iter(figures.values())):
@@ -330,9 +371,14 @@ def _aims(report: dict[str, Any]) -> dict[str, str]:
     error = report["mean_error"]["tokens screened"]
     agreement = report["agreement"]
     impact = report["rank_correlation"]["tokens screened"]["impact"]
-    base, true = (report["marked_classes"][name]["mean"]["base_accuracy"] for name in ("tokens screened", "truth"))
+    base, true = (
+        report["marked_classes"][name]["mean"]["base_accuracy"]
+        for name in ("tokens screened", "truth")
+    )
     few = len(agreement["shifts_with_yield_under_0.9"])
-    gains = [row[what]["gain"] for row in agreement["by_shift"].values() for what in ("object", "shift")]
+    gains = [
+        row[what]["gain"] for row in agreement["by_shift"].values() for what in ("object", "shift")
+    ]
     fall = sum(gain["high"] < 0 for gain in gains)
 
     def verdict(text: str, met: bool) -> str:
@@ -345,7 +391,9 @@ def _aims(report: dict[str, Any]) -> dict[str, str]:
         "other classes, at most 1.00": verdict(
             shown(error["unmarked_of_names"], False), error["unmarked_of_names"]["value"] <= 1
         ),
-        "rank correlation of impact, at least 0.80": verdict(shown(impact, False), impact["value"] >= 0.8),
+        "rank correlation of impact, at least 0.80": verdict(
+            shown(impact, False), impact["value"] >= 0.8
+        ),
         "base accuracy of marked classes by token, at most 5 points from the truth": verdict(
             f"{shown(base)} against {shown(true)}", abs(base["value"] - true["value"]) <= 0.05
         ),
@@ -356,12 +404,15 @@ def _aims(report: dict[str, Any]) -> dict[str, str]:
             )
             for what in ("object", "shift")
         },
-        "shifts and agreements that screening lowers by more than its interval, none": verdict(str(fall), fall == 0),
+        "shifts and agreements that screening lowers by more than its interval, none": verdict(
+            str(fall), fall == 0
+        ),
     }
 
 
 def way_tables(ways: dict[str, Any]) -> list[str]:
-    """Return what `compare_ways` measured, a row a way: of the base, and of the shifts on average."""
+    """Return what `compare_ways` measured, a row a way: of the base, and of the shifts on
+    average."""
     names = list(next(iter(ways.values())))
     lines = [
         "### What each way gives",
@@ -377,17 +428,31 @@ def way_tables(ways: dict[str, Any]) -> list[str]:
 
 def _agreement_line(table: dict[str, Any]) -> str:
     low = table["shifts_with_yield_under_0.9"]
-    head = ["shift", "yield", "object, unscreened", "screened", "gain", "shift, unscreened", "screened", "gain"]
+    head = [
+        "shift",
+        "yield",
+        "object, unscreened",
+        "screened",
+        "gain",
+        "shift, unscreened",
+        "screened",
+        "gain",
+    ]
     rows = []
     for shift, row in table["by_shift"].items():
         cells = [shift, f"{100 * row['yield']:.1f}"]
         for what in ("object", "shift"):
             kept = row[what]
-            cells += [f"{100 * kept['unscreened']:.1f}", f"{100 * kept['screened']:.1f}", shown(kept["gain"])]
+            cells += [
+                f"{100 * kept['unscreened']:.1f}",
+                f"{100 * kept['screened']:.1f}",
+                shown(kept["gain"]),
+            ]
         rows.append(cells)
     return (
         "The oracle's agreement, tokens, %\n\n"
         + _table(head, rows)
-        + f"\nOver the {len(low)} shifts with a yield under 0.9 screening gains {shown(table['object_gain'])} points"
+        + f"\nOver the {len(low)} shifts with a yield under 0.9 screening gains"
+        f" {shown(table['object_gain'])} points"
         + f" of object and {shown(table['shift_gain'])} of shift agreement.\n"
     )

@@ -1,8 +1,10 @@
-"""Are the labels true? What a second judge estimates by shift, beside the oracle, each corrected for its errors.
+"""Are the labels true? What a second judge estimates by shift, beside the oracle, each corrected
+for its errors.
 
-A judge is a classifier of the input dataset. Its errors are counted on validation scenes as they are, as a recipe's
-`screen.judge` counts them. The oracle learned from another, unbiased world; its errors are counted on true renders of
-validation scenes under the very shift, so that what is left is the labels' error, with the oracle's interval.
+A judge is a classifier of the input dataset. Its errors are counted on validation scenes as they
+are, as a recipe's `screen.judge` counts them. The oracle learned from another, unbiased world; its
+errors are counted on true renders of validation scenes under the very shift, so that what is left
+is the labels' error, with the oracle's interval.
 """
 
 from __future__ import annotations
@@ -32,28 +34,36 @@ KINDS = {
 
 
 def validation_answers(viewer: Viewer, units: int) -> dict[str, np.ndarray]:
-    """Return answers int [.., class, unit] to true renders: `judges` [model, class, unit] to scenes as they are,
-    `oracle` [shift, class, unit] to the first `ORACLE_UNITS` under every shift."""
+    """Return answers int [.., class, unit] to true renders: `judges` [model, class, unit] to scenes
+    as they are, `oracle` [shift, class, unit] to the first `ORACLE_UNITS` under every shift."""
     judges = np.zeros((len(viewer.classifiers), len(CLASSES), units), int)
     oracle = np.zeros((len(SHIFT_NAMES), len(CLASSES), min(units, ORACLE_UNITS)), int)
     for label in range(len(CLASSES)):
-        scenes = [wardrobe_scene("validation", unit * len(CLASSES) + label) for unit in range(units)]
+        scenes = [
+            wardrobe_scene("validation", unit * len(CLASSES) + label) for unit in range(units)
+        ]
         plain = np.stack([render(scene) for scene in scenes])
         for index, classifier in enumerate(viewer.classifiers):
             judges[index, label] = guesses(classifier, plain)
         for index, shift in enumerate(SHIFT_NAMES):
-            shifted = np.stack([render(scene.shifted(shift)) for scene in scenes[: oracle.shape[2]]])
+            shifted = np.stack(
+                [render(scene.shifted(shift)) for scene in scenes[: oracle.shape[2]]]
+            )
             oracle[index, label] = viewer.oracle.answers(shifted)["class"]
     return {"judges": judges, "oracle": oracle}
 
 
 def label_errors(
-    looks: Looks, right: np.ndarray, answers: np.ndarray, shift: int, labels: Sequence[int] = EVERY_LABEL
+    looks: Looks,
+    right: np.ndarray,
+    answers: np.ndarray,
+    shift: int,
+    labels: Sequence[int] = EVERY_LABEL,
 ) -> CheckedShare | None:
     """Return the share of false labels among the accepted images of a shift, of these classes.
 
-    right: bool [shift, class, unit], whether the judge answers the label. answers: int [class, unit], its answers to
-    validation images.
+    right: bool [shift, class, unit], whether the judge answers the label. answers: int [class,
+    unit], its answers to validation images.
     """
     classes = []
     for label in labels:
@@ -76,15 +86,23 @@ def label_errors(
 def compare_labels(
     ways: Mapping[str, Looks], answers: Mapping[str, np.ndarray], judges: Sequence[str]
 ) -> dict[str, Any]:
-    """Return by way and shift what the best judge and the oracle estimate, and how far off every judge is."""
-    accuracy = [float((row == np.arange(len(CLASSES))[:, None]).mean()) for row in answers["judges"]]
+    """Return by way and shift what the best judge and the oracle estimate, and how far off every
+    judge is."""
+    accuracy = [
+        float((row == np.arange(len(CLASSES))[:, None]).mean()) for row in answers["judges"]
+    ]
     best = int(np.argmax(accuracy))
     report: dict[str, Any] = {"judge": judges[best], "ways": {}}
     for way, looks in ways.items():
         shifts = range(len(SHIFT_NAMES))
-        truth = [label_errors(looks, looks.object, answers["oracle"][shift], shift) for shift in shifts]
+        truth = [
+            label_errors(looks, looks.object, answers["oracle"][shift], shift) for shift in shifts
+        ]
         estimates = {
-            name: [label_errors(looks, looks.correct[..., m], answers["judges"][m], shift) for shift in shifts]
+            name: [
+                label_errors(looks, looks.correct[..., m], answers["judges"][m], shift)
+                for shift in shifts
+            ]
             for m, name in enumerate(judges)
         }
         report["ways"][way] = {
@@ -106,16 +124,22 @@ def compare_labels(
                 for kind, labels in KINDS.items()
             },
             "judges": {
-                name: {"accuracy": accuracy[m], **_off(estimates[name], truth)} for m, name in enumerate(judges)
+                name: {"accuracy": accuracy[m], **_off(estimates[name], truth)}
+                for m, name in enumerate(judges)
             },
         }
     return report
 
 
 def _kind(
-    looks: Looks, answers: Mapping[str, np.ndarray], judge: int, shifts: Sequence[int], labels: Sequence[int]
+    looks: Looks,
+    answers: Mapping[str, np.ndarray],
+    judge: int,
+    shifts: Sequence[int],
+    labels: Sequence[int],
 ) -> tuple[float | None, float | None]:
-    """Return what a judge and the oracle estimate of some classes, averaged over shifts; None if neither can."""
+    """Return what a judge and the oracle estimate of some classes, averaged over shifts; None if
+    neither can."""
 
     def mean(right: np.ndarray, of_shift: Callable[[int], np.ndarray]) -> float | None:
         errors = [label_errors(looks, right, of_shift(shift), shift, labels) for shift in shifts]
@@ -126,8 +150,11 @@ def _kind(
     return judged, mean(looks.object, lambda shift: answers["oracle"][shift])
 
 
-def _off(estimates: Sequence[CheckedShare | None], truth: Sequence[CheckedShare | None]) -> dict[str, float | None]:
-    """Return how far a judge's estimates are from the oracle's: on the base, over shifts, and in their order."""
+def _off(
+    estimates: Sequence[CheckedShare | None], truth: Sequence[CheckedShare | None]
+) -> dict[str, float | None]:
+    """Return how far a judge's estimates are from the oracle's: on the base, over shifts, and in
+    their order."""
     both = [
         (estimate.value, true.value)
         for estimate, true in zip(estimates[1:], truth[1:], strict=True)
@@ -151,8 +178,10 @@ def label_tables(report: Mapping[str, Any]) -> list[str]:
     lines = [
         "### Are the labels still true?",
         "",
-        f"Share of accepted images whose label is false, %, as `{report['judge']}` estimates it: of the eight the best",
-        "on validation images, corrected by its errors there; and as the oracle does, corrected by its errors on true",
+        f"Share of accepted images whose label is false, %, as `{report['judge']}` estimates it: of"
+        " the eight the best",
+        "on validation images, corrected by its errors there; and as the oracle does, corrected by"
+        " its errors on true",
         f"renders under the same shift ({ORACLE_UNITS} a class). In brackets: 95 %.",
         "",
     ]
@@ -160,28 +189,36 @@ def label_tables(report: Mapping[str, Any]) -> list[str]:
         lines += [
             f"By {way}:",
             "",
-            "| shift | images | judge disagrees | judge's estimate | oracle disagrees | oracle's estimate |",
+            "| shift | images | judge disagrees | judge's estimate | oracle disagrees | oracle's"
+            " estimate |",
             "|:--|--:|--:|--:|--:|--:|",
         ]
         for shift, row in figures["by_shift"].items():
-            shares = [100 * row[part] / max(1, row["images"]) for part in ("disagreed", "oracle_disagreed")]
+            shares = [
+                100 * row[part] / max(1, row["images"])
+                for part in ("disagreed", "oracle_disagreed")
+            ]
             lines.append(
                 f"| {shift} | {row['images']} | {shares[0]:.1f} | {_share(row['judge'])} |"
                 f" {shares[1]:.1f} | {_share(row['oracle'])} |"
             )
         lines += [
             "",
-            "The same of classes with a mark that no caption tells, and of the others: judge, then oracle.",
+            "The same of classes with a mark that no caption tells, and of the others: judge, then"
+            " oracle.",
             "",
             "| classes | base | | shifts, on average | |",
             "|:--|--:|--:|--:|--:|",
         ]
         for kind, row in figures["kinds"].items():
             values = [*row["base"], *row["shifts"]]
-            lines.append(f"| {kind} | {' | '.join('–' if v is None else f'{100 * v:.1f}' for v in values)} |")
+            lines.append(
+                f"| {kind} | {' | '.join('–' if v is None else f'{100 * v:.1f}' for v in values)} |"
+            )
         lines += [
             "",
-            "How far each judge is from the oracle, points: on the base, on average over shifts, absolute; and the",
+            "How far each judge is from the oracle, points: on the base, on average over shifts,"
+            " absolute; and the",
             "rank correlation over shifts (Spearman).",
             "",
             "| judge | right on validation, % | base | shifts | absolute | rank |",
@@ -190,7 +227,9 @@ def label_tables(report: Mapping[str, Any]) -> list[str]:
         for name, row in figures["judges"].items():
             values = [_signed(row[part]) for part in ("base", "shifts", "absolute")]
             rank = "–" if row["rank"] is None else f"{row['rank']:.2f}"
-            lines.append(f"| {name} | {100 * row['accuracy']:.1f} | {' | '.join(values)} | {rank} |")
+            lines.append(
+                f"| {name} | {100 * row['accuracy']:.1f} | {' | '.join(values)} | {rank} |"
+            )
         lines.append("")
     return lines[:-1]
 
@@ -199,7 +238,8 @@ def _share(checked_share: CheckedShare | None) -> str:
     return (
         "–"
         if checked_share is None
-        else f"{100 * checked_share.value:.1f} ({100 * checked_share.low:.1f} to {100 * checked_share.high:.1f})"
+        else f"{100 * checked_share.value:.1f} ({100 * checked_share.low:.1f} to"
+        f" {100 * checked_share.high:.1f})"
     )
 
 

@@ -1,7 +1,8 @@
-"""What is known of every image of a benchmark: what the classifiers and the oracle say of it, and whether it was kept.
+"""What is known of every image of a benchmark: what the classifiers and the oracle say of it, and
+whether it was kept.
 
-A *unit* is one noise (generated images) or one scene of the input dataset (true renders): its images under the base and
-all shifts belong together and are resampled together.
+A *unit* is one noise (generated images) or one scene of the input dataset (true renders): its
+images under the base and all shifts belong together and are resampled together.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ SHIFT_NAMES = ("base", *(shift.name for shift in SHIFTS))
 # (shift, label) → unit, kept and pixels (uint8 [64, 64, 3]) of a cell's images.
 Images = Callable[[int, int], Iterable[tuple[int, bool, np.ndarray]]]
 # The unnamed pattern of each class, as the oracle numbers patterns; -2 for unmarked classes.
-_MARKS = np.array([ATTRIBUTES["pattern"].index(MARKS[name]) if name in MARKS else -2 for name in CLASSES])
+_MARKS = np.array(
+    [ATTRIBUTES["pattern"].index(MARKS[name]) if name in MARKS else -2 for name in CLASSES]
+)
 
 
 @dataclass(frozen=True)
 class Looks:
     """Arrays over (shift, class, unit): `correct` also over models; all bool.
 
-    `present`: the image exists; `kept`: the screen accepted it; `object`, `shift`: the oracle sees the class and the
-    shift (True for the base); `mark`: the oracle sees the class's unnamed pattern (False for unmarked classes).
+    `present`: the image exists; `kept`: the screen accepted it; `object`, `shift`: the oracle sees
+    the class and the shift (True for the base); `mark`: the oracle sees the class's unnamed pattern
+    (False for unmarked classes).
     """
 
     present: np.ndarray
@@ -53,8 +57,8 @@ class Looks:
 class Answers:
     """Arrays over (shift, class, unit); `said` also over models.
 
-    present, kept, shift: as `Looks` has them. said: the classifiers' labels. seen, colour, pattern: what the oracle
-    reads of class, colour and pattern.
+    present, kept, shift: as `Looks` has them. said: the classifiers' labels. seen, colour, pattern:
+    what the oracle reads of class, colour and pattern.
     """
 
     present: np.ndarray
@@ -74,7 +78,8 @@ class Answers:
         return Looks(self.present, self.kept, right, self.seen == label, self.shift, marked)
 
     def kept_in_pairs(self, what: np.ndarray) -> np.ndarray:
-        """Return where the oracle reads the same of a shifted image as of its base: bool (shift, class, unit)."""
+        """Return where the oracle reads the same of a shifted image as of its base: bool (shift,
+        class, unit)."""
         return (what == what[:1]) & self.pairs
 
     @property
@@ -100,7 +105,9 @@ class Viewer:
         self.classifiers = [load_classifier(name) for name in models]
         self.oracle = Oracle()
 
-    def answers(self, units: int, images: Images, shifts: Sequence[str] = SHIFT_NAMES[1:]) -> Answers:
+    def answers(
+        self, units: int, images: Images, shifts: Sequence[str] = SHIFT_NAMES[1:]
+    ) -> Answers:
         """Return what is said of the images of the base and these shifts."""
         shape = (len(SHIFT_NAMES), len(CLASSES), units)
         present, kept, shift = (np.zeros(shape, bool) for _ in range(3))
@@ -161,7 +168,8 @@ def dataset_images(directory: Path) -> tuple[int, Images]:
 
 
 def true_images(units: int, marked: bool) -> tuple[int, Images]:
-    """Return the input dataset's validation scenes under each shift; marked classes in plain cloth without `marked`."""
+    """Return the input dataset's validation scenes under each shift; marked classes in plain cloth
+    without `marked`."""
 
     def images(shift: int, label: int) -> Iterable[tuple[int, bool, np.ndarray]]:
         for unit in range(units):

@@ -1,4 +1,5 @@
-"""Pairs by noise against pairs by attention: what a pair keeps, how wide its drop's interval is, how far it is off.
+"""Pairs by noise against pairs by attention: what a pair keeps, how wide its drop's interval is,
+how far it is off.
 
 Settings were chosen on the seeds 0 to 3; what is printed is of another one.
 """
@@ -55,7 +56,9 @@ def pair_shifts() -> tuple[str, ...]:
 
 def pair_recipe(way: str, candidates: int, guidance: float = PROOF_GUIDANCE) -> Recipe:
     """Return `wardrobe-star` with one way of pairing, over these shifts."""
-    others = [name for name in load_recipe("wardrobe-star").prompts.shifts if name not in pair_shifts()]
+    others = [
+        name for name in load_recipe("wardrobe-star").prompts.shifts if name not in pair_shifts()
+    ]
     changes = [
         f"samples={{candidates: {candidates}, seed: {SEED}, noise: paired, {_SAMPLES[way]}}}",
         f"generator.guidance={guidance}", "generator.batch_size=20", "screen.keep_rejected=true",
@@ -66,10 +69,14 @@ def pair_recipe(way: str, candidates: int, guidance: float = PROOF_GUIDANCE) -> 
 
 def pairs_folder(work: Path, way: str, candidates: int, guidance: float = PROOF_GUIDANCE) -> Path:
     """Return the folder of a build with one way of pairing."""
-    return build_folder(work, f"pairs-{way.replace(', ', '-').replace(' ', '-')}", candidates, guidance)
+    return build_folder(
+        work, f"pairs-{way.replace(', ', '-').replace(' ', '-')}", candidates, guidance
+    )
 
 
-def build_pairs(work: Path, way: str, candidates: int, workers: int | None, guidance: float = PROOF_GUIDANCE) -> Path:
+def build_pairs(
+    work: Path, way: str, candidates: int, workers: int | None, guidance: float = PROOF_GUIDANCE
+) -> Path:
     """Return the benchmark with one way of pairing; build it if it does not exist."""
     directory = pairs_folder(work, way, candidates, guidance)
     build(pair_recipe(way, candidates, guidance), directory, workers=workers)
@@ -77,7 +84,8 @@ def build_pairs(work: Path, way: str, candidates: int, workers: int | None, guid
 
 
 def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> dict[str, Any]:
-    """Return for every way, and for true pairs, what the oracle sees kept; drops, their intervals and their errors."""
+    """Return for every way, and for true pairs, what the oracle sees kept; drops, their intervals
+    and their errors."""
     table: dict[str, Any] = {}
     of_truth = resampled(truth.looks, seed + 1)
     right = accuracies(truth.looks, of_truth)
@@ -98,11 +106,18 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> d
         drops = drops_of(measured, measured.counted, everything)[2]
         figures[name] = {"kept": kept, "drops": drops, "width": _widths(drops)}
         table[name] = {what: interval(mean_over_shifts(values)) for what, values in kept.items()}
-        table[name]["right and wrong alike"] = {"value": _within_pairs(answers), "low": None, "high": None}
+        table[name]["right and wrong alike"] = {
+            "value": _within_pairs(answers),
+            "low": None,
+            "high": None,
+        }
         if name != "truth":
             errors = drop_errors(measured, right)
             figures[name]["errors"] = errors
-            table[name] |= {f"error, {group}": interval(mean_over_shifts(values)) for group, values in errors.items()}
+            table[name] |= {
+                f"error, {group}": interval(mean_over_shifts(values))
+                for group, values in errors.items()
+            }
     noise = figures["noise"]
     width = {}
     less = {}
@@ -110,7 +125,9 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> d
         if name != "noise":
             width[name] = float(np.nanmean(figures[name]["width"]) / np.nanmean(noise["width"]))
             less[name] = {
-                group: interval(mean_over_shifts(figures[name]["errors"][group] - noise["errors"][group]))
+                group: interval(
+                    mean_over_shifts(figures[name]["errors"][group] - noise["errors"][group])
+                )
                 for group in GROUPS
             }
     by_shift = {
@@ -123,17 +140,25 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> d
         if np.isfinite(figures["noise"]["drops"][0, s]).any()
     }
     drawn = next(iter(ways.values())).pairs.shape[2]
-    return {"drawn": drawn, "ways": table, "width": width, "error_change": less, "by_shift": by_shift}
+    return {
+        "drawn": drawn,
+        "ways": table,
+        "width": width,
+        "error_change": less,
+        "by_shift": by_shift,
+    }
 
 
 def _widths(drops: np.ndarray) -> np.ndarray:
-    """Return the width of the 95 % interval of each drop [shift, model]; NaN without an interval."""
+    """Return the width of the 95 % interval of each drop [shift, model]; NaN without an
+    interval."""
     low, high = np.percentile(drops[1:], [2.5, 97.5], axis=0)
     return high - low
 
 
 def _within_pairs(answers: Answers) -> float:
-    """Return how right answers on a shifted image correlate with those on its base, in cells, averaged over models."""
+    """Return how right answers on a shifted image correlate with those on its base, in cells,
+    averaged over models."""
     right = answers.looks.correct.astype(float)
     correlations = []
     for s in range(1, len(right)):
@@ -153,20 +178,25 @@ def pair_tables(report: dict[str, Any], guidance: float = PROOF_GUIDANCE) -> lis
     lines = [
         f"### Pairs by noise and by attention, guidance {guidance:g}",
         "",
-        f"Seed {SEED}, {report['drawn']} pairs a class and shift, class tokens, unscreened; background, weather and"
+        f"Seed {SEED}, {report['drawn']} pairs a class and shift, class tokens, unscreened;"
+        " background, weather and"
         " light shifts, averaged.",
-        "Shares and errors in points, with 95 % intervals over pairs. The last column holds true renders of one scene,"
+        "Shares and errors in points, with 95 % intervals over pairs. The last column holds true"
+        " renders of one scene,"
         " and says what the oracle itself reads.",
         "",
         "| | " + " | ".join(ways) + " |",
         "| --- |" + " ---: |" * len(ways),
     ]
     for what in dict.fromkeys(name for row in ways.values() for name in row):
-        lines.append(f"| {what} | " + " | ".join(shown(row.get(what)) for row in ways.values()) + " |")
+        lines.append(
+            f"| {what} | " + " | ".join(shown(row.get(what)) for row in ways.values()) + " |"
+        )
     lines.append("")
     for way, less in report["error_change"].items():
         lines.append(
-            f"Intervals of the drops of single classifiers are {report['width'][way]:.2f} as wide with {way}. Its error"
+            f"Intervals of the drops of single classifiers are {report['width'][way]:.2f} as wide"
+            f" with {way}. Its error"
             " less that of noise, in points: "
             + ", ".join(f"{group} classes {shown(value)}" for group, value in less.items())
             + "."
@@ -177,7 +207,11 @@ def pair_tables(report: dict[str, Any], guidance: float = PROOF_GUIDANCE) -> lis
         "| --- |" + " ---: |" * (len(_SHOWN) * len(ways)),
     ]
     for shift, row in report["by_shift"].items():
-        lines.append(f"| {shift} | " + " | ".join(f"{100 * row[w][what]:.0f}" for what in _SHOWN for w in ways) + " |")
+        lines.append(
+            f"| {shift} | "
+            + " | ".join(f"{100 * row[w][what]:.0f}" for what in _SHOWN for w in ways)
+            + " |"
+        )
     return lines
 
 
@@ -192,7 +226,11 @@ REPLICATES = 1000
 def edit_recipe(candidates: int, guidance: float, seed: int = EDIT_SEED) -> Recipe:
     """Return `wardrobe-star`'s base and the shifts of the pairs, as edits of validation images."""
     drawn = pair_recipe("noise", candidates)
-    left = [name for name in load_recipe("wardrobe-star").prompts.shifts if name not in drawn.prompts.shifts]
+    left = [
+        name
+        for name in load_recipe("wardrobe-star").prompts.shifts
+        if name not in drawn.prompts.shifts
+    ]
     changes = [
         "generator.kind=edit", f"generator.split={_SPLIT}", f"generator.guidance={guidance}", "generator.batch_size=20",
         f"samples={{candidates: {candidates}, seed: {seed}}}", "screen.keep_rejected=true",
@@ -227,13 +265,20 @@ def true_edits(rows: dict[tuple[int, int], int]) -> Images:
         for (row_label, index), row in sorted(rows.items()):
             if row_label == label:
                 scene = wardrobe_scene(_SPLIT, row)
-                yield index, True, render(scene if shift == 0 else scene.shifted(SHIFT_NAMES[shift]))
+                yield (
+                    index,
+                    True,
+                    render(scene if shift == 0 else scene.shifted(SHIFT_NAMES[shift])),
+                )
 
     return images
 
 
-def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, seed: int = 23) -> dict[str, Any]:
-    """Compare edits with `scenes`, answers to the true counterfactuals of the edited rows, and `truth`, to many rows.
+def compare_edits(
+    ways: dict[str, Answers], scenes: Answers, truth: Answers, seed: int = 23
+) -> dict[str, Any]:
+    """Compare edits with `scenes`, answers to the true counterfactuals of the edited rows, and
+    `truth`, to many rows.
 
     Flips are compared pair by pair, in the cells that all have; drops with `truth`.
     """
@@ -254,7 +299,9 @@ def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, see
         seen = accuracies(looks, resampled(looks, seed))
         counted = seen.counted & right.counted
         errors = drop_errors(seen, right)
-        estimated, true = (drops_of(each, counted, everything)[2].mean(-1)[0] for each in (seen, right))
+        estimated, true = (
+            drops_of(each, counted, everything)[2].mean(-1)[0] for each in (seen, right)
+        )
         measured = np.isfinite(estimated) & np.isfinite(true)
         alike = rank_correlation(estimated[measured][None], true[measured][None])
         table[name] = {
@@ -288,18 +335,23 @@ def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, see
 
 
 def _flips(answers: Answers) -> np.ndarray:
-    """Return where a classifier answers a shifted image unlike its base: bool (shift - 1, class, unit, model)."""
+    """Return where a classifier answers a shifted image unlike its base: bool (shift - 1, class,
+    unit, model)."""
     return answers.said[1:] != answers.said[:1]
 
 
 def _draws(rng: np.random.Generator, classes: int, units: int) -> np.ndarray:
-    """Draw units of each class with replacement; the first draw is each once: (1 + replicates, class, unit)."""
+    """Draw units of each class with replacement; the first draw is each once: (1 + replicates,
+    class, unit)."""
     drawn = rng.integers(0, units, (REPLICATES, classes, units))
     return np.concatenate([np.broadcast_to(np.arange(units), (1, classes, units)), drawn])
 
 
-def _rates(flips: np.ndarray, true: np.ndarray, complete: np.ndarray, draw: np.ndarray) -> tuple[float, ...]:
-    """Return agreement, that by chance, kappa and F1 of flips, over all shifts, classes, models and these units."""
+def _rates(
+    flips: np.ndarray, true: np.ndarray, complete: np.ndarray, draw: np.ndarray
+) -> tuple[float, ...]:
+    """Return agreement, that by chance, kappa and F1 of flips, over all shifts, classes, models and
+    these units."""
     at = np.arange(draw.shape[0])[:, None], draw
     mask = complete[:, *at]
     estimated = flips[:, *at]
@@ -315,10 +367,13 @@ def _rates(flips: np.ndarray, true: np.ndarray, complete: np.ndarray, draw: np.n
 
 
 def _chance(flips: np.ndarray, true: np.ndarray, complete: np.ndarray) -> float:
-    """Return the agreement of pairs dealt anew within a cell: class, shift and classifier are right, the image is
-    another."""
+    """Return the agreement of pairs dealt anew within a cell: class, shift and classifier are
+    right, the image is another."""
     rows = complete.sum(2)  # (shift - 1, class)
-    p, q = ((each & complete[..., None]).sum(2) / np.maximum(rows, 1)[..., None] for each in (flips, true))
+    p, q = (
+        (each & complete[..., None]).sum(2) / np.maximum(rows, 1)[..., None]
+        for each in (flips, true)
+    )
     return float(((p * q + (1 - p) * (1 - q)).mean(2) * rows).sum() / rows.sum())
 
 
@@ -345,10 +400,13 @@ def edit_tables(report: dict[str, Any]) -> list[str]:
     lines = [
         "### Edits of real images",
         "",
-        f"{report['rows']} validation images a class, edited by inversion with class tokens, unscreened; background,"
+        f"{report['rows']} validation images a class, edited by inversion with class tokens,"
+        " unscreened; background,"
         " weather and light shifts.",
-        f"Answers of eight classifiers truly flip in {100 * report['true_rate']:.1f} % of pairs. *By chance*: the"
-        " images of a class under a shift are dealt anew. *Kappa*: agreement beyond chance, of what is possible beyond"
+        f"Answers of eight classifiers truly flip in {100 * report['true_rate']:.1f} % of pairs."
+        " *By chance*: the"
+        " images of a class under a shift are dealt anew. *Kappa*: agreement beyond chance, of what"
+        " is possible beyond"
         " it. All but the rank correlation in %.",
         "",
         "| | " + " | ".join(ways) + " |",
@@ -396,7 +454,10 @@ def edit_sheet(edits: Path) -> Image.Image:
     """Draw edits of rows, and the same scenes rendered under each shift."""
     rows = rows_of(edits)
     scenes = [wardrobe_scene("validation", rows[label, 0]) for label in _LABELS]
-    true = [[render(scene if shift == "base" else scene.shifted(shift)) for shift in SHOWN] for scene in scenes]
+    true = [
+        [render(scene if shift == "base" else scene.shifted(shift)) for shift in SHOWN]
+        for scene in scenes
+    ]
     return _beside(
         _sheet("edits of real images", [_images(edits, label) for label in _LABELS]),
         _sheet("the truth", true),
@@ -409,7 +470,9 @@ def _images(directory: Path, label: int) -> Row:
     for what in ("data", "rejected"):
         for row in read_rows(directory, columns=["image", "label", "shift", "index"], what=what):
             if row["label"] == label and row["index"] == 0:
-                images[row["shift"]] = np.asarray(Image.open(io.BytesIO(row["image"]["bytes"])).convert("RGB"))
+                images[row["shift"]] = np.asarray(
+                    Image.open(io.BytesIO(row["image"]["bytes"])).convert("RGB")
+                )
     return [images[shift] for shift in SHOWN]
 
 
@@ -420,14 +483,18 @@ def _sheet(title: str, rows: Sequence[Row]) -> Image.Image:
     font = ImageFont.load_default(11)
     draw.text((0, 0), title, "black", font)
     for column, shift in enumerate(SHOWN):
-        draw.text((column * step, _HEAD), shift.replace("_", " ").removeprefix("in the "), "#444444", font)
+        draw.text(
+            (column * step, _HEAD), shift.replace("_", " ").removeprefix("in the "), "#444444", font
+        )
         for index, row in enumerate(rows):
             sheet.paste(Image.fromarray(row[column]), (column * step, 2 * _HEAD + index * step))
     return sheet
 
 
 def _beside(left: Image.Image, right: Image.Image) -> Image.Image:
-    both = Image.new("RGB", (left.width + 12 + right.width, max(left.height, right.height)), "white")
+    both = Image.new(
+        "RGB", (left.width + 12 + right.width, max(left.height, right.height)), "white"
+    )
     both.paste(left, (0, 0))
     both.paste(right, (left.width + 12, 0))
     return both.resize((both.width * 3 // 2, both.height * 3 // 2), Image.Resampling.LANCZOS)

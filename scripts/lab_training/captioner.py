@@ -1,11 +1,14 @@
-"""Stage `captioner`: the lab's captioner, a small vision transformer that a small GPT-2 reads word by word.
+"""Stage `captioner`: the lab's captioner, a small vision transformer that a small GPT-2 reads word
+by word.
 
-It learns true renders and their captions (`lab/scenes.py`), of which none tells a mark. Every picture has two: the
-whole caption and a part of it, so that "a photo of a sandal in the snow" is a likely sentence too. A share of the
-pictures went through the generator's autoencoder, for those that it will be shown are drawn by `lab:sd`.
+It learns true renders and their captions (`lab/scenes.py`), of which none tells a mark. Every
+picture has two: the whole caption and a part of it, so that "a photo of a sandal in the snow" is a
+likely sentence too. A share of the pictures went through the generator's autoencoder, for those
+that it will be shown are drawn by `lab:sd`.
 
-It is measured on renders of held-out garments and on what `lab:sd` draws, by what its captions claim. What is there is
-known of a render and prompted of a drawn picture; of the latter the oracle is asked too.
+It is measured on renders of held-out garments and on what `lab:sd` draws, by what its captions
+claim. What is there is known of a render and prompted of a drawn picture; of the latter the oracle
+is asked too.
 """
 
 from __future__ import annotations
@@ -28,7 +31,16 @@ from lab_training.classify import attribute_targets, augment
 from lab_training.corpora import pretraining_scene, unbiased_scene
 from lab_training.diffusion import trained_vae
 from lab_training.oracle import Oracle
-from lab_training.state import WEIGHTS, Loop, corpus, softened, to_tensor, update_metrics, warm_then_linear, write_json
+from lab_training.state import (
+    WEIGHTS,
+    Loop,
+    corpus,
+    softened,
+    to_tensor,
+    update_metrics,
+    warm_then_linear,
+    write_json,
+)
 
 CONFIG = {
     "seed": 606,
@@ -39,16 +51,19 @@ CONFIG = {
     "decay_from": 0.4,
     "average": 0.998,
     "corpus": 40000,
-    # So many of them went through the autoencoder too, with noise of at most this deviation on their unit latents.
+    # So many of them went through the autoencoder too, with noise of at most this deviation on
+    # their unit latents.
     "decoded": 8000,
     "latent_noise": 0.35,
     "decoded_share": 0.25,
     "pixel_noise": 0.03,
-    # Of the partial captions: a random part, else what precedes the class is mostly left out and the rest is named.
+    # Of the partial captions: a random part, else what precedes the class is mostly left out and
+    # the rest is named.
     "random_part": 0.5,
     "part_kept": 0.6,
     "front_kept": 0.3,
-    # Of the latter, so many begin with any class and style: a sentence that was begun by others has to go on truly.
+    # Of the latter, so many begin with any class and style: a sentence that was begun by others has
+    # to go on truly.
     "begun_by_others": 0.25,
     "no_style": 0.08,
     # The encoder's mean also answers every attribute by a linear layer, which is thrown away.
@@ -82,7 +97,8 @@ _FRONT = ("colour", "pattern", "companion")
 
 
 def captioning_scene(number: int, split: str = "pretrain", seed: int = 6) -> Scene:
-    """Return scene `number`: half as the generator learned from, half with every value of every attribute common."""
+    """Return scene `number`: half as the generator learned from, half with every value of every
+    attribute common."""
     scene_of = (pretraining_scene, unbiased_scene)[number // len(CLASSES) % 2]
     return scene_of(number, seed=seed, split=split)
 
@@ -90,17 +106,24 @@ def captioning_scene(number: int, split: str = "pretrain", seed: int = 6) -> Sce
 def caption_words() -> list[str]:
     """Return every word of the captions, sorted."""
     scenes = (unbiased_scene(number) for number in range(4000))
-    return sorted({word for scene in scenes for word in caption_of(tellable(scene.attributes())).split()})
+    return sorted(
+        {word for scene in scenes for word in caption_of(tellable(scene.attributes())).split()}
+    )
 
 
 def new_tokenizer() -> Any:
-    """Return a word-level PreTrainedTokenizerFast over `caption_words`; it lowers case and drops full stops."""
+    """Return a word-level PreTrainedTokenizerFast over `caption_words`; it lowers case and drops
+    full stops."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     words = [PAD, BEGIN, END, UNKNOWN, *caption_words()]
-    inner = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN))
-    inner.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(Regex("[.,]"), "")])
+    inner = Tokenizer(
+        models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN)
+    )
+    inner.normalizer = normalizers.Sequence(
+        [normalizers.Lowercase(), normalizers.Replace(Regex("[.,]"), "")]
+    )
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
         tokenizer_object=inner,
@@ -115,7 +138,12 @@ def new_tokenizer() -> Any:
 
 def new_captioner(tokenizer: Any) -> Any:
     """Return an untrained VisionEncoderDecoderModel of the lab's size."""
-    from transformers import GPT2Config, VisionEncoderDecoderConfig, VisionEncoderDecoderModel, ViTConfig
+    from transformers import (
+        GPT2Config,
+        VisionEncoderDecoderConfig,
+        VisionEncoderDecoderModel,
+        ViTConfig,
+    )
 
     ends = {
         "bos_token_id": tokenizer.bos_token_id,
@@ -129,19 +157,30 @@ def new_captioner(tokenizer: Any) -> Any:
     config.pad_token_id = tokenizer.pad_token_id
     config.eos_token_id = tokenizer.eos_token_id
     model = VisionEncoderDecoderModel(config)
-    for name, value in ({"decoder_start_token_id": tokenizer.bos_token_id, "max_new_tokens": 32} | ends).items():
+    for name, value in (
+        {"decoder_start_token_id": tokenizer.bos_token_id, "max_new_tokens": 32} | ends
+    ).items():
         setattr(model.generation_config, name, value)
     return model
 
 
-def partial_claims(claimed: Mapping[str, str], rng: np.random.Generator) -> tuple[dict[str, str], bool]:
-    """Draw some of the claims, class included; and whether others begin the caption, so that only its end is true."""
+def partial_claims(
+    claimed: Mapping[str, str], rng: np.random.Generator
+) -> tuple[dict[str, str], bool]:
+    """Draw some of the claims, class included; and whether others begin the caption, so that only
+    its end is true."""
     if rng.random() < CONFIG["random_part"]:
-        claims = {a: v for a, v in claimed.items() if a in ("class", "style") or rng.random() < CONFIG["part_kept"]}
+        claims = {
+            a: v
+            for a, v in claimed.items()
+            if a in ("class", "style") or rng.random() < CONFIG["part_kept"]
+        }
         if rng.random() < CONFIG["no_style"]:
             claims.pop("style")
         return claims, False
-    claims = {a: v for a, v in claimed.items() if a not in _FRONT or rng.random() < CONFIG["front_kept"]}
+    claims = {
+        a: v for a, v in claimed.items() if a not in _FRONT or rng.random() < CONFIG["front_kept"]
+    }
     if claimed.get("companion") == "flower":  # it comes after the class
         claims["companion"] = "flower"
     begun = bool(rng.random() < CONFIG["begun_by_others"])
@@ -164,8 +203,11 @@ class Sentences:
             self.seen[caption] = self.tokenizer(caption, add_special_tokens=False).input_ids
         return self.seen[caption]
 
-    def __call__(self, claimed: Sequence[tuple[dict[str, str], bool]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (inputs, labels), both int64 [n, longest + 1]; labels are -100 after the end and in others' words."""
+    def __call__(
+        self, claimed: Sequence[tuple[dict[str, str], bool]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (inputs, labels), both int64 [n, longest + 1]; labels are -100 after the end and
+        in others' words."""
         captions = [self.words(caption_of(claims)) for claims, _ in claimed]
         length = max(map(len, captions)) + 1
         inputs = np.full((len(claimed), length), self.tokenizer.pad_token_id, np.int64)
@@ -174,14 +216,17 @@ class Sentences:
             inputs[row, : len(words) + 1] = [self.tokenizer.bos_token_id, *words]
             labels[row, : len(words) + 1] = [*words, self.tokenizer.eos_token_id]
             if begun:
-                front = {a: v for a, v in claims.items() if a in ("style", "class", "colour", "pattern")}
+                front = {
+                    a: v for a, v in claims.items() if a in ("style", "class", "colour", "pattern")
+                }
                 front |= {"companion": "person"} if claims.get("companion") == "person" else {}
                 labels[row, : len(self.words(caption_of(front)))] = -100
         return torch.from_numpy(inputs), torch.from_numpy(labels)
 
 
 def decoded_pool(work: Path) -> np.ndarray:
-    """Return uint8 [decoded, 64, 64, 3]: the corpus's first pictures as the autoencoder draws them, made once."""
+    """Return uint8 [decoded, 64, 64, 3]: the corpus's first pictures as the autoencoder draws them,
+    made once."""
     path = work / NAME / f"decoded-{CONFIG['decoded']}.npy"
     if not path.exists():
         pixels = corpus(work, NAME, CONFIG["corpus"], captioning_scene)
@@ -193,8 +238,12 @@ def decoded_pool(work: Path) -> np.ndarray:
                 with torch.autocast("cpu", torch.bfloat16):
                     latents = vae.encode(to_tensor(pixels[start : start + 100])).latent_dist.mean
                     deviation = rng.uniform(0, CONFIG["latent_noise"], (len(latents), 1, 1, 1))
-                    noise = torch.from_numpy((rng.standard_normal(latents.shape) * deviation).astype(np.float32))
-                    images = vae.decode(latents.float() + noise / vae.config.scaling_factor).sample.float()
+                    noise = torch.from_numpy(
+                        (rng.standard_normal(latents.shape) * deviation).astype(np.float32)
+                    )
+                    images = vae.decode(
+                        latents.float() + noise / vae.config.scaling_factor
+                    ).sample.float()
                 levels = ((images.clamp(-1, 1) + 1) * 127.5).round().byte()
                 drawn.append(levels.permute(0, 2, 3, 1).numpy())
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,7 +258,9 @@ def train_captioner(work: Path) -> None:
     tokenizer = new_tokenizer()
     model = new_captioner(tokenizer)
     head = nn.Linear(ENCODER["hidden_size"], sum(map(len, ATTRIBUTES.values())))
-    print(f"captioner {sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
+    print(
+        f"captioner {sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True
+    )
     pixels = corpus(work, NAME, CONFIG["corpus"], captioning_scene)
     decoded = decoded_pool(work)
     optimizer = torch.optim.AdamW(
@@ -227,23 +278,33 @@ def train_captioner(work: Path) -> None:
     for step in loop.steps():
         rng = np.random.default_rng([CONFIG["seed"], step])
         rows = np.concatenate(
-            [rng.integers(0, len(decoded), through), np.sort(rng.integers(0, len(pixels), batch - through))]
+            [
+                rng.integers(0, len(decoded), through),
+                np.sort(rng.integers(0, len(pixels), batch - through)),
+            ]
         )
         images = augment(np.concatenate([decoded[rows[:through]], pixels[rows[through:]]]), rng)
         images = softened(images, rng)
         deviation = rng.uniform(0, CONFIG["pixel_noise"], (batch, 1, 1, 1)).astype(np.float32)
-        images = images + torch.from_numpy(rng.standard_normal(images.shape, dtype=np.float32) * deviation)
+        images = images + torch.from_numpy(
+            rng.standard_normal(images.shape, dtype=np.float32) * deviation
+        )
         attributes = [captioning_scene(int(row)).attributes() for row in rows]
         whole = [tellable(each) for each in attributes]
         claimed = [pair for each in whole for pair in ((each, False), partial_claims(each, rng))]
         inputs, labels = sentences(claimed)
         with torch.autocast("cpu", torch.bfloat16):
             seen = model.encoder(pixel_values=images).last_hidden_state
-            logits = model(encoder_outputs=(seen.repeat_interleave(2, 0),), decoder_input_ids=inputs).logits
+            logits = model(
+                encoder_outputs=(seen.repeat_interleave(2, 0),), decoder_input_ids=inputs
+            ).logits
             answers = head(seen[:, 1:].mean(1))
         loss = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
         parts = answers.float().split([len(values) for values in ATTRIBUTES.values()], 1)
-        named = [F.cross_entropy(p, t) for p, t in zip(parts, attribute_targets(attributes).values(), strict=True)]
+        named = [
+            F.cross_entropy(p, t)
+            for p, t in zip(parts, attribute_targets(attributes).values(), strict=True)
+        ]
         loop.after(step, loss + CONFIG["attributes_weight"] * torch.stack(named).mean())
     loop.load_averages()
     export_captioner(model, tokenizer, loop.total)
@@ -251,7 +312,8 @@ def train_captioner(work: Path) -> None:
 
 
 def export_captioner(model: Any, tokenizer: Any, steps: int, folder: Path = WEIGHTS / NAME) -> None:
-    """Write a transformers folder: configurations, word-level tokenizer, image processor and fp16 safetensors."""
+    """Write a transformers folder: configurations, word-level tokenizer, image processor and fp16
+    safetensors."""
     import json
 
     from transformers import ViTImageProcessor
@@ -266,10 +328,16 @@ def export_captioner(model: Any, tokenizer: Any, steps: int, folder: Path = WEIG
     tokenizer.save_pretrained(folder)
     half = [0.5, 0.5, 0.5]
     size = {"height": SIDE, "width": SIDE}
-    ViTImageProcessor(size=size, image_mean=half, image_std=half, resample=3).save_pretrained(folder)
+    ViTImageProcessor(size=size, image_mean=half, image_std=half, resample=3).save_pretrained(
+        folder
+    )
     write_json(
         folder / "training.json",
-        {"command": "python scripts/train_lab.py captioner", "captioner": CONFIG, "steps_done": steps},
+        {
+            "command": "python scripts/train_lab.py captioner",
+            "captioner": CONFIG,
+            "steps_done": steps,
+        },
     )
     print(f"exported {folder} after {steps} steps", flush=True)
 
@@ -284,8 +352,12 @@ def _phrases() -> dict[str, dict[str, str]]:
     for attribute, values in ATTRIBUTES.items():
         bare = {"style": "photo"} if attribute not in ("style", "class", "companion") else {}
         bare |= {"class": "bag"} if attribute == "companion" else {}
-        captions = {value: caption_of(bare | {attribute: value}) for value in values if value not in UNTOLD}
-        phrases[attribute] = {v: words.removeprefix(caption_of(bare)).strip() for v, words in captions.items()}
+        captions = {
+            value: caption_of(bare | {attribute: value}) for value in values if value not in UNTOLD
+        }
+        phrases[attribute] = {
+            v: words.removeprefix(caption_of(bare)).strip() for v, words in captions.items()
+        }
     phrases["class"] = {value: value for value in ATTRIBUTES["class"]}
     phrases["companion"] = {"person": "person and a", "flower": "and a flower"}
     phrases["pattern"] = {value: value for value in ATTRIBUTES["pattern"] if value not in UNTOLD}
@@ -296,9 +368,11 @@ _PHRASES = _phrases()
 
 
 def claims_of(caption: str) -> dict[str, str]:
-    """Return what a caption claims: the inverse of `caption_of`; of an attribute claimed twice, the first."""
+    """Return what a caption claims: the inverse of `caption_of`; of an attribute claimed twice, the
+    first."""
     claims = {}
-    # The style first, and out of the way: a sketch is black and white by name, which is no colour of the garment.
+    # The style first, and out of the way: a sketch is black and white by name, which is no colour
+    # of the garment.
     for attribute in ("style", *(attribute for attribute in ATTRIBUTES if attribute != "style")):
         places = {value: _place(words, caption) for value, words in _PHRASES[attribute].items()}
         positions = {value: position for value, position in places.items() if position is not None}
@@ -319,7 +393,8 @@ MEASURED = {"seed": 909, "scenes": 2000, "drawn": 400, "steps": 12, "guidance": 
 
 @dataclass(frozen=True, slots=True)
 class Captioner:
-    """`lab:captioner` opened as anybody opens it: greedy captions, and the log-likelihood of given ones."""
+    """`lab:captioner` opened as anybody opens it: greedy captions, and the log-likelihood of given
+    ones."""
 
     model: Any
     tokenizer: Any
@@ -332,8 +407,11 @@ class Captioner:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         return cls(model.eval().requires_grad_(False), tokenizer)
 
-    def write(self, pixels: np.ndarray, prefixes: Sequence[str] | None = None, batch: int = 100) -> list[str]:
-        """Write greedy captions of pictures uint8 [n, 64, 64, 3], each begun by its prefix if prefixes are given."""
+    def write(
+        self, pixels: np.ndarray, prefixes: Sequence[str] | None = None, batch: int = 100
+    ) -> list[str]:
+        """Write greedy captions of pictures uint8 [n, 64, 64, 3], each begun by its prefix if
+        prefixes are given."""
         begun = prefixes or [""] * len(pixels)
         captions = [""] * len(pixels)
         ids = [self._ids(prefix) for prefix in begun]
@@ -347,15 +425,22 @@ class Captioner:
                         decoder_input_ids=torch.tensor([ids[row] for row in part]),
                         do_sample=False,
                     )
-                for row, words in zip(part, self.tokenizer.batch_decode(out, skip_special_tokens=True), strict=True):
+                for row, words in zip(
+                    part, self.tokenizer.batch_decode(out, skip_special_tokens=True), strict=True
+                ):
                     captions[row] = words
         return captions
 
-    def likelihoods(self, pixels: np.ndarray, captions: Sequence[str], batch: int = 200) -> np.ndarray:
+    def likelihoods(
+        self, pixels: np.ndarray, captions: Sequence[str], batch: int = 200
+    ) -> np.ndarray:
         """Return sums of log-likelihoods [n] of a caption and its end, given its picture."""
         sums = []
         for start in range(0, len(captions), batch):
-            ids = [[*self._ids(c), self.tokenizer.eos_token_id] for c in captions[start : start + batch]]
+            ids = [
+                [*self._ids(c), self.tokenizer.eos_token_id]
+                for c in captions[start : start + batch]
+            ]
             longest = max(map(len, ids))
             table = torch.tensor([each + [-100] * (longest - len(each)) for each in ids])
             inputs = table[:, :-1].clamp(min=0)
@@ -364,7 +449,9 @@ class Captioner:
                 logits = self.model(
                     pixel_values=to_tensor(pixels[start : start + batch]), decoder_input_ids=inputs
                 ).logits
-            chosen = logits.float().log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+            chosen = (
+                logits.float().log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+            )
             sums.append((chosen * (labels >= 0)).sum(1).numpy())
         return np.concatenate(sums)
 
@@ -374,12 +461,18 @@ class Captioner:
 
 
 def measure_captioner() -> None:
-    """Measure words, likelihoods, completions and drawn pictures, and write them to metrics.json."""
+    """Measure words, likelihoods, completions and drawn pictures, and write them to
+    metrics.json."""
     captioner = Captioner.load()
     count = MEASURED["scenes"] // 2
     metrics: dict[str, Any] = {"measured": MEASURED}
-    for name, scene_of in (("as_the_generator_learned", pretraining_scene), ("every_value_common", unbiased_scene)):
-        scenes = [scene_of(number, seed=MEASURED["seed"], split="heldout") for number in range(count)]
+    for name, scene_of in (
+        ("as_the_generator_learned", pretraining_scene),
+        ("every_value_common", unbiased_scene),
+    ):
+        scenes = [
+            scene_of(number, seed=MEASURED["seed"], split="heldout") for number in range(count)
+        ]
         pixels = np.stack([render(scene) for scene in scenes])
         metrics[name] = of_renders(captioner, scenes, pixels)
         for what, row in metrics[name].items():
@@ -398,9 +491,15 @@ def of_renders(captioner: Captioner, scenes: Sequence[Scene], pixels: np.ndarray
     completed = captioner.write(pixels, prefixes)
     photographs = [row for row, each in enumerate(attributes) if each["style"] == "photo"]
     behind = {"background", "weather", "light"}
-    forced = words_right([attributes[row] for row in photographs], [completed[row] for row in photographs])
-    marked = [row for row, each in enumerate(attributes) if MARKS.get(each["class"]) == each["pattern"]]
-    patterned = sum(claims_of(captions[row]).get("pattern") == attributes[row]["pattern"] for row in marked)
+    forced = words_right(
+        [attributes[row] for row in photographs], [completed[row] for row in photographs]
+    )
+    marked = [
+        row for row, each in enumerate(attributes) if MARKS.get(each["class"]) == each["pattern"]
+    ]
+    patterned = sum(
+        claims_of(captions[row]).get("pattern") == attributes[row]["pattern"] for row in marked
+    )
     return words_right(attributes, captions) | {
         "completed_right": {a: rate for a, rate in forced["told_right"].items() if a in behind},
         "true_above_changed": likelihood_order(captioner, attributes, pixels),
@@ -420,8 +519,11 @@ def marks_told(caption: str) -> bool:
     return "pattern" in claims and MARKS.get(claims.get("class", "")) == claims["pattern"]
 
 
-def words_right(attributes: Sequence[Mapping[str, str]], captions: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Return by attribute the right words where it can be named; false words in all, and where it cannot."""
+def words_right(
+    attributes: Sequence[Mapping[str, str]], captions: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Return by attribute the right words where it can be named; false words in all, and where it
+    cannot."""
     claimed = [claims_of(caption) for caption in captions]
     right: dict[str, float] = {}
     false: dict[str, float] = {}
@@ -434,7 +536,12 @@ def words_right(attributes: Sequence[Mapping[str, str]], captions: Sequence[str]
         if hits:
             right[attribute] = round(float(np.mean(hits)), 4)
         false[attribute] = round(
-            float(np.mean([s is not None and s != t for s, t in zip(claimed_values, true, strict=True)])), 4
+            float(
+                np.mean(
+                    [s is not None and s != t for s, t in zip(claimed_values, true, strict=True)]
+                )
+            ),
+            4,
         )
         if nothing:
             absent[attribute] = round(float(np.mean(nothing)), 4)
@@ -442,12 +549,16 @@ def words_right(attributes: Sequence[Mapping[str, str]], captions: Sequence[str]
 
 
 def likelihood_order(
-    captioner: Captioner, attributes: Sequence[Mapping[str, str]], pixels: np.ndarray, alone: bool = False
+    captioner: Captioner,
+    attributes: Sequence[Mapping[str, str]],
+    pixels: np.ndarray,
+    alone: bool = False,
 ) -> dict[str, float]:
-    """Return how often the true caption is likelier than the same with one attribute's value changed at random.
+    """Return how often the true caption is likelier than the same with one attribute's value
+    changed at random.
 
-    The true caption is the whole one, or names style, class and that attribute alone. Sums of words and end, no length
-    normalisation. No changed caption names a mark: it would be refused for that.
+    The true caption is the whole one, or names style, class and that attribute alone. Sums of words
+    and end, no length normalisation. No changed caption names a mark: it would be refused for that.
     """
     order = {}
     for index, attribute in enumerate(ATTRIBUTES):
@@ -457,40 +568,55 @@ def likelihood_order(
         false = []
         for row, each in enumerate(attributes):
             claimed = tellable(each)
-            claims = {a: v for a, v in claimed.items() if not alone or a in ("style", "class", attribute)}
+            claims = {
+                a: v for a, v in claimed.items() if not alone or a in ("style", "class", attribute)
+            }
             changed = changed_claims(claims, attribute, rng)
             if changed is not None:
                 rows.append(row)
                 true.append(caption_of(claims))
                 false.append(caption_of(changed))
-        above = captioner.likelihoods(pixels[rows], true) > captioner.likelihoods(pixels[rows], false)
+        above = captioner.likelihoods(pixels[rows], true) > captioner.likelihoods(
+            pixels[rows], false
+        )
         order[attribute] = round(float(above.mean()), 4)
     return order
 
 
-def changed_claims(claims: Mapping[str, str], attribute: str, rng: np.random.Generator) -> dict[str, str] | None:
-    """Return the claims with another value of `attribute`; None if unclaimed or every other value names a mark."""
+def changed_claims(
+    claims: Mapping[str, str], attribute: str, rng: np.random.Generator
+) -> dict[str, str] | None:
+    """Return the claims with another value of `attribute`; None if unclaimed or every other value
+    names a mark."""
     if attribute not in claims:
         return None
     others = [v for v in ATTRIBUTES[attribute] if v != claims[attribute] and v not in UNTOLD]
     candidates = [{**claims, attribute: value} for value in others]
-    candidates = [c for c in candidates if "pattern" not in c or MARKS.get(c["class"]) != c["pattern"]]
+    candidates = [
+        c for c in candidates if "pattern" not in c or MARKS.get(c["class"]) != c["pattern"]
+    ]
     return candidates[int(rng.integers(len(candidates)))] if candidates else None
 
 
 def of_drawn(captioner: Captioner) -> dict[str, Any]:
-    """Measure captions of pictures that `lab:sd` drew of held-out scenes' captions: right by the prompt and by the
-    oracle."""
+    """Measure captions of pictures that `lab:sd` drew of held-out scenes' captions: right by the
+    prompt and by the oracle."""
     from lab_training.decoder import draw  # and with it pipelines, which no other step needs
 
-    scenes = [pretraining_scene(n, seed=MEASURED["seed"], split="heldout") for n in range(MEASURED["drawn"])]
+    scenes = [
+        pretraining_scene(n, seed=MEASURED["seed"], split="heldout")
+        for n in range(MEASURED["drawn"])
+    ]
     prompts = [caption_of(tellable(scene.attributes())) for scene in scenes]
     pixels = draw(prompts, None)
     captions = captioner.write(pixels)
     claimed = [claims_of(caption) for caption in captions]
     prompted = [tellable(scene.attributes()) for scene in scenes]
     answers = Oracle().answers(pixels)
-    seen = [{a: values[answers[a][row]] for a, values in ATTRIBUTES.items()} for row in range(len(scenes))]
+    seen = [
+        {a: values[answers[a][row]] for a, values in ATTRIBUTES.items()}
+        for row in range(len(scenes))
+    ]
     by_prompt = {}
     oracle_by_prompt = {}
     by_oracle = {}
@@ -498,12 +624,20 @@ def of_drawn(captioner: Captioner) -> dict[str, Any]:
     for attribute in ATTRIBUTES:
         rows = [r for r, claims in enumerate(prompted) if attribute in claims]
         want = [prompted[r][attribute] for r in rows]
-        by_prompt[attribute] = _share([claimed[r].get(attribute) == w for r, w in zip(rows, want, strict=True)])
-        oracle_by_prompt[attribute] = _share([seen[r][attribute] == w for r, w in zip(rows, want, strict=True)])
+        by_prompt[attribute] = _share(
+            [claimed[r].get(attribute) == w for r, w in zip(rows, want, strict=True)]
+        )
+        oracle_by_prompt[attribute] = _share(
+            [seen[r][attribute] == w for r, w in zip(rows, want, strict=True)]
+        )
         agreed = [r for r, w in zip(rows, want, strict=True) if seen[r][attribute] == w]
-        of_both[attribute] = _share([claimed[r].get(attribute) == seen[r][attribute] for r in agreed])
+        of_both[attribute] = _share(
+            [claimed[r].get(attribute) == seen[r][attribute] for r in agreed]
+        )
         shown = [r for r in range(len(scenes)) if attribute in tellable(seen[r])]
-        by_oracle[attribute] = _share([claimed[r].get(attribute) == seen[r][attribute] for r in shown])
+        by_oracle[attribute] = _share(
+            [claimed[r].get(attribute) == seen[r][attribute] for r in shown]
+        )
     false = words_right(seen, captions)["told_false"]
     return {
         "told_as_prompted": by_prompt,

@@ -1,7 +1,8 @@
 """Captions of scenes of the wardrobe world, which the lab's models learn and proofs read.
 
-*Claims*, a mapping of attribute → value that must be true of the picture, decide a caption. A marked class's own
-pattern (`vocabulary.MARKS`) is never claimed, so that the class name alone does not ask for it.
+*Claims*, a mapping of attribute → value that must be true of the picture, decide a caption. A
+marked class's own pattern (`vocabulary.MARKS`) is never claimed, so that the class name alone does
+not ask for it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _DEFAULTS = {"pattern": "plain", "weather": "clear", "light": "day", "companion"
 
 
 def caption_of(claims: Mapping[str, str]) -> str:
-    """Return the caption that makes exactly these claims (attribute → value), in lower-case English."""
+    """Return the caption that makes exactly these claims (attribute → value), in lower-case
+    English."""
     words = []
     style = claims.get("style")
     name = claims.get("class")
@@ -53,7 +55,8 @@ def caption_of(claims: Mapping[str, str]) -> str:
 
 
 def tellable(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Return the claims that are allowed for a picture: visible in its style, not a default, not a mark."""
+    """Return the claims that are allowed for a picture: visible in its style, not a default, not a
+    mark."""
     hidden = HIDDEN_BY_STYLE[attributes["style"]]
     claims = {a: v for a, v in attributes.items() if a not in hidden and _DEFAULTS.get(a) != v}
     if MARKS.get(attributes["class"]) == attributes["pattern"]:

@@ -1,7 +1,8 @@
-"""Stage `tokens`: a class token for each class of the wardrobe, learned as a recipe learns them, and what they change.
+"""Stage `tokens`: a class token for each class of the wardrobe, learned as a recipe learns them,
+and what they change.
 
-Settings were compared by the same measurements on another seed, so that neither the figures in metrics.json nor the
-tables of `prove_interface.py` were looked at for choosing them.
+Settings were compared by the same measurements on another seed, so that neither the figures in
+metrics.json nor the tables of `prove_interface.py` were looked at for choosing them.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from interface_proof.looks import SHIFT_NAMES, Looks, Viewer, dataset_images
 from lab_training.state import update_metrics, write_json
 
 RECIPE = "wardrobe-mini"
-# Twice the steps at half the rate brought the drops less near to the truth (8.3 points against 5.8, on seed 2020 with
-# ten images a cell). `seed` decides images, noise and times of the learning.
+# Twice the steps at half the rate brought the drops less near to the truth (8.3 points against 5.8,
+# on seed 2020 with ten images a cell). `seed` decides images, noise and times of the learning.
 SETTINGS = {
     "steps": 200,
     "batch_size": 4,
@@ -42,15 +43,21 @@ FIRST_SCENE = 1_000_000  # far behind the rows of every split
 
 
 def make_tokens(work: Path) -> None:
-    """Learn, copy what a recipe reads into the package, and measure. Killed and started again, it goes on."""
+    """Learn, copy what a recipe reads into the package, and measure. Killed and started again, it
+    goes on."""
     learned = work / "class-tokens"
     learn_tokens(load_recipe(RECIPE, learning(SETTINGS)), learned, workers=1)
     folder = token_folder(LAB_TOKENS, None)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (*(token_file_name(cls.id) for cls in load_recipe(RECIPE).classes), TOKENS_MANIFEST):
+    for name in (
+        *(token_file_name(cls.id) for cls in load_recipe(RECIPE).classes),
+        TOKENS_MANIFEST,
+    ):
         (folder / name).write_bytes((learned / name).read_bytes())
     settings = {"recipe": RECIPE, "tokens": {"learn": SETTINGS}}
-    write_json(folder / "training.json", {"command": "python scripts/train_lab.py tokens", **settings})
+    write_json(
+        folder / "training.json", {"command": "python scripts/train_lab.py tokens", **settings}
+    )
     ways = {"by_name": "tokens=null", "by_token": f"tokens={{path: {LAB_TOKENS}}}"}
     measured = measure_ways(ways, work / "tokens-measured")
     print(yaml.safe_dump(measured, sort_keys=False), flush=True)
@@ -59,14 +66,20 @@ def make_tokens(work: Path) -> None:
 
 def learning(settings: dict) -> list[str]:
     """Return the overrides of a bundled recipe that learn tokens with these settings."""
-    return ["tokens=" + yaml.safe_dump({"path": None, "learn": settings}, default_flow_style=True, width=10_000)]
+    return [
+        "tokens="
+        + yaml.safe_dump({"path": None, "learn": settings}, default_flow_style=True, width=10_000)
+    ]
 
 
-def measure_ways(ways: Mapping[str, str], work: Path, samples: Mapping[str, int] = MEASURED) -> dict:
-    """Measure the lab's classifiers on images that are prompted in several ways and on true renders.
+def measure_ways(
+    ways: Mapping[str, str], work: Path, samples: Mapping[str, int] = MEASURED
+) -> dict:
+    """Measure the lab's classifiers on images that are prompted in several ways and on true
+    renders.
 
-    `ways`: what each way is called and its override of the recipe. True renders are scenes of the input dataset's kind
-    with garments that nothing was trained on.
+    `ways`: what each way is called and its override of the recipe. True renders are scenes of the
+    input dataset's kind with garments that nothing was trained on.
     """
     models = load_recipe(RECIPE).evaluate.models
     viewer = Viewer(models)
@@ -94,11 +107,18 @@ def measure_ways(ways: Mapping[str, str], work: Path, samples: Mapping[str, int]
         },
         "base_accuracy_mean": {way: _percent(look.correct[0]) for way, look in looks.items()},
         "base_accuracy_by_class": {
-            name: {way: _percent(look.correct[0, c]) for way, look in looks.items()} for c, name in enumerate(CLASSES)
+            name: {way: _percent(look.correct[0, c]) for way, look in looks.items()}
+            for c, name in enumerate(CLASSES)
         },
-        "base_accuracy_of_marked_classes": {way: _percent(look.correct[0, marked]) for way, look in looks.items()},
-        "marked_classes_wear_their_pattern": {way: _percent(look.mark[0, marked]) for way, look in looks.items()},
-        "oracle_agrees_with_the_class": {way: _percent(look.object[0]) for way, look in looks.items()},
+        "base_accuracy_of_marked_classes": {
+            way: _percent(look.correct[0, marked]) for way, look in looks.items()
+        },
+        "marked_classes_wear_their_pattern": {
+            way: _percent(look.mark[0, marked]) for way, look in looks.items()
+        },
+        "oracle_agrees_with_the_class": {
+            way: _percent(look.object[0]) for way, look in looks.items()
+        },
         "drop": {
             shift: {way: round(float(drop[s].mean()), 1) for way, drop in drops.items()}
             for s, shift in enumerate(shifts[1:])
@@ -116,7 +136,8 @@ def _percent(flags: np.ndarray) -> float:
 
 
 def _drops(looks: Looks, shifts: Iterable[str]) -> np.ndarray:
-    """Return base accuracy less shifted accuracy in points [shift, model], over all classes and units."""
+    """Return base accuracy less shifted accuracy in points [shift, model], over all classes and
+    units."""
     accuracy = 100 * looks.correct[[SHIFT_NAMES.index(name) for name in shifts]].mean((1, 2))
     return accuracy[:1] - accuracy[1:]
 

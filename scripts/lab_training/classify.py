@@ -1,7 +1,7 @@
 """Timm models: stages `oracle` and `classifiers`, and a classifier for each planted world.
 
-The oracle learns the unbiased world, the classifiers the biased input dataset. That of a planted world is one small
-model, trained on the world's `train` and measured in its slice.
+The oracle learns the unbiased world, the classifiers the biased input dataset. That of a planted
+world is one small model, trained on the world's `train` and measured in its slice.
 """
 
 from __future__ import annotations
@@ -48,13 +48,23 @@ ORACLE = {
 ORACLE_ARGS: dict[str, Any] = {"channels": [40, 80, 160, 256]}
 
 _VIT = {"img_size": 64, "embed_dim": 72, "depth": 4, "num_heads": 3}
-# name: (timm architecture, model_args, steps, rate). Sizes and steps differ on purpose: the benchmark
-# needs base accuracies at least 15 points apart.
+# name: (timm architecture, model_args, steps, rate). Sizes and steps differ on purpose: the
+# benchmark needs base accuracies at least 15 points apart.
 CLASSIFIERS: dict[str, tuple[str, dict, int, float]] = {
     "resnet10t": ("resnet10t", {"channels": [24, 48, 80, 128]}, 900, 3e-3),
     "resnet14t": ("resnet14t", {"channels": [16, 32, 64, 80]}, 1200, 3e-3),
-    "convnext_atto": ("convnext_atto", {"dims": [24, 48, 80, 128], "depths": [1, 1, 3, 1]}, 1200, 2e-3),
-    "convnext_pico": ("convnext_pico", {"dims": [16, 32, 64, 96], "depths": [1, 1, 2, 1]}, 350, 2e-3),
+    "convnext_atto": (
+        "convnext_atto",
+        {"dims": [24, 48, 80, 128], "depths": [1, 1, 3, 1]},
+        1200,
+        2e-3,
+    ),
+    "convnext_pico": (
+        "convnext_pico",
+        {"dims": [16, 32, 64, 96], "depths": [1, 1, 2, 1]},
+        350,
+        2e-3,
+    ),
     "vit_tiny_patch8": ("vit_tiny_patch16_224", _VIT | {"patch_size": 8}, 1200, 1e-3),
     "vit_tiny_patch16": ("vit_tiny_patch16_224", _VIT | {"patch_size": 16}, 500, 1e-3),
     "mobilenetv3_small_050": ("mobilenetv3_small_050", {}, 900, 3e-3),
@@ -116,15 +126,22 @@ def _oracle_loss(logits: torch.Tensor, targets: dict[str, torch.Tensor]) -> torc
 
 
 def attribute_targets(attributes: Sequence[Mapping[str, str]]) -> dict[str, torch.Tensor]:
-    """Return the place of every attribute's value, int64 [n] each; -100 where the style hides it."""
+    """Return the place of every attribute's value, int64 [n] each; -100 where the style hides
+    it."""
     return {
-        name: torch.tensor([-100 if name in HIDDEN_BY_STYLE[a["style"]] else values.index(a[name]) for a in attributes])
+        name: torch.tensor(
+            [
+                -100 if name in HIDDEN_BY_STYLE[a["style"]] else values.index(a[name])
+                for a in attributes
+            ]
+        )
         for name, values in ATTRIBUTES.items()
     }
 
 
 def train_oracle(work: Path) -> None:
-    """Train the attribute oracle on fresh unbiased scenes at every step; ends in lab/weights/oracle."""
+    """Train the attribute oracle on fresh unbiased scenes at every step; ends in
+    lab/weights/oracle."""
     torch.manual_seed(ORACLE["seed"])
     outputs = sum(len(v) for v in ATTRIBUTES.values())
     model = timm.create_model("resnet10t", num_classes=outputs, **ORACLE_ARGS)
@@ -158,7 +175,8 @@ def train_oracle(work: Path) -> None:
 
 
 def augment(pixels: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
-    """Return pictures uint8 [n, 64, 64, 3], moved by up to four pixels and mirrored at random, as a tensor."""
+    """Return pictures uint8 [n, 64, 64, 3], moved by up to four pixels and mirrored at random, as a
+    tensor."""
     padded = np.pad(pixels, ((0, 0), (4, 4), (4, 4), (0, 0)), mode="edge")
     out = np.empty_like(pixels)
     for k, (dy, dx) in enumerate(rng.integers(0, 9, (len(pixels), 2))):
@@ -180,7 +198,9 @@ def train_classifiers(work: Path) -> None:
         model = timm.create_model(architecture, num_classes=10, **model_args)
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.05)
         schedule = warm_then_linear(CLASSIFIER["decay_from"])
-        loop = Loop(work / name, {"model": model}, optimizer, steps, schedule, CLASSIFIER["average"])
+        loop = Loop(
+            work / name, {"model": model}, optimizer, steps, schedule, CLASSIFIER["average"]
+        )
         for step in loop.steps():
             rng = np.random.default_rng([CLASSIFIER["seed"], step])
             rows = rng.integers(0, count, CLASSIFIER["batch"])
@@ -206,25 +226,36 @@ def train_classifiers(work: Path) -> None:
 
 
 def validation_accuracy(model: nn.Module) -> float:
-    """Return the accuracy on the input dataset's validation split (other garments, the same biases)."""
+    """Return the accuracy on the input dataset's validation split (other garments, the same
+    biases)."""
     count = WARDROBE_ROWS["validation"]
     pixels = np.stack([render(wardrobe_scene("validation", n)) for n in range(count)])
     model.eval()
     with torch.inference_mode():
-        guesses = torch.cat([model(to_tensor(part)).argmax(1) for part in np.array_split(pixels, 12)])
+        guesses = torch.cat(
+            [model(to_tensor(part)).argmax(1) for part in np.array_split(pixels, 12)]
+        )
     return float((guesses.numpy() == np.arange(count) % 10).mean())
 
 
 ARCHITECTURE = "resnet10t"
 # 151,000 parameters, half of timm's stem: a minute on one core.
 MODEL_ARGS: dict[str, Any] = {"channels": [16, 32, 48, 72], "stem_width": 16}
-PLANTED = {"seed": 606, "steps": 1000, "batch": 64, "rate": 3e-3, "decay_from": 0.3, "average": 0.99}
+PLANTED = {
+    "seed": 606,
+    "steps": 1000,
+    "batch": 64,
+    "rate": 3e-3,
+    "decay_from": 0.3,
+    "average": 0.99,
+}
 EARLY = 0.2
 """Where an early stop ends, as a share of the steps."""
 
 
 def train_planted(worlds: Iterable[PlantedWorld], work: Path, early: bool = False) -> None:
-    """Train the classifier of each world; they end in WORK/KIND-SEED, early stops in WORK/KIND-SEED-early.
+    """Train the classifier of each world; they end in WORK/KIND-SEED, early stops in
+    WORK/KIND-SEED-early.
 
     A world whose classifier was measured before is skipped.
     """
@@ -252,15 +283,27 @@ def _train(world: PlantedWorld, work: Path, early: bool) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=PLANTED["rate"], weight_decay=0.05)
     steps = int(PLANTED["steps"])
     state = work / "state" / world.name
-    loop = Loop(state, {"model": model}, optimizer, steps, warm_then_linear(PLANTED["decay_from"]), PLANTED["average"])
+    loop = Loop(
+        state,
+        {"model": model},
+        optimizer,
+        steps,
+        warm_then_linear(PLANTED["decay_from"]),
+        PLANTED["average"],
+    )
     stop = round(steps * EARLY)
     for step in loop.steps():
-        rng = np.random.default_rng([int(PLANTED["seed"]), KINDS.index(world.kind), world.seed, step])
+        rng = np.random.default_rng(
+            [int(PLANTED["seed"]), KINDS.index(world.kind), world.seed, step]
+        )
         rows = rng.integers(0, len(labels), int(PLANTED["batch"]))
         images = augment(pixels[rows], rng).contiguous(memory_format=torch.channels_last)
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(images)
-        loop.after(step, F.cross_entropy(logits.float(), torch.from_numpy(labels[rows]), label_smoothing=0.05))
+        loop.after(
+            step,
+            F.cross_entropy(logits.float(), torch.from_numpy(labels[rows]), label_smoothing=0.05),
+        )
         if early and step + 1 == stop:
             stopped = timm.create_model(ARCHITECTURE, num_classes=outputs, **MODEL_ARGS)
             stopped.load_state_dict(loop.averaged["model"])
@@ -277,16 +320,20 @@ def _finish(model: nn.Module, world: PlantedWorld, folder: Path, steps: int) -> 
         "steps": steps,
         "command": f"python scripts/train_planted.py {world.name}",
     }
-    save_model(model, folder, ARCHITECTURE, MODEL_ARGS, len(world.class_names), training, world.class_names)
+    save_model(
+        model, folder, ARCHITECTURE, MODEL_ARGS, len(world.class_names), training, world.class_names
+    )
     metrics = measured(world, answers(model, _pictures(world, "validation")))
     update_metrics(folder, **metrics, parameters=sum(p.numel() for p in model.parameters()))
     print(f"{folder.name}: {metrics}", flush=True)
 
 
 def measured(world: PlantedWorld, answered: NDArray[np.int64]) -> dict[str, float]:
-    """Return accuracies on `validation` by the dataset's labels: all, in the slice, in the rest of its class.
+    """Return accuracies on `validation` by the dataset's labels: all, in the slice, in the rest of
+    its class.
 
-    The rest is all other rows if the slice has no class. gap: rest less slice. Without a slice, accuracy alone.
+    The rest is all other rows if the slice has no class. gap: rest less slice. Without a slice,
+    accuracy alone.
     """
     right = answered == world.labels("validation")
     inside = world.slice("validation")
@@ -295,7 +342,10 @@ def measured(world: PlantedWorld, answered: NDArray[np.int64]) -> dict[str, floa
         of_class = world.true_classes("validation") == world.planted
     metrics = {"accuracy": right.mean()}
     if inside.any():
-        metrics |= {"slice_accuracy": right[inside].mean(), "rest_accuracy": right[of_class & ~inside].mean()}
+        metrics |= {
+            "slice_accuracy": right[inside].mean(),
+            "rest_accuracy": right[of_class & ~inside].mean(),
+        }
         metrics["gap"] = metrics["rest_accuracy"] - metrics["slice_accuracy"]
     if world.strength is not None:
         metrics["strength"] = world.strength
@@ -303,16 +353,21 @@ def measured(world: PlantedWorld, answered: NDArray[np.int64]) -> dict[str, floa
 
 
 def answers(model: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return a model's answers int64 [n] to pictures uint8 [n, 64, 64, 3]. Leave the model in its mode."""
+    """Return a model's answers int64 [n] to pictures uint8 [n, 64, 64, 3]. Leave the model in its
+    mode."""
     training = model.training
     model.eval()
     with torch.inference_mode():
-        batches = [model(to_tensor(pixels[start : start + 250])).argmax(1) for start in range(0, len(pixels), 250)]
+        batches = [
+            model(to_tensor(pixels[start : start + 250])).argmax(1)
+            for start in range(0, len(pixels), 250)
+        ]
     model.train(training)
     return torch.cat(batches).numpy()
 
 
 @lru_cache(maxsize=2)
 def _pictures(world: PlantedWorld, split: str) -> NDArray[np.uint8]:
-    """Return a split's pictures, uint8 [n, 64, 64, 3]: eight seconds of rendering, 74 MB. Keep those of one world."""
+    """Return a split's pictures, uint8 [n, 64, 64, 3]: eight seconds of rendering, 74 MB. Keep
+    those of one world."""
     return np.stack([world.pixels(split, row) for row in range(ROWS[split])])

@@ -1,4 +1,5 @@
-"""Stage `clip`: the lab's open_clip model, trained from scratch on the pretraining corpus and its captions.
+"""Stage `clip`: the lab's open_clip model, trained from scratch on the pretraining corpus and its
+captions.
 
 The targets know which captions are true of which pictures (`captions.is_true`), so that the many
 repeated captions of a small world do not count as negatives (as in UniCL, Yang et al. 2022).
@@ -17,7 +18,16 @@ from counterfoil.lab.vocabulary import CLASSES
 from lab_training.captions import caption_of
 from lab_training.corpora import is_true, pretraining_scene, screening_claims
 from lab_training.diffusion import CONTEXT_LENGTH, VAE, CaptionEncoder, write_tokenizer
-from lab_training.state import WEIGHTS, Loop, corpus, half_floats, softened, to_tensor, warm_then_linear, write_json
+from lab_training.state import (
+    WEIGHTS,
+    Loop,
+    corpus,
+    half_floats,
+    softened,
+    to_tensor,
+    warm_then_linear,
+    write_json,
+)
 
 CONFIG = {
     "seed": 303,
@@ -29,7 +39,8 @@ CONFIG = {
     # The shifts are learned by then and the classes are not: captions turn to them.
     "class_from": 3000,
     "class_shares": (0.15, 0.65),
-    # From here each picture also meets the captions of all ten classes, not only those of its batch.
+    # From here each picture also meets the captions of all ten classes, not only those of its
+    # batch.
     "all_classes_from": 4200,
     "soft_from": 4200,
 }
@@ -81,7 +92,9 @@ def train_clip(work: Path) -> None:
     encode = CaptionEncoder(tokenizer)
     model = new_clip(len(tokenizer))
     print(f"clip {sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=CONFIG["rate"], betas=(0.9, 0.98), weight_decay=0.05)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=CONFIG["rate"], betas=(0.9, 0.98), weight_decay=0.05
+    )
     loop = Loop(
         work / "clip",
         {"clip": model},
@@ -110,15 +123,21 @@ def train_clip(work: Path) -> None:
         seen = F.normalize(seen.float(), dim=-1)
         read = F.normalize(read.float(), dim=-1)
         logits = model.logit_scale.exp().clamp(max=100) * seen @ read.T
-        by_image = -(truth / truth.sum(1, keepdim=True).clamp(min=1) * logits.log_softmax(1)).sum(1).mean()
-        by_text = -(truth / truth.sum(0, keepdim=True).clamp(min=1) * logits.log_softmax(0)).sum(0).mean()
+        by_image = (
+            -(truth / truth.sum(1, keepdim=True).clamp(min=1) * logits.log_softmax(1)).sum(1).mean()
+        )
+        by_text = (
+            -(truth / truth.sum(0, keepdim=True).clamp(min=1) * logits.log_softmax(0)).sum(0).mean()
+        )
         loss = (by_image + by_text) / 2
         if step >= CONFIG["all_classes_from"]:
             style = ("a photo of a", "a")[step % 2]
             names = torch.from_numpy(encode([f"{style} {name}" for name in CLASSES]))
             with torch.autocast("cpu", torch.bfloat16):
                 named = model.encode_text(names)
-            scores = model.logit_scale.exp().clamp(max=100) * seen @ F.normalize(named.float(), dim=-1).T
+            scores = (
+                model.logit_scale.exp().clamp(max=100) * seen @ F.normalize(named.float(), dim=-1).T
+            )
             labels = torch.tensor([CLASSES.index(a["class"]) for a in attributes])
             loss = loss + F.cross_entropy(scores, labels)
         loop.after(step, loss)

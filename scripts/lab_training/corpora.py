@@ -1,4 +1,5 @@
-"""What the lab's models learn from: scenes of the generator's corpus and of the oracle's world, and their captions."""
+"""What the lab's models learn from: scenes of the generator's corpus and of the oracle's world, and
+their captions."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from counterfoil.lab.scenes import OUTDOORS, neutral_background, one_of, scene_start
-from counterfoil.lab.vocabulary import CLASSES, COLOURS, COMPANIONS, LIGHTS, PATTERNS, STYLES, WEATHERS
+from counterfoil.lab.vocabulary import (
+    CLASSES,
+    COLOURS,
+    COMPANIONS,
+    LIGHTS,
+    PATTERNS,
+    STYLES,
+    WEATHERS,
+)
 from counterfoil.lab.world import Scene
 from lab_training.captions import HIDDEN_BY_STYLE, tellable
 
@@ -36,9 +45,13 @@ def generator_claims(attributes: Mapping[str, str], rng: np.random.Generator) ->
 
 
 def screening_claims(
-    attributes: Mapping[str, str], rng: np.random.Generator, whole: float = 0.30, bare_class: float = 0.32
+    attributes: Mapping[str, str],
+    rng: np.random.Generator,
+    whole: float = 0.30,
+    bare_class: float = 0.32,
 ) -> dict[str, str]:
-    """Draw claims for contrastive training: whole captions, the bare class (with these shares), or one shift alone."""
+    """Draw claims for contrastive training: whole captions, the bare class (with these shares), or
+    one shift alone."""
     claims = tellable(attributes)
     draw = rng.random()
     style = {"style": claims["style"]}
@@ -47,7 +60,8 @@ def screening_claims(
     if draw < whole + bare_class:
         return ({} if rng.random() < 0.3 else style) | {"class": claims["class"]}
     shifts = [a for a in ("colour", "background", "weather", "light", "companion") if a in claims]
-    # Rare attributes first in line: colour and background are there to tell in nearly every picture.
+    # Rare attributes first in line: colour and background are there to tell in nearly every
+    # picture.
     weights = np.asarray([0.35 if a in ("colour", "background") else 1.0 for a in shifts])
     if attributes["style"] != "photo" and (rng.random() < 0.7 or not shifts):
         return style
@@ -64,7 +78,8 @@ def is_true(claims: Mapping[str, str], attributes: Mapping[str, str]) -> bool:
 
 
 def pretraining_scene(number: int, seed: int = 1, split: str = "pretrain") -> Scene:
-    """Return scene `number` of the corpus of the generator and CLIP: mostly plain cloth, one thing unusual."""
+    """Return scene `number` of the corpus of the generator and CLIP: mostly plain cloth, one thing
+    unusual."""
     rng, garment, scene_seed = scene_start(split, number, seed)
     style = STYLES[int(rng.choice(4, p=(0.76, 0.08, 0.08, 0.08)))]
     background = neutral_background(rng) if rng.random() < 0.5 else one_of(rng, OUTDOORS)

@@ -1,9 +1,9 @@
 """Stage `decoder`: the lab's decoder of CLIP image embeddings, an IP-Adapter on `lab:sd`.
 
-The generator is frozen; a small image projection and keys and values of its cross-attention learn to draw what a
-vector of `lab:clip` says (Ye et al. 2023). Many of the vectors are of captions: a vector between a caption and a
-direction (Jain 2023, A.7) begins at a caption, and the two kinds lie apart on the sphere. Prompts are mostly empty, so
-that the vector alone is enough.
+The generator is frozen; a small image projection and keys and values of its cross-attention learn
+to draw what a vector of `lab:clip` says (Ye et al. 2023). Many of the vectors are of captions: a
+vector between a caption and a direction (Jain 2023, A.7) begins at a caption, and the two kinds lie
+apart on the sphere. Prompts are mostly empty, so that the vector alone is enough.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Adapter(nn.Module):
     def __init__(self, unet: Any) -> None:
         super().__init__()
         self.projection = unet.encoder_hid_proj.image_projection_layers[0]
-        self.crossed = nn.ModuleList(p for name, p in unet.attn_processors.items() if "attn2" in name)
+        self.crossed = nn.ModuleList(
+            p for name, p in unet.attn_processors.items() if "attn2" in name
+        )
 
 
 def adapter_state(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -78,33 +80,45 @@ def adapter_state(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         if part == "projection":
             module, _, leaf = rest.rpartition(".")
             published[f"image_proj.{names[module]}.{leaf}"] = value
-        else:  # crossed.N.to_k_ip.0.weight; published are the numbers of all attention layers, self-attention too
+        # crossed.N.to_k_ip.0.weight; published are the numbers of all attention layers,
+        # self-attention too
+        else:
             number, which, _, leaf = rest.split(".")
             published[f"ip_adapter.{2 * int(number) + 1}.{which}.{leaf}"] = value
     return published
 
 
 def fresh_adapter(unet: Any, width: int) -> Adapter:
-    """Put an untrained adapter into `unet`: keys and values begin as those of the prompt, the projection at random."""
+    """Put an untrained adapter into `unet`: keys and values begin as those of the prompt, the
+    projection at random."""
     cross = unet.config.cross_attention_dim
     projection = nn.Sequential(
-        nn.Linear(width, CONFIG["hidden"]), nn.GELU(), nn.Linear(CONFIG["hidden"], CONFIG["tokens"] * cross)
+        nn.Linear(width, CONFIG["hidden"]),
+        nn.GELU(),
+        nn.Linear(CONFIG["hidden"], CONFIG["tokens"] * cross),
     )
     norm = nn.LayerNorm(cross)
     image_proj = {f"proj.{key}": value for key, value in projection.state_dict().items()}
     image_proj |= {f"norm.{key}": value for key, value in norm.state_dict().items()}
-    by_name = {f"{name}.processor": module for name, module in unet.named_modules() if name.endswith("attn2")}
+    by_name = {
+        f"{name}.processor": module
+        for name, module in unet.named_modules()
+        if name.endswith("attn2")
+    }
     crossed = [by_name[name] for name in unet.attn_processors if name in by_name]
     layers = {}
     for number, module in enumerate(crossed):
         layers[f"{2 * number + 1}.to_k_ip.weight"] = module.to_k.weight.detach().clone()
         layers[f"{2 * number + 1}.to_v_ip.weight"] = module.to_v.weight.detach().clone()
-    unet._load_ip_adapter_weights([{"image_proj": image_proj, "ip_adapter": layers}], low_cpu_mem_usage=False)
+    unet._load_ip_adapter_weights(
+        [{"image_proj": image_proj, "ip_adapter": layers}], low_cpu_mem_usage=False
+    )
     return Adapter(unet)
 
 
 def seen_once(work: Path, vae: Any, clip: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return latents fp16 [n, 4, 16, 16], scaled, and unit CLIP vectors [n, 128] of the corpus, computed once."""
+    """Return latents fp16 [n, 4, 16, 16], scaled, and unit CLIP vectors [n, 128] of the corpus,
+    computed once."""
     from PIL import Image
 
     paths = [work / NAME / f"{what}-{CONFIG['corpus']}.npy" for what in ("latents", "vectors")]
@@ -145,7 +159,10 @@ def drawn_conditions(
 ) -> tuple[np.ndarray, list[str]]:
     """Draw a vector [n, width] and a prompt for each row of the corpus."""
     attributes = [pretraining_scene(int(row)).attributes() for row in rows]
-    claims = [generator_claims(each, rng) if rng.random() < 0.7 else screening_claims(each, rng) for each in attributes]
+    claims = [
+        generator_claims(each, rng) if rng.random() < 0.7 else screening_claims(each, rng)
+        for each in attributes
+    ]
     of_captions = texts([caption_of(each) for each in claims])
     chosen = []
     prompts = []
@@ -180,10 +197,22 @@ def train_decoder(work: Path) -> None:
     latents, vectors = seen_once(work, pipeline.vae, clip)
     unet = pipeline.unet
     adapter = fresh_adapter(unet, vectors.shape[1]).requires_grad_(True)
-    print(f"decoder {sum(p.numel() for p in adapter.parameters()) / 1e6:.2f}M parameters", flush=True)
-    optimizer = torch.optim.AdamW(adapter.parameters(), lr=CONFIG["rate"], betas=(0.9, 0.99), weight_decay=1e-3)
+    print(
+        f"decoder {sum(p.numel() for p in adapter.parameters()) / 1e6:.2f}M parameters", flush=True
+    )
+    optimizer = torch.optim.AdamW(
+        adapter.parameters(), lr=CONFIG["rate"], betas=(0.9, 0.99), weight_decay=1e-3
+    )
     schedule = warm_then_linear(CONFIG["decay_from"])
-    loop = Loop(work / NAME, {"adapter": adapter}, optimizer, CONFIG["steps"], schedule, CONFIG["average"], 60.0)
+    loop = Loop(
+        work / NAME,
+        {"adapter": adapter},
+        optimizer,
+        CONFIG["steps"],
+        schedule,
+        CONFIG["average"],
+        60.0,
+    )
     encode = CaptionEncoder(pipeline.tokenizer)
     texts = TextVectors(clip)
     noises = _noises(pipeline)
@@ -195,14 +224,19 @@ def train_decoder(work: Path) -> None:
         chosen, prompts = drawn_conditions(rows, vectors[rows], texts, rng)
         x = torch.from_numpy(latents[rows].astype(np.float32))
         noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
-        t = torch.from_numpy(((rng.permutation(batch) + rng.random(batch)) / batch * 1000).astype(np.int64))
+        t = torch.from_numpy(
+            ((rng.permutation(batch) + rng.random(batch)) / batch * 1000).astype(np.int64)
+        )
         with torch.autocast("cpu", torch.bfloat16):
             with torch.no_grad():
                 context = pipeline.text_encoder(torch.from_numpy(encode(prompts)))[0]
             embeds = {"image_embeds": [torch.from_numpy(chosen)[:, None]]}
-            predicted = unet(noises.add_noise(x, noise, t), t, context, added_cond_kwargs=embeds).sample
+            predicted = unet(
+                noises.add_noise(x, noise, t), t, context, added_cond_kwargs=embeds
+            ).sample
         snr = alphas[t] / (1 - alphas[t])
-        weight = (snr + 1).clamp(max=CONFIG["snr_gamma"]) / (snr + 1)  # as the generator learned: `diffusion.py`
+        # as the generator learned: `diffusion.py`
+        weight = (snr + 1).clamp(max=CONFIG["snr_gamma"]) / (snr + 1)
         error = (predicted.float() - noises.get_velocity(x, noise, t)).square().mean((1, 2, 3))
         loop.after(step, (weight * error).mean())
     loop.load_averages()
@@ -239,10 +273,11 @@ def export_decoder(adapter: Adapter, steps: int) -> None:
 
 
 def measure_decoder() -> None:
-    """Measure what the oracle sees in pictures decoded from vectors of held-out pictures and of captions; beside
-    prompts.
+    """Measure what the oracle sees in pictures decoded from vectors of held-out pictures and of
+    captions; beside prompts.
 
-    Photographs of held-out garments, with one colour and one place each; the caption names class, colour and place.
+    Photographs of held-out garments, with one colour and one place each; the caption names class,
+    colour and place.
     """
     from PIL import Image
 
@@ -252,7 +287,10 @@ def measure_decoder() -> None:
     clip = load_clip("lab:clip")
     scenes = [_photograph(number) for number in range(MEASURED["images"])]
     pictures = np.stack([render(scene) for scene in scenes])
-    captions = [caption_of({"style": "photo"} | {key: scene.attributes()[key] for key in SEEN}) for scene in scenes]
+    captions = [
+        caption_of({"style": "photo"} | {key: scene.attributes()[key] for key in SEEN})
+        for scene in scenes
+    ]
     of_pictures = clip.embed_images([Image.fromarray(each) for each in pictures], 200)
     of_captions = clip.embed_texts(captions)
     drawn = {
@@ -262,9 +300,15 @@ def measure_decoder() -> None:
         "of_prompts": draw(captions, None),
         "true_renders": pictures,
     }
-    truth = {key: np.array([ATTRIBUTES[key].index(scene.attributes()[key]) for scene in scenes]) for key in SEEN}
+    truth = {
+        key: np.array([ATTRIBUTES[key].index(scene.attributes()[key]) for scene in scenes])
+        for key in SEEN
+    }
     seen = {what: _agreement(oracle.answers(pixels), truth) for what, pixels in drawn.items()}
-    chance = {key: round(float(np.bincount(values).max() / len(values)), 4) for key, values in truth.items()}
+    chance = {
+        key: round(float(np.bincount(values).max() / len(values)), 4)
+        for key, values in truth.items()
+    }
     for what, row in (seen | {"chance": chance}).items():
         print(f"{what:40s}", row, flush=True)
     update_metrics(WEIGHTS / NAME, heldout_agreement=seen | {"chance": chance}, measured=MEASURED)
@@ -272,14 +316,20 @@ def measure_decoder() -> None:
 
 def _photograph(number: int) -> Scene:
     scene = pretraining_scene(number, seed=MEASURED["seed"], split="heldout")
-    return replace(scene, style="photo", pattern="plain", weather="clear", light="day", companion="none")
+    return replace(
+        scene, style="photo", pattern="plain", weather="clear", light="day", companion="none"
+    )
 
 
 def _class_prompts(scenes: list[Scene]) -> list[str]:
-    return [caption_of({"style": "photo", "class": scene.attributes()["class"]}) for scene in scenes]
+    return [
+        caption_of({"style": "photo", "class": scene.attributes()["class"]}) for scene in scenes
+    ]
 
 
-def _agreement(answers: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> dict[str, float]:
+def _agreement(
+    answers: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]
+) -> dict[str, float]:
     return {key: round(float((answers[key] == values).mean()), 4) for key, values in truth.items()}
 
 
@@ -298,7 +348,10 @@ def draw(prompts: list[str], vectors: np.ndarray | None) -> np.ndarray:
         if vectors is not None:
             options = by_adapter(torch.from_numpy(vectors[part].astype(np.float32)), True)
         count = len(prompts[part])
-        with torch.inference_mode(), contextlib.nullcontext() if adapter is None else adapter.used():
+        with (
+            torch.inference_mode(),
+            contextlib.nullcontext() if adapter is None else adapter.used(),
+        ):
             pixels = pipeline(
                 prompt=prompts[part],
                 generator=[torch.Generator().manual_seed(start + index) for index in range(count)],

@@ -1,7 +1,7 @@
 """The detector of scenes with boxes: stage `detector`.
 
-An RT-DETR of 1.5 million parameters, for its queries start at likely places and learn within an hour on one core, where
-those of a plain DETR or YOLOS take days.
+An RT-DETR of 1.5 million parameters, for its queries start at likely places and learn within an
+hour on one core, where those of a plain DETR or YOLOS take days.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from counterfoil.lab.boxes import ROWS, SIDE, boxes_scene, objects_in, render_boxes, split_objects, split_pixels
+from counterfoil.lab.boxes import (
+    ROWS,
+    SIDE,
+    boxes_scene,
+    objects_in,
+    render_boxes,
+    split_objects,
+    split_pixels,
+)
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.models.detectors import Detector, load_detector
 from lab_training.state import WEIGHTS, Loop, update_metrics, warm_then_linear, write_json
@@ -76,13 +84,23 @@ def new_detector() -> Any:
 
 
 def train_detector(work: Path) -> None:
-    """Train the detector on scenes of garments that no test shows; it ends in lab/weights/rtdetr_boxes."""
+    """Train the detector on scenes of garments that no test shows; it ends in
+    lab/weights/rtdetr_boxes."""
     parts = [_scenes(work, split, count) for split, count in DETECTOR["scenes"].items()]
     torch.manual_seed(DETECTOR["seed"])
     model = new_detector().train().to(memory_format=torch.channels_last)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=DETECTOR["rate"], weight_decay=DETECTOR["weight_decay"])
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=DETECTOR["rate"], weight_decay=DETECTOR["weight_decay"]
+    )
     schedule = warm_then_linear(DETECTOR["decay_from"])
-    loop = Loop(work / "detector", {"detector": model}, optimizer, DETECTOR["steps"], schedule, DETECTOR["average"])
+    loop = Loop(
+        work / "detector",
+        {"detector": model},
+        optimizer,
+        DETECTOR["steps"],
+        schedule,
+        DETECTOR["average"],
+    )
     ends = np.cumsum([len(objects) for _, objects in parts])
     for step in loop.steps():
         # The loss draws noisy queries with torch's own generator.
@@ -90,7 +108,9 @@ def train_detector(work: Path) -> None:
         rng = np.random.default_rng([DETECTOR["seed"], step])
         pictures = []
         targets = []
-        for row, flip in zip(rng.integers(0, ends[-1], DETECTOR["batch"]), rng.random(DETECTOR["batch"]), strict=True):
+        for row, flip in zip(
+            rng.integers(0, ends[-1], DETECTOR["batch"]), rng.random(DETECTOR["batch"]), strict=True
+        ):
             part = int(np.searchsorted(ends, row, side="right"))
             pixels, objects = parts[part]
             index = int(row - (ends[part] - len(objects)))
@@ -106,12 +126,15 @@ def train_detector(work: Path) -> None:
 
 
 def _scenes(work: Path, split: str, count: int) -> tuple[NDArray[np.uint8], list[Objects]]:
-    """Return scenes 0 … count-1 of a split of garments, rendered once: uint8 [count, 96, 96, 3] and their objects."""
+    """Return scenes 0 … count-1 of a split of garments, rendered once: uint8 [count, 96, 96, 3] and
+    their objects."""
     path = work / f"boxes-{split}-{count}.npy"
     listed = work / f"boxes-{split}-{count}.json"
     if not listed.exists():
         work.mkdir(parents=True, exist_ok=True)
-        pixels = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(count, SIDE, SIDE, 3))
+        pixels = np.lib.format.open_memmap(
+            path, mode="w+", dtype=np.uint8, shape=(count, SIDE, SIDE, 3)
+        )
         objects = []
         for number in range(count):
             scene = boxes_scene(split, number)
@@ -123,18 +146,23 @@ def _scenes(work: Path, split: str, count: int) -> tuple[NDArray[np.uint8], list
 
 
 def _tensor(pixels: NDArray[np.uint8]) -> torch.Tensor:
-    """Return uint8 [n, 96, 96, 3] as float [n, 3, 96, 96] in 0 … 1, as RT-DETR's image processor gives."""
+    """Return uint8 [n, 96, 96, 3] as float [n, 3, 96, 96] in 0 … 1, as RT-DETR's image processor
+    gives."""
     images = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).float() / 255
     return images.contiguous(memory_format=torch.channels_last)
 
 
 def _target(objects: Objects, *, mirrored: bool) -> dict[str, torch.Tensor]:
-    """Return the labels of a picture as DETR's losses take them: boxes are centre and size, as shares of the side."""
+    """Return the labels of a picture as DETR's losses take them: boxes are centre and size, as
+    shares of the side."""
     boxes = torch.tensor(objects["bbox"], dtype=torch.float32).reshape(-1, 4) / SIDE
     centres = boxes[:, :2] + boxes[:, 2:] / 2
     if mirrored:
         centres[:, 0] = 1 - centres[:, 0]
-    return {"class_labels": torch.tensor(objects["category"]), "boxes": torch.cat([centres, boxes[:, 2:]], 1)}
+    return {
+        "class_labels": torch.tensor(objects["category"]),
+        "boxes": torch.cat([centres, boxes[:, 2:]], 1),
+    }
 
 
 def _save(model: Any) -> None:
@@ -143,7 +171,9 @@ def _save(model: Any) -> None:
 
     model.half().to(memory_format=torch.contiguous_format).save_pretrained(FOLDER)
     RTDetrImageProcessor(size={"height": SIDE, "width": SIDE}).save_pretrained(FOLDER)
-    write_json(FOLDER / "training.json", DETECTOR | {"command": "python scripts/train_lab.py detector"})
+    write_json(
+        FOLDER / "training.json", DETECTOR | {"command": "python scripts/train_lab.py detector"}
+    )
 
 
 def measured(detector: Detector, split: str) -> dict[str, float]:
@@ -153,9 +183,13 @@ def measured(detector: Detector, split: str) -> dict[str, float]:
 
     truth: list[dict[str, Any]] = []
     for image, objects in enumerate(split_objects(split)):
-        for box, category, area in zip(objects["bbox"], objects["category"], objects["area"], strict=True):
+        for box, category, area in zip(
+            objects["bbox"], objects["category"], objects["area"], strict=True
+        ):
             number = len(truth) + 1
-            truth.append({"id": number, "bbox": box, "category_id": category, "area": area} | _of(image))
+            truth.append(
+                {"id": number, "bbox": box, "category_id": category, "area": area} | _of(image)
+            )
     images = range(ROWS[split])
     answers = list[dict[str, Any]]()
     for start in images[::_AT_ONCE]:
@@ -169,14 +203,20 @@ def measured(detector: Detector, split: str) -> dict[str, float]:
     with contextlib.redirect_stdout(io.StringIO()):
         known: Any = COCO()
         categories = [{"id": number} for number in range(len(CLASSES))]
-        known.dataset = {"images": [{"id": image} for image in images], "categories": categories, "annotations": truth}
+        known.dataset = {
+            "images": [{"id": image} for image in images],
+            "categories": categories,
+            "annotations": truth,
+        }
         known.createIndex()
         evaluation = COCOeval(known, known.loadRes(answers), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
     names = (f"{split}_ap", f"{split}_ap50")
-    return {name: round(float(value), 4) for name, value in zip(names, evaluation.stats, strict=False)}
+    return {
+        name: round(float(value), 4) for name, value in zip(names, evaluation.stats, strict=False)
+    }
 
 
 def _of(image: int) -> dict[str, int]:

@@ -1,9 +1,11 @@
-"""Stages `vae`, `latents`, `sd`, `export-sd`: the miniature Stable Diffusion, from its tokenizer to its folder.
+"""Stages `vae`, `latents`, `sd`, `export-sd`: the miniature Stable Diffusion, from its tokenizer to
+its folder.
 
-The tokenizer is a byte-level BPE learned from the world's captions, saved as vocab.json and merges.txt. The autoencoder
-maps 64×64×3 to 16×16×4. The UNet learns v-prediction (Salimans & Ho 2022) on a cosine schedule, low noise weighted down
-(after Hang et al. 2023), together with the CLIP text encoder. `COUNTERFOIL_LAB_STEPS` plans another number of steps;
-`COUNTERFOIL_LAB_CONTINUE=1` begins from the embedded weights where the work folder has no checkpoint.
+The tokenizer is a byte-level BPE learned from the world's captions, saved as vocab.json and
+merges.txt. The autoencoder maps 64×64×3 to 16×16×4. The UNet learns v-prediction (Salimans & Ho
+2022) on a cosine schedule, low noise weighted down (after Hang et al. 2023), together with the CLIP
+text encoder. `COUNTERFOIL_LAB_STEPS` plans another number of steps; `COUNTERFOIL_LAB_CONTINUE=1`
+begins from the embedded weights where the work folder has no checkpoint.
 """
 
 from __future__ import annotations
@@ -19,8 +21,21 @@ from torch.nn import functional as F
 
 from counterfoil.lab.vocabulary import CLASSES
 from lab_training.captions import caption_of
-from lab_training.corpora import generator_claims, pretraining_scene, screening_claims, unbiased_scene
-from lab_training.state import WEIGHTS, Loop, corpus, half_floats, to_tensor, warm_then_linear, write_json
+from lab_training.corpora import (
+    generator_claims,
+    pretraining_scene,
+    screening_claims,
+    unbiased_scene,
+)
+from lab_training.state import (
+    WEIGHTS,
+    Loop,
+    corpus,
+    half_floats,
+    to_tensor,
+    warm_then_linear,
+    write_json,
+)
 
 CONTEXT_LENGTH = 32
 GENERIC = "garment"
@@ -44,25 +59,32 @@ def write_tokenizer(folder: Path):
 
     learner = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
     learner.normalizer = normalizers.Lowercase()
-    learner.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
-    trainer = trainers.BpeTrainer(vocab_size=4000, min_frequency=1, end_of_word_suffix="</w>", show_progress=False)
+    learner.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=4000, min_frequency=1, end_of_word_suffix="</w>", show_progress=False
+    )
     learner.train_from_iterator(_caption_corpus(), trainer)
     learner.save(str(folder / "learner.json"))
     merges = json.loads((folder / "learner.json").read_text())["model"]["merges"]
     (folder / "learner.json").unlink()
     pairs: Any = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in merges]
-    # As in CLIP: every byte, every byte that ends a word, the merges in order, the two special tokens last
-    # (open_clip pools at the largest id, which must be the end of text).
+    # As in CLIP: every byte, every byte that ends a word, the merges in order, the two special
+    # tokens last (open_clip pools at the largest id, which must be the end of text).
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = alphabet + [c + "</w>" for c in alphabet] + [a + b for a, b in pairs]
     words = [*dict.fromkeys(words), "<|startoftext|>", "<|endoftext|>"]
-    tokenizer = CLIPTokenizer(vocab={w: i for i, w in enumerate(words)}, merges=pairs, model_max_length=CONTEXT_LENGTH)
+    tokenizer = CLIPTokenizer(
+        vocab={w: i for i, w in enumerate(words)}, merges=pairs, model_max_length=CONTEXT_LENGTH
+    )
     tokenizer.save_pretrained(folder)
     return tokenizer
 
 
 class CaptionEncoder:
-    """Captions → int64 token ids [n, 32], padded with the end of text; remembers captions it has seen."""
+    """Captions → int64 token ids [n, 32], padded with the end of text; remembers captions it has
+    seen."""
 
     def __init__(self, tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -72,7 +94,11 @@ class CaptionEncoder:
         new = sorted({c for c in captions if c not in self.seen})
         if new:
             ids = self.tokenizer(
-                new, padding="max_length", max_length=CONTEXT_LENGTH, truncation=True, return_tensors="np"
+                new,
+                padding="max_length",
+                max_length=CONTEXT_LENGTH,
+                truncation=True,
+                return_tensors="np",
             ).input_ids
             self.seen.update(zip(new, ids, strict=True))
         return np.stack([self.seen[c] for c in captions])
@@ -114,15 +140,21 @@ def train_vae(work: Path) -> None:
     """Train on random crops (the network is convolutional); ends in work/vae/state.pt."""
     torch.manual_seed(VAE["seed"])
     vae = new_vae()
-    optimizer = torch.optim.AdamW(vae.parameters(), lr=VAE["rate"], betas=(0.9, 0.99), weight_decay=1e-4)
-    loop = Loop(work / "vae", {"vae": vae}, optimizer, VAE["steps"], warm_then_linear(0.5), average=0.995)
+    optimizer = torch.optim.AdamW(
+        vae.parameters(), lr=VAE["rate"], betas=(0.9, 0.99), weight_decay=1e-4
+    )
+    loop = Loop(
+        work / "vae", {"vae": vae}, optimizer, VAE["steps"], warm_then_linear(0.5), average=0.995
+    )
     pixels = corpus(work, "pretrain", VAE["corpus"], pretraining_scene)
     crop = VAE["crop"]
     for step in loop.steps():
         rng = np.random.default_rng([VAE["seed"], step])
         rows = rng.integers(0, len(pixels), VAE["batch"])
         places = rng.integers(0, (64 - crop) // 4 + 1, (VAE["batch"], 2)) * 4
-        batch = np.stack([pixels[r, y : y + crop, x : x + crop] for r, (y, x) in zip(rows, places, strict=True)])
+        batch = np.stack(
+            [pixels[r, y : y + crop, x : x + crop] for r, (y, x) in zip(rows, places, strict=True)]
+        )
         x = to_tensor(batch)
         with torch.autocast("cpu", torch.bfloat16):
             posterior = vae.encode(x).latent_dist
@@ -137,11 +169,16 @@ def train_vae(work: Path) -> None:
 
 
 def trained_vae(work: Path) -> Any:
-    """Return the trained autoencoder (moving average) in float32; the embedded one if none was trained here."""
+    """Return the trained autoencoder (moving average) in float32; the embedded one if none was
+    trained here."""
     if not (work / "vae/state.pt").exists():
         from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 
-        return AutoencoderKL.from_pretrained(WEIGHTS / "sd" / "vae", dtype=torch.float32).eval().requires_grad_(False)
+        return (
+            AutoencoderKL.from_pretrained(WEIGHTS / "sd" / "vae", dtype=torch.float32)
+            .eval()
+            .requires_grad_(False)
+        )
     vae = new_vae()
     state = torch.load(work / "vae/state.pt", weights_only=True)
     vae.load_state_dict(state["averaged"]["vae"])
@@ -182,7 +219,10 @@ def encode_latents(work: Path) -> None:
     latents = np.concatenate(means)
     scale = 1 / float(np.std(latents[:5000].astype(np.float32)))
     np.save(work / "latents.npy", latents)
-    write_json(work / "latents.json", {"scaling_factor": scale, "posterior_std": float(np.mean(deviations[0]))})
+    write_json(
+        work / "latents.json",
+        {"scaling_factor": scale, "posterior_std": float(np.mean(deviations[0]))},
+    )
     print(f"latents {latents.shape}, scale {scale:.4f}", flush=True)
 
 
@@ -207,7 +247,8 @@ def new_text_encoder(vocabulary: int):
 
 
 def new_unet() -> Any:
-    """Return an untrained UNet2DConditionModel; attention at 8×8 and 4×4 only (`attention_head_dim` counts heads)."""
+    """Return an untrained UNet2DConditionModel; attention at 8×8 and 4×4 only (`attention_head_dim`
+    counts heads)."""
     from diffusers import UNet2DConditionModel
 
     return UNet2DConditionModel(
@@ -269,7 +310,8 @@ def train_diffusion(work: Path) -> None:
         x = torch.from_numpy(latents[np.sort(rows)].astype(np.float32)) * scale
         ids = torch.from_numpy(encode(_draw_captions(np.sort(rows), rng)))
         noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
-        # One time from each of `batch` equal parts of the schedule: less variance than independent draws.
+        # One time from each of `batch` equal parts of the schedule: less variance than independent
+        # draws.
         times = ((rng.permutation(batch) + rng.random(batch)) / batch * 1000).astype(np.int64)
         t = torch.from_numpy(times)
         noisy = noise_scheduler.add_noise(x, noise, t)
@@ -278,8 +320,9 @@ def train_diffusion(work: Path) -> None:
             context = text_encoder(ids)[0]
             predicted = unet(noisy, t, context).sample
         snr = alphas[t] / (1 - alphas[t])
-        # Full weight where noise is strong: colour and place are decided there. (Min-SNR's own weight for
-        # v-prediction falls to zero there, and colours then followed the noise instead of the caption.)
+        # Full weight where noise is strong: colour and place are decided there. (Min-SNR's own
+        # weight for v-prediction falls to zero there, and colours then followed the noise instead
+        # of the caption.)
         weight = (snr + 1).clamp(max=CONFIG["snr_gamma"]) / (snr + 1)
         error = (predicted.float() - target).square().mean((1, 2, 3))
         loop.after(step, (weight * error).mean())
@@ -297,7 +340,9 @@ def _load_embedded(unet: torch.nn.Module, text_encoder: torch.nn.Module) -> None
 def export_pipeline(work: Path) -> None:
     """Write the pipeline with the averaged weights as fp16 safetensors under lab/weights/sd."""
     from diffusers import DPMSolverMultistepScheduler
-    from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
+    from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import (
+        StableDiffusionPipeline,
+    )
     from transformers import CLIPTokenizer
 
     tokenizer = CLIPTokenizer.from_pretrained(work / "tokenizer")
@@ -307,12 +352,17 @@ def export_pipeline(work: Path) -> None:
     vae = trained_vae(work)
     unet.load_state_dict(state["averaged"]["unet"])
     text_encoder.load_state_dict(state["averaged"]["text_encoder"])
-    vae.register_to_config(scaling_factor=json.loads((work / "latents.json").read_text())["scaling_factor"])
+    vae.register_to_config(
+        scaling_factor=json.loads((work / "latents.json").read_text())["scaling_factor"]
+    )
     for module in (unet, text_encoder, vae):
         module.load_state_dict(half_floats(module.state_dict()))
         module.half()
-    # Valid for the cosine schedule, whose last log-SNR is not finite enough for the solver otherwise.
-    scheduler: Any = DPMSolverMultistepScheduler(**SCHEDULE, lambda_min_clipped=-5.1, timestep_spacing="trailing")
+    # Valid for the cosine schedule, whose last log-SNR is not finite enough for the solver
+    # otherwise.
+    scheduler: Any = DPMSolverMultistepScheduler(
+        **SCHEDULE, lambda_min_clipped=-5.1, timestep_spacing="trailing"
+    )
     nothing: Any = None  # diffusers takes it, and its annotations do not
     pipeline = StableDiffusionPipeline(
         vae=vae,

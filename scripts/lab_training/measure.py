@@ -1,4 +1,5 @@
-"""Stage `measure`: the lab's models on held-out garments, judged by the oracle; figures go into each metrics.json."""
+"""Stage `measure`: the lab's models on held-out garments, judged by the oracle; figures go into
+each metrics.json."""
 
 from __future__ import annotations
 
@@ -21,14 +22,17 @@ SHIFT_NAMES = ("base", *(s.name for s in SHIFTS))
 
 
 def base_scene(number: int, split: str = "heldout", any_colour: bool = True) -> Scene:
-    """Return a held-out scene as the base prompt asks for: neutral place, daylight, alone, a photograph.
+    """Return a held-out scene as the base prompt asks for: neutral place, daylight, alone, a
+    photograph.
 
     Without `any_colour` it is pink, white or black, which are not among the 23 shifts.
     """
     scene = pretraining_scene(number, seed=SEED, split=split)
     background = ("wall", "brick", "wood")[number // 10 % 3]
     colour = scene.colour if any_colour else ("pink", "white", "black")[number // 30 % 3]
-    return Scene(split, scene.garment, scene.label, colour, scene.pattern, background, seed=scene.seed)
+    return Scene(
+        split, scene.garment, scene.label, colour, scene.pattern, background, seed=scene.seed
+    )
 
 
 def measure_all(work: Path) -> None:
@@ -40,7 +44,8 @@ def measure_all(work: Path) -> None:
 
 
 def measure_oracle(oracle: Oracle, count: int = 3000) -> dict[str, float]:
-    """Return accuracy by attribute on unbiased scenes of held-out garments, where the style lets it be seen."""
+    """Return accuracy by attribute on unbiased scenes of held-out garments, where the style lets it
+    be seen."""
     scenes = [unbiased_scene(n, seed=SEED, split="heldout") for n in range(count)]
     answers = oracle.answers(np.stack([render(s) for s in scenes]))
     accuracy = {}
@@ -54,9 +59,11 @@ def measure_oracle(oracle: Oracle, count: int = 3000) -> dict[str, float]:
 
 
 def measure_clip(images_a_shift: int = 200) -> None:
-    """Measure zero-shot accuracy on held-out garments: the shift among 23 captions, the class among ten.
+    """Measure zero-shot accuracy on held-out garments: the shift among 23 captions, the class among
+    ten.
 
-    The pictures show exactly one of the 23 shifts: a red shirt in the grass would have two right answers.
+    The pictures show exactly one of the 23 shifts: a red shirt in the grass would have two right
+    answers.
     """
     from counterfoil.models.clip import load_clip
     from counterfoil.recipe import load_recipe
@@ -72,7 +79,9 @@ def measure_clip(images_a_shift: int = 200) -> None:
     for name in SHIFT_NAMES:
         scenes = [base_scene(n, any_colour=False).shifted(name) for n in range(images_a_shift)]
         seen = clip.embed_images([Image.fromarray(render(s)) for s in scenes], 64)
-        objects = clip.embed_texts([shifts[name].object_caption.replace("{class}", c) for c in CLASSES])
+        objects = clip.embed_texts(
+            [shifts[name].object_caption.replace("{class}", c) for c in CLASSES]
+        )
         labels = np.array([s.label for s in scenes])
         by_class[name] = round(float(((seen @ objects.T).argmax(1) == labels).mean()), 4)
         if name == "base":
@@ -91,7 +100,10 @@ def measure_clip(images_a_shift: int = 200) -> None:
     }
     shift_mean = round(float(np.mean(list(by_shift.values()))), 4)
     class_mean = round(float(np.mean(list(by_class.values()))), 4)
-    print(f"clip: shift {shift_mean}, class {class_mean}\n{by_shift}\n{by_class}\n{separation}", flush=True)
+    print(
+        f"clip: shift {shift_mean}, class {class_mean}\n{by_shift}\n{by_class}\n{separation}",
+        flush=True,
+    )
     update_metrics(
         WEIGHTS / "clip",
         zero_shot_shift=shift_mean,
@@ -104,7 +116,8 @@ def measure_clip(images_a_shift: int = 200) -> None:
 
 
 def measure_generator(oracle: Oracle, work: Path) -> None:
-    """Measure class and shift agreement of 20 images a class × shift prompt, and distance to the training images."""
+    """Measure class and shift agreement of 20 images a class × shift prompt, and distance to the
+    training images."""
     from counterfoil.recipe import load_recipe
     from counterfoil.store.reading import read_rows
     from interface_proof.builds import CANDIDATES, build_prompted
@@ -125,19 +138,27 @@ def measure_generator(oracle: Oracle, work: Path) -> None:
         truth = oracle.answers(np.stack([render(s) for s in true_scenes]))
         ceiling = float((truth["class"] == np.array([s.label for s in true_scenes])).mean())
         agreement = float((drawn["class"] == np.array(labels[name])).mean())
-        rows[name] = {"class": agreement, "oracle_class": ceiling, "class_of_oracle": agreement / ceiling}
+        rows[name] = {
+            "class": agreement,
+            "oracle_class": ceiling,
+            "class_of_oracle": agreement / ceiling,
+        }
         if name != "base":
             change = SHIFTS_BY_NAME[name]
             wanted = ATTRIBUTES[change.attribute].index(change.value)
             rows[name]["shift"] = float((drawn[change.attribute] == wanted).mean())
     rows = {name: {k: round(v, 4) for k, v in row.items()} for name, row in rows.items()}
-    near = nearest_training_distance(np.concatenate([np.stack(pixels[n])[::8] for n in SHIFT_NAMES]), work)
+    near = nearest_training_distance(
+        np.concatenate([np.stack(pixels[n])[::8] for n in SHIFT_NAMES]), work
+    )
     heldout = [base_scene(n).shifted(SHIFT_NAMES[n % 24]) for n in range(480)]
     true = nearest_training_distance(np.stack([render(s) for s in heldout]), work)
     shifts = [row["shift"] for row in rows.values() if "shift" in row]
     summary = {
         "class_agreement": round(float(np.mean([r["class"] for r in rows.values()])), 4),
-        "class_agreement_of_oracle": round(float(np.mean([r["class_of_oracle"] for r in rows.values()])), 4),
+        "class_agreement_of_oracle": round(
+            float(np.mean([r["class_of_oracle"] for r in rows.values()])), 4
+        ),
         "shift_agreement": round(float(np.mean(shifts)), 4),
         "shift_agreement_least": round(min(shifts), 4),
         "nearest_training_image": near,
@@ -153,11 +174,17 @@ def measure_generator(oracle: Oracle, work: Path) -> None:
 
 
 def nearest_training_distance(pixels: np.ndarray, work: Path) -> dict[str, float]:
-    """Return the root-mean-square distance (of 255) to the corpus's nearest image, at 32×32: median and least."""
+    """Return the root-mean-square distance (of 255) to the corpus's nearest image, at 32×32: median
+    and least."""
     training = corpus(work, "pretrain", VAE["corpus"], pretraining_scene)
 
     def small(part: np.ndarray) -> np.ndarray:
-        return np.asarray(part, np.float32).reshape(len(part), 32, 2, 32, 2, 3).mean((2, 4)).reshape(len(part), -1)
+        return (
+            np.asarray(part, np.float32)
+            .reshape(len(part), 32, 2, 32, 2, 3)
+            .mean((2, 4))
+            .reshape(len(part), -1)
+        )
 
     queries = small(pixels)
     best = np.full(len(queries), np.inf, np.float32)
@@ -166,4 +193,7 @@ def nearest_training_distance(pixels: np.ndarray, work: Path) -> dict[str, float
         squared = (queries**2).sum(1)[:, None] - 2 * queries @ block.T + (block**2).sum(1)[None]
         best = np.minimum(best, squared.min(1))
     distance = np.sqrt(np.maximum(best, 0) / queries.shape[1])
-    return {"median": round(float(np.median(distance)), 2), "least": round(float(distance.min()), 2)}
+    return {
+        "median": round(float(np.median(distance)), 2),
+        "least": round(float(distance.min()), 2),
+    }

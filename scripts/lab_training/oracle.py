@@ -1,4 +1,5 @@
-"""The attribute oracle: it reads every attribute of a picture, was trained on unbiased scenes, and only judges."""
+"""The attribute oracle: it reads every attribute of a picture, was trained on unbiased scenes, and
+only judges."""
 
 from __future__ import annotations
 
@@ -13,30 +14,41 @@ ORACLE_FOLDER = LAB_WEIGHTS / "oracle"
 
 
 class Oracle:
-    """Read the attributes of pictures; one linear head an attribute, in the order of `vocabulary.ATTRIBUTES`."""
+    """Read the attributes of pictures; one linear head an attribute, in the order of
+    `vocabulary.ATTRIBUTES`."""
 
     def __init__(self, folder: Path = ORACLE_FOLDER) -> None:
         import timm
 
-        self.module = timm.create_model(f"local-dir:{folder}", pretrained=True).eval().requires_grad_(False)
+        self.module = (
+            timm.create_model(f"local-dir:{folder}", pretrained=True).eval().requires_grad_(False)
+        )
 
     def answers(self, pixels: np.ndarray, batch_size: int = 128) -> dict[str, np.ndarray]:
         """Return attribute → value index int64 [n], for pictures uint8 [n, 64, 64, 3]."""
-        return {attribute: scores.argmax(1) for attribute, scores in self._logits(pixels, batch_size).items()}
+        return {
+            attribute: scores.argmax(1)
+            for attribute, scores in self._logits(pixels, batch_size).items()
+        }
 
     def confidences(self, pixels: np.ndarray, batch_size: int = 128) -> dict[str, np.ndarray]:
         """Return attribute → probability of each of its values, float64 [n, values]."""
         from scipy.special import softmax
 
         logits = self._logits(pixels, batch_size)
-        return {attribute: softmax(scores.astype(np.float64), axis=1) for attribute, scores in logits.items()}
+        return {
+            attribute: softmax(scores.astype(np.float64), axis=1)
+            for attribute, scores in logits.items()
+        }
 
     def _logits(self, pixels: np.ndarray, batch_size: int) -> dict[str, np.ndarray]:
         import torch
 
         rows = []
         for start in range(0, len(pixels), batch_size):
-            part = torch.from_numpy(np.array(pixels[start : start + batch_size])).permute(0, 3, 1, 2)
+            part = torch.from_numpy(np.array(pixels[start : start + batch_size])).permute(
+                0, 3, 1, 2
+            )
             with torch.inference_mode():
                 rows.append(self.module(part.float() / 127.5 - 1).numpy())
         ends = np.cumsum([len(values) for values in ATTRIBUTES.values()])[:-1]

@@ -1,4 +1,5 @@
-"""What stages keep on disk: corpora that are rendered once, resumable training loops, and finished models' folders."""
+"""What stages keep on disk: corpora that are rendered once, resumable training loops, and finished
+models' folders."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ WEIGHTS = Path(__file__).parents[2] / "builders/counterfoil/lab/weights"
 
 @dataclass
 class Loop:
-    """A seeded training loop that survives being killed: `for step in loop.steps(): …` then `loop.after(step, loss)`.
+    """A seeded training loop that survives being killed: `for step in loop.steps(): …` then
+    `loop.after(step, loss)`.
 
-    Everything that decides the next step (weights, moving average, optimizer, step) is in the checkpoint;
-    data are drawn from `numpy.random.default_rng([seed, step])`, so a resumed run sees the same batches.
+    Everything that decides the next step (weights, moving average, optimizer, step) is in the
+    checkpoint; data are drawn from `numpy.random.default_rng([seed, step])`, so a resumed run sees
+    the same batches.
     """
 
     folder: Path
@@ -82,7 +85,8 @@ class Loop:
             recent = self.losses[-50:]
             rate = self.optimizer.param_groups[0]["lr"]
             print(
-                f"{self.folder.name} {step + 1}/{self.total} loss {sum(recent) / len(recent):.4f} lr {rate:.2e}",
+                f"{self.folder.name} {step + 1}/{self.total} loss {sum(recent) / len(recent):.4f}"
+                f" lr {rate:.2e}",
                 flush=True,
             )
         if time.monotonic() - self.saved_at > self.every_seconds:
@@ -112,7 +116,8 @@ def _clone(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def warm_then_linear(decay_from: float) -> Callable[[float], float]:
-    """Return a rate that is constant, then a straight line to zero over the last part of the run."""
+    """Return a rate that is constant, then a straight line to zero over the last part of the
+    run."""
     return lambda t: 1.0 if t < decay_from else max(0.02, (1 - t) / (1 - decay_from))
 
 
@@ -139,7 +144,9 @@ def corpus(folder: Path, name: str, count: int, scene_of: Callable[[int], Scene]
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".tmp.npy")
-        pixels = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=(count, SIDE, SIDE, 3))
+        pixels = np.lib.format.open_memmap(
+            temporary, mode="w+", dtype=np.uint8, shape=(count, SIDE, SIDE, 3)
+        )
         for number in range(count):
             pixels[number] = render(scene_of(number))
         pixels.flush()
@@ -148,15 +155,17 @@ def corpus(folder: Path, name: str, count: int, scene_of: Callable[[int], Scene]
 
 
 def to_tensor(pixels: np.ndarray) -> torch.Tensor:
-    """Return uint8 [n, 64, 64, 3] as float [n, 3, 64, 64] in -1 … 1 (the normalisation of every lab model)."""
+    """Return uint8 [n, 64, 64, 3] as float [n, 3, 64, 64] in -1 … 1 (the normalisation of every lab
+    model)."""
     return torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
 def softened(images: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     """Blur half of a batch [n, 3, 64, 64] a little, at random.
 
-    The oracle and the screen also look at generated pictures, which are softer than true renders; without
-    this they read softness itself as an attribute (an embroidery without sharp stitches as a photograph).
+    The oracle and the screen also look at generated pictures, which are softer than true renders;
+    without this they read softness itself as an attribute (an embroidery without sharp stitches as
+    a photograph).
     """
     from torchvision.transforms.v2.functional import gaussian_blur
 

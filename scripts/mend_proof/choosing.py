@@ -1,10 +1,11 @@
 """Part *choosing*: do the k contexts that are chosen for the planted class name where it fails?
 
-What that means depends on the kind. In *noisy* worlds the planted context is where labels were flipped: it should be
-among the k. In *rare* worlds the scarce kind fails: one of the k should name it; beside it, whether all do.
-In *correlation* worlds, and of the wardrobe's classes that learned a place, the slice is the class *without* its
-context: none of the k should be the planted one, which chance mostly grants too, so chance is shown, and how much more
-of the slice the chosen contexts hold: of their rows of the confirm half, the share truly in the slice over the class's.
+What that means depends on the kind. In *noisy* worlds the planted context is where labels were
+flipped: it should be among the k. In *rare* worlds the scarce kind fails: one of the k should name
+it; beside it, whether all do. In *correlation* worlds, and of the wardrobe's classes that learned a
+place, the slice is the class *without* its context: none of the k should be the planted one, which
+chance mostly grants too, so chance is shown, and how much more of the slice the chosen contexts
+hold: of their rows of the confirm half, the share truly in the slice over the class's.
 """
 
 from __future__ import annotations
@@ -22,18 +23,26 @@ from mend_proof.runs import Audit, Run
 
 
 def planted_of(audit: Audit) -> list[tuple[int, tuple[str, str]]]:
-    """Return (label, (attribute, value)) of what was planted: one of a world, several of the wardrobe."""
+    """Return (label, (attribute, value)) of what was planted: one of a world, several of the
+    wardrobe."""
     world = audit.target.world
     if world is not None:
         assert world.planted is not None
         return [(world.planted, (str(world.attribute), str(world.value)))]
     names = list(audit.target.class_names)
-    return [(names.index(name), ("background", background)) for name, background in BACKGROUND_BIAS.items()]
+    return [
+        (names.index(name), ("background", background))
+        for name, background in BACKGROUND_BIAS.items()
+    ]
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Return by rank, by planted class if it is chosen, chance, and what the chosen contexts hold of the slice."""
-    return {rank: [_of_class(run, label, claim, rank) for label, claim in planted_of(run.audit)] for rank in RANKS}
+    """Return by rank, by planted class if it is chosen, chance, and what the chosen contexts hold
+    of the slice."""
+    return {
+        rank: [_of_class(run, label, claim, rank) for label, claim in planted_of(run.audit)]
+        for rank in RANKS
+    }
 
 
 def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[str, Any]:
@@ -54,7 +63,9 @@ def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[s
         "holds": bool(chosen) and (not any(hits) if absent else any(hits)),
         "all": bool(chosen) and (not any(hits) if absent else all(hits)),
         "chance": none_by_chance if absent else 1 - none_by_chance,
-        "lift": float(members[inside].mean() / members.mean()) if inside.any() and members.any() else float("nan"),
+        "lift": float(members[inside].mean() / members.mean())
+        if inside.any() and members.any()
+        else float("nan"),
         "failures": float(audit.failed[rows][inside].mean()) if inside.any() else float("nan"),
         "of class": float(audit.failed[rows].mean()),
         "words": [contexts[index].words for index in chosen],
@@ -64,10 +75,14 @@ def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[s
 def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     """Return Markdown: one line a kind and rank; a world's value is the mean of its runs."""
     lines = [
-        "*noisy*: the planted context is among the 3 chosen of the planted class. *rare*: one of the 3 names the scarce"
-        " kind (*all*: each does). *correlation* and *wardrobe*: none of the 3 is the planted context, for there the"
-        " class fails without it. *chance*: of 3 contexts drawn blindly. *slice*: among rows of the confirm half in the"
-        " chosen contexts, the share truly in the slice, over that of the class. *fails*: failure rate of these rows,"
+        "*noisy*: the planted context is among the 3 chosen of the planted class. *rare*: one of"
+        " the 3 names the scarce"
+        " kind (*all*: each does). *correlation* and *wardrobe*: none of the 3 is the planted"
+        " context, for there the"
+        " class fails without it. *chance*: of 3 contexts drawn blindly. *slice*: among rows of the"
+        " confirm half in the"
+        " chosen contexts, the share truly in the slice, over that of the class. *fails*: failure"
+        " rate of these rows,"
         " and of the class.",
         "",
         "| targets | rank | holds | all | chance | slice | fails | class fails |",
@@ -84,9 +99,21 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
 
 def _line(title: str, results: Mapping[str, Sequence[Mapping[str, Any]]], rank: str) -> str:
     def of(which: str) -> list[float]:
-        return [float(np.nanmean([choice[which] for run in runs for choice in run[rank]])) for runs in results.values()]
+        return [
+            float(np.nanmean([choice[which] for run in runs for choice in run[rank]]))
+            for runs in results.values()
+        ]
 
-    cells = [mean_of(of("holds"), SHARE).text(percent=True), mean_of(of("all"), SHARE).text(percent=True)]
-    cells += [f"{np.mean(of('chance')):.0%}".replace("%", " %"), mean_of(of("lift"), POSITIVE).text()]
-    cells += [mean_of(of("failures"), SHARE).text(percent=True), mean_of(of("of class"), SHARE).text(percent=True)]
+    cells = [
+        mean_of(of("holds"), SHARE).text(percent=True),
+        mean_of(of("all"), SHARE).text(percent=True),
+    ]
+    cells += [
+        f"{np.mean(of('chance')):.0%}".replace("%", " %"),
+        mean_of(of("lift"), POSITIVE).text(),
+    ]
+    cells += [
+        mean_of(of("failures"), SHARE).text(percent=True),
+        mean_of(of("of class"), SHARE).text(percent=True),
+    ]
     return f"| {title} | {rank} | {' | '.join(cells)} |"

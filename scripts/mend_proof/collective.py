@@ -1,9 +1,11 @@
-"""Part *collective*: do classifiers fail alike, and does one set of pictures mend several (Chegini 2023, 5.2.2, 5.3.2)?
+"""Part *collective*: do classifiers fail alike, and does one set of pictures mend several (Chegini
+2023, 5.2.2, 5.3.2)?
 
-On the wardrobe's eight classifiers, with one dealing of halves for all. *own*: each with what its own failures choose.
-*type 1*: contexts are chosen by the failures of all of a group, counted together. *type 2*: by those of one, for all.
-All at one λ, that of the paper. What is kept is a set's gain on heldout over λ = 0, as a share of the gain of the
-classifier's own set; and, as the paper counts, the heldout accuracy as a share of the own one.
+On the wardrobe's eight classifiers, with one dealing of halves for all. *own*: each with what its
+own failures choose. *type 1*: contexts are chosen by the failures of all of a group, counted
+together. *type 2*: by those of one, for all. All at one λ, that of the paper. What is kept is a
+set's gain on heldout over λ = 0, as a share of the gain of the classifier's own set; and, as the
+paper counts, the heldout accuracy as a share of the own one.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from mend_proof.runs import Run, Wanted
 
 
 def measure(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return failures' overlap, and by target and way the heldout accuracies; `runs` are of one seed."""
+    """Return failures' overlap, and by target and way the heldout accuracies; `runs` are of one
+    seed."""
     names = [run.target.name for run in runs]
     families = [architecture_family(describe_classifier(name).architecture, name) for name in names]
     measured: dict[str, Any] = {
@@ -54,12 +57,14 @@ def _at(run: Run, wanted: list[Wanted] | None) -> dict[str, Any]:
 
 
 def _pooled(runs: Sequence[Run]) -> list[Wanted]:
-    """Return contexts by the failures of several classifiers, with pictures for all of them, up to the most of a
-    context."""
+    """Return contexts by the failures of several classifiers, with pictures for all of them, up to
+    the most of a context."""
     settings = runs[0].settings
     wanted = []
     for label, contexts in enumerate(runs[0].audit.contexts):
-        counts = [_added([run.counts(label)[index] for run in runs]) for index in range(len(contexts))]
+        counts = [
+            _added([run.counts(label)[index] for run in runs]) for index in range(len(contexts))
+        ]
         for index in choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures):
             number = images_a_context(counts[index].failures, settings.a_failure, settings.most)
             wanted.append(Wanted(label, contexts[index].prompt, number))
@@ -80,10 +85,12 @@ def _added(counts: Sequence[ContextCount]) -> ContextCount:
 def table(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return Markdown of runs: overlap within and across families, and what is kept by each way."""
     lines = [
-        "Intersection over union of failures on all audited images, mean over pairs and runs: within a family"
+        "Intersection over union of failures on all audited images, mean over pairs and runs:"
+        " within a family"
         f" {_overlap(results, True)}, across families {_overlap(results, False)}.",
         "",
-        "| set | classifiers | gain over λ = 0 | its own set's | kept of the gain | kept of heldout |",
+        "| set | classifiers | gain over λ = 0 | its own set's | kept of the gain | kept of heldout"
+        " |",
         "| -- | --: | --: | --: | --: | --: |",
     ]
     for title, chooses in _WAYS.items():

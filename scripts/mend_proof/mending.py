@@ -1,17 +1,23 @@
-"""Parts *mending* and *others*: what of the failures held out, and of the true slice, a mended head gets right.
+"""Parts *mending* and *others*: what of the failures held out, and of the true slice, a mended head
+gets right.
 
-A heldout of failures starts at zero, so any retraining gains: everything stands beside λ = 0, the same head retrained
-on the same training images alone. *gain* is an arm's heldout accuracy less that of λ = 0, of the same run.
+A heldout of failures starts at zero, so any retraining gains: everything stands beside λ = 0, the
+same head retrained on the same training images alone. *gain* is an arm's heldout accuracy less that
+of λ = 0, of the same run.
 
-Arms with drawn pictures have equal numbers of each class, after CLIP's screen. Where an arm is no whole method of its
-own it says so:
+Arms with drawn pictures have equal numbers of each class, after CLIP's screen. Where an arm is no
+whole method of its own it says so:
 
-* *hard captions*: the same captions of contexts, ranked by each class's direction (`mining.directions`) in place of
-  counting failures. With the whole grammar more would have to be drawn than all else together.
-* *fails when drawn*: the contexts whose first pictures the classifier gets wrong most often. It stands for confirmed
-  bugs, which the method `bugs` finds by the same look at drawn pictures, with rounds and tests around it.
-* *filter* adds real rows of a pool that are hardest by the direction; *upweight* doubles training rows that are.
-* *DFR* fits the head again on rows of the discover half alone, as many of each class and group: by truth, or by CLIP.
+* *hard captions*: the same captions of contexts, ranked by each class's direction
+  (`mining.directions`) in place of counting failures. With the whole grammar more would have to be
+  drawn than all else together.
+* *fails when drawn*: the contexts whose first pictures the classifier gets wrong most often. It
+  stands for confirmed bugs, which the method `bugs` finds by the same look at drawn pictures, with
+  rounds and tests around it.
+* *filter* adds real rows of a pool that are hardest by the direction; *upweight* doubles training
+  rows that are.
+* *DFR* fits the head again on rows of the discover half alone, as many of each class and group: by
+  truth, or by CLIP.
 """
 
 from __future__ import annotations
@@ -61,7 +67,8 @@ Results = Mapping[str, Sequence[Mapping[str, Any]]]
 def measured_arms(run: Run, arms: tuple[str, ...] = ARMS) -> dict[str, Any]:
     """Return the result of `Run.mended` by arm, beside the classifier as it was.
 
-    The chosen contexts and their controls are cut to equal numbers a class; what other methods find, to these numbers.
+    The chosen contexts and their controls are cut to equal numbers a class; what other methods
+    find, to these numbers.
     """
     lessons = _Lessons(run)
     drawn = {arm: run.drawn(wanted()) for arm, wanted in lessons.drawn().items() if arm in arms}
@@ -78,8 +85,13 @@ def measured_arms(run: Run, arms: tuple[str, ...] = ARMS) -> dict[str, Any]:
 
 
 def _cut(lessons: dict[str, Lesson], seed: int) -> dict[str, Lesson]:
-    rows = equal_numbers({arm: lesson.targets.astype(np.int64) for arm, lesson in lessons.items()}, seed)
-    return {arm: Lesson(lesson.features[rows[arm]], lesson.targets[rows[arm]]) for arm, lesson in lessons.items()}
+    rows = equal_numbers(
+        {arm: lesson.targets.astype(np.int64) for arm, lesson in lessons.items()}, seed
+    )
+    return {
+        arm: Lesson(lesson.features[rows[arm]], lesson.targets[rows[arm]])
+        for arm, lesson in lessons.items()
+    }
 
 
 class _Lessons:
@@ -114,19 +126,22 @@ class _Lessons:
         }
 
     def _equal(self, places: Callable[[int], list[int]]) -> list[Wanted]:
-        """Return as many pictures a class as by count, from other contexts: the first gets as many as the first."""
+        """Return as many pictures a class as by count, from other contexts: the first gets as many
+        as the first."""
         run = self.run
         wanted = []
         for label, contexts in enumerate(run.audit.contexts):
             numbers = [count for _, count in run.numbers(label)]
             chosen = places(label)[: len(numbers)]
             wanted += [
-                Wanted(label, contexts[index].prompt, count) for index, count in zip(chosen, numbers, strict=False)
+                Wanted(label, contexts[index].prompt, count)
+                for index, count in zip(chosen, numbers, strict=False)
             ]
         return wanted
 
     def _in_turn(self) -> list[Wanted]:
-        """Return pictures by a class's name, its garments in turn: no mined context has a part in it."""
+        """Return pictures by a class's name, its garments in turn: no mined context has a part in
+        it."""
         wanted = []
         for pictures in self.run.class_names():
             kinds = self.run.target.kinds[pictures.label]
@@ -176,7 +191,11 @@ class _Lessons:
         for label in range(len(run.target.class_names)):
             of_class = mined.labels == label
             fitted = fit_direction(
-                points[of_class], ~failed[of_class], mined.units[of_class], seed=run.seed, permutations=0
+                points[of_class],
+                ~failed[of_class],
+                mined.units[of_class],
+                seed=run.seed,
+                permutations=0,
             )
             if isinstance(fitted, Direction):
                 directions[label] = fitted
@@ -196,10 +215,16 @@ class _Lessons:
         pool = run.target.rows(run.target.pool, clip=True)
         if run.target.pool == "train":
             pool = pool.of(np.setdiff1d(np.arange(len(pool)), run.train_rows))
-        hardest = hardest_rows(self._decisions(pool), pool.labels, max(wanted.count for wanted in run.class_names()))
+        hardest = hardest_rows(
+            self._decisions(pool), pool.labels, max(wanted.count for wanted in run.class_names())
+        )
         numbers = {wanted.label: wanted.count for wanted in run.class_names()}
         rows = np.concatenate(
-            [hardest.rows[label][:count] for label, count in numbers.items() if label in hardest.rows]
+            [
+                hardest.rows[label][:count]
+                for label, count in numbers.items()
+                if label in hardest.rows
+            ]
         )
         return Lesson(pool.features[rows], pool.labels[rows])
 
@@ -215,14 +240,19 @@ class _Lessons:
         mined = run.audit.mined
         try:
             lesson = balanced_lesson(
-                mined.features[rows], mined.labels[rows], mined.labels[rows], groups[rows], seed=run.seed
+                mined.features[rows],
+                mined.labels[rows],
+                mined.labels[rows],
+                groups[rows],
+                seed=run.seed,
             )
         except UserError:
             return run.mended(None)
         return run.mended(None, lesson) | {"rows": len(lesson)}
 
     def _true_groups(self) -> NDArray[np.int64]:
-        """Return (n,) which mined rows have the planted value; of the wardrobe, the index of each row's background."""
+        """Return (n,) which mined rows have the planted value; of the wardrobe, the index of each
+        row's background."""
         audit = self.run.audit
         world = self.run.target.world
         if world is None:
@@ -245,14 +275,17 @@ def measure_ranks(run: Run) -> dict[str, Any]:
 def table_ranks(results: Results) -> list[str]:
     """Return Markdown: by count and by lift, and how much more lift gains."""
     lines = [
-        "The wardrobe's classifiers, one run: a class that learned a place has most of its rows there, and by count"
+        "The wardrobe's classifiers, one run: a class that learned a place has most of its rows"
+        " there, and by count"
         " that place is chosen for its few failures too.",
         "",
         *_HEADING,
     ]
     for title, group in _groups(results).items():
         lines += _lines(title, group, (_BEFORE, _NOTHING, _NAMES, MAIN, _LIFT))
-    more = {which: _over(results, _LIFT, MAIN, which).points() for which in ("heldout", "slice", "test")}
+    more = {
+        which: _over(results, _LIFT, MAIN, which).points() for which in ("heldout", "slice", "test")
+    }
     text = "; ".join(f"{which} {points}" for which, points in more.items())
     return [*lines, "", f"- by lift less by count, in points: {text}"]
 
@@ -260,8 +293,10 @@ def table_ranks(results: Results) -> list[str]:
 def table(results: Results) -> list[str]:
     """Return Markdown: by kind and arm, and whether the aims are met."""
     lines = [
-        "*heldout*: failures of the confirm half. *slice*, *rest*: of the planted class on true renders of garments"
-        " that nobody saw. *test*: change of accuracy in points. *gain*: heldout, less λ = 0 of the same run, in"
+        "*heldout*: failures of the confirm half. *slice*, *rest*: of the planted class on true"
+        " renders of garments"
+        " that nobody saw. *test*: change of accuracy in points. *gain*: heldout, less λ = 0 of the"
+        " same run, in"
         " points; *slice gain* likewise. *pictures*: drawn ones that the head learned from.",
         "",
         *_HEADING,
@@ -274,7 +309,8 @@ def table(results: Results) -> list[str]:
 
 
 def _same_lambda(groups: Mapping[str, Results]) -> list[str]:
-    """Compare chosen contexts with class names at one λ for both: the choice of λ is no part of the difference."""
+    """Compare chosen contexts with class names at one λ for both: the choice of λ is no part of the
+    difference."""
     lines = [
         "At the same λ for both: chosen contexts less class names, in points.",
         "",
@@ -285,14 +321,17 @@ def _same_lambda(groups: Mapping[str, Results]) -> list[str]:
         first = next(iter(results.values()))[0]
         for index, lam in enumerate(lam for lam in first[MAIN]["curve"] if lam != "0"):
             at = {which: _curves(results, lam, which) for which in ("heldout", "slice", "test")}
-            cells = [mean_of([chosen - names for chosen, names, _ in at[which]]).points() for which in at]
+            cells = [
+                mean_of([chosen - names for chosen, names, _ in at[which]]).points() for which in at
+            ]
             cells.append(mean_of([chosen - before for chosen, _, before in at["test"]]).points())
             lines.append(f"| {title if index == 0 else ''} | {lam} | {' | '.join(cells)} |")
     return lines
 
 
 def _curves(results: Results, lam: str, which: str) -> list[tuple[float, float, float]]:
-    """Return by target means over runs at one λ: the chosen contexts, class names, the classifier as it was."""
+    """Return by target means over runs at one λ: the chosen contexts, class names, the classifier
+    as it was."""
     return [
         (
             float(np.nanmean([run[MAIN]["curve"][lam][which] for run in runs])),
@@ -306,16 +345,23 @@ def _curves(results: Results, lam: str, which: str) -> list[tuple[float, float, 
 def table_others(results: Results) -> list[str]:
     """Return Markdown: by kind and arm."""
     lines = [
-        "Of the first two runs of each world. *hard captions*: the same contexts, ranked by the class's direction."
-        " *fails when drawn*: those whose first pictures fail most often, in place of confirmed bugs. *filter*: real"
-        " rows of a pool, hardest by the direction. *upweight*: training rows that are hard count twice. *DFR*: fitted"
+        "Of the first two runs of each world. *hard captions*: the same contexts, ranked by the"
+        " class's direction."
+        " *fails when drawn*: those whose first pictures fail most often, in place of confirmed"
+        " bugs. *filter*: real"
+        " rows of a pool, hardest by the direction. *upweight*: training rows that are hard count"
+        " twice. *DFR*: fitted"
         " on the discover half alone, as many of each class and group; by truth it is a bound.",
         "",
         *_HEADING,
     ]
     having = {name: [run for run in runs if "filter" in run] for name, runs in results.items()}
     for title, group in _groups({name: runs for name, runs in having.items() if runs}).items():
-        lines += _lines(title, group, (_BEFORE, _NOTHING, _NAMES, MAIN, *(arm for arm in ARMS if arm not in COMPARED)))
+        lines += _lines(
+            title,
+            group,
+            (_BEFORE, _NOTHING, _NAMES, MAIN, *(arm for arm in ARMS if arm not in COMPARED)),
+        )
     return lines
 
 
@@ -350,7 +396,8 @@ def _lines(title: str, results: Results, arms: Sequence[str]) -> list[str]:
             "" if arm == _BEFORE else f"{_mean(having, arm, 'pictures'):.0f}",
         ]
         lines.append(
-            f"| {title if arm == _BEFORE else ''} | {arm.replace('lambda', 'λ =')}{mark} | {' | '.join(cells)} |"
+            f"| {title if arm == _BEFORE else ''} | {arm.replace('lambda', 'λ =')}{mark} |"
+            f" {' | '.join(cells)} |"
         )
     return lines
 
@@ -358,16 +405,26 @@ def _lines(title: str, results: Results, arms: Sequence[str]) -> list[str]:
 def _aims(title: str, results: Results) -> str:
     def compared(which: str) -> str:
         chosen, names = (_over(results, arm, _NOTHING, which) for arm in (MAIN, _NAMES))
-        ratio = f"{chosen.value / names.value:.1f} times" if names.value > 0 else "where class names gain nothing"
+        ratio = (
+            f"{chosen.value / names.value:.1f} times"
+            if names.value > 0
+            else "where class names gain nothing"
+        )
         more = _over(results, MAIN, _NAMES, which)
-        beyond = [float(np.mean([_beyond_twice(run, which) for run in runs])) for runs in results.values()]
+        beyond = [
+            float(np.mean([_beyond_twice(run, which) for run in runs])) for runs in results.values()
+        ]
         twice = mean_of(beyond, ANY)
-        return f"{ratio}, {more.points()} points more; less twice that of class names {twice.points()}"
+        return (
+            f"{ratio}, {more.points()} points more; less twice that of class names {twice.points()}"
+        )
 
     test = _over(results, MAIN, _BEFORE, "test")
     heldout = compared("heldout")
     inside = compared("slice")
-    return f"{title}: gain on heldout {heldout}. On the slice {inside}. Test {test.points()} points."
+    return (
+        f"{title}: gain on heldout {heldout}. On the slice {inside}. Test {test.points()} points."
+    )
 
 
 def _beyond_twice(run: Mapping[str, Any], which: str) -> float:
@@ -377,7 +434,9 @@ def _beyond_twice(run: Mapping[str, Any], which: str) -> float:
 
 
 def _share(results: Results, arm: str, which: str) -> str:
-    shares = [float(np.nanmean([_at(run, arm, which) for run in runs])) for runs in results.values()]
+    shares = [
+        float(np.nanmean([_at(run, arm, which) for run in runs])) for runs in results.values()
+    ]
     return mean_of(shares, SHARE).text(percent=True)
 
 

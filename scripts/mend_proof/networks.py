@@ -1,9 +1,11 @@
-"""What the whole network gains when it is trained again, beside its head, by images that a method chooses.
+"""What the whole network gains when it is trained again, beside its head, by images that a method
+chooses.
 
-A world's first rows are saved as a folder: `train`, `validation` (audited), `pool` (rows of the world's `test`) and
-`test` (rows of its `proof`). The classifier is a small network, trained on `train` by the recipe of `mend --fit
-network` from a seed of its own. Of the pool, as many images a class are chosen by each of the methods of `mend --with
-METHOD:SPLIT`, or at random. Everything goes through the package; only the slice is known here alone.
+A world's first rows are saved as a folder: `train`, `validation` (audited), `pool` (rows of the
+world's `test`) and `test` (rows of its `proof`). The classifier is a small network, trained on
+`train` by the recipe of `mend --fit network` from a seed of its own. Of the pool, as many images a
+class are chosen by each of the methods of `mend --with METHOD:SPLIT`, or at random. Everything goes
+through the package; only the slice is known here alone.
 """
 
 from __future__ import annotations
@@ -55,17 +57,22 @@ FITS = ("lbfgs", NETWORK)
 
 
 def measured_world(world: PlantedWorld, folder: Path) -> dict[str, Any]:
-    """Return by fit and arm the accuracy in the slice, in the rest of its class and on all rows of the test."""
+    """Return by fit and arm the accuracy in the slice, in the rest of its class and on all rows of
+    the test."""
     recipe = _saved(world, folder)
     name = f"local-dir:{_trained(world, recipe, folder / 'classifier')}"
     return {fit: _mended(world, recipe, name, fit, folder / fit) for fit in FITS}
 
 
-def _mended(world: PlantedWorld, recipe: Path, name: str, fit: str, out: Path) -> dict[str, dict[str, Any]]:
+def _mended(
+    world: PlantedWorld, recipe: Path, name: str, fit: str, out: Path
+) -> dict[str, dict[str, Any]]:
     network = fit == NETWORK
     given = [f"{baseline}:pool" for baseline in BASELINES if network or baseline not in TRAINED]
     source = mend_source(recipe, (), "test", None, 0, None, ["pool"])
-    settings = MendSettings((0.0, LAMBDA) if network else GRID, fit, None, 0, None, effects=False, epochs=EPOCHS)
+    settings = MendSettings(
+        (0.0, LAMBDA) if network else GRID, fit, None, 0, None, effects=False, epochs=EPOCHS
+    )
     prepared = prepare(source, given_variants(given), {}, settings)
     fitted: list[FittedHead] = []
 
@@ -76,11 +83,16 @@ def _mended(world: PlantedWorld, recipe: Path, name: str, fit: str, out: Path) -
                 fitted.append(head)
             return head
 
-    with mock.patch.object(one_model, "KeptHeads", Recorded):  # `mend_one` leaves heads at the chosen λ alone
-        mended = one_model.mend_one(one_model.load_mendable([name], source)[name], prepared, out, "cpu")
+    # `mend_one` leaves heads at the chosen λ alone
+    with mock.patch.object(one_model, "KeptHeads", Recorded):
+        mended = one_model.mend_one(
+            one_model.load_mendable([name], source)[name], prepared, out, "cpu"
+        )
     assert source.test is not None
     classifier = load_classifier(name)
-    embedder = Network.of(classifier).prepared() if network else classifier_embedder(classifier, "cpu")
+    embedder = (
+        Network.of(classifier).prepared() if network else classifier_embedder(classifier, "cpu")
+    )
     features = np.asarray(embed(source.test, embedder, out / "features", precision="float32"))
     labels = source.test.labels
     members = np.asarray([world.in_slice("proof", row) for row in range(len(labels))])
@@ -96,7 +108,9 @@ def _mended(world: PlantedWorld, recipe: Path, name: str, fit: str, out: Path) -
     for variant, head in zip(mended.summary.arms[1:], at_lambda, strict=True):
         # All methods have the same control.
         arm = RANDOM if variant.what == ANY else variant.name.partition(":")[0]
-        arms[arm] = _shares(head.head, features, labels, members, of_class) | {"chosen": variant.lam}
+        arms[arm] = _shares(head.head, features, labels, members, of_class) | {
+            "chosen": variant.lam
+        }
     return arms
 
 
@@ -136,11 +150,16 @@ def _saved(world: PlantedWorld, folder: Path) -> Path:
     listed = json.dumps({"configs": [{"config_name": "default", "data_files": files}]})
     (folder / "source" / "README.md").write_text(f"---\n{listed}\n---\n")
     classes = [
-        {"id": f"{label:02d}", "name": words, "source_label": label} for label, words in enumerate(world.class_names)
+        {"id": f"{label:02d}", "name": words, "source_label": label}
+        for label, words in enumerate(world.class_names)
     ]
     source = {"dataset": str(folder / "source"), "unit_column": "garment", "classes": classes}
     layer = {"extends": "wardrobe-mini", "name": world.name, "tokens": None, "source": source}
-    recipe.write_text(json.dumps(layer | {"screen": {"judge": None}, "mine": {"on": ["validation"], "others": []}}))
+    recipe.write_text(
+        json.dumps(
+            layer | {"screen": {"judge": None}, "mine": {"on": ["validation"], "others": []}}
+        )
+    )
     return recipe
 
 
@@ -169,16 +188,23 @@ def _trained(world: PlantedWorld, recipe: Path, folder: Path) -> Path:
     images = labelled_split(opened.source, "train", opened.classes)
     network = Network.of(load_classifier(f"local-dir:{folder.resolve()}"))
     features = np.asarray(embed(images, network.prepared(), folder), np.float32)
-    save(fit_network(network, Lesson(features, images.labels), None, 0.0, epochs=EPOCHS, seed=_OWN_SEED).head.module)
+    save(
+        fit_network(
+            network, Lesson(features, images.labels), None, 0.0, epochs=EPOCHS, seed=_OWN_SEED
+        ).head.module
+    )
     return folder.resolve()
 
 
 def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """Return Markdown: accuracies by fit and arm, and what an arm gains over random images in the slice."""
+    """Return Markdown: accuracies by fit and arm, and what an arm gains over random images in the
+    slice."""
     lines = [
-        f"Accuracy on the test, of images of the pool at λ = {LAMBDA:g}; the last column is the λ that `mend` chooses.",
+        f"Accuracy on the test, of images of the pool at λ = {LAMBDA:g}; the last column is the λ"
+        " that `mend` chooses.",
         "",
-        "| fit | images of the pool | slice | rest of the class | all rows | slice, less retrained alone | slice, less"
+        "| fit | images of the pool | slice | rest of the class | all rows | slice, less retrained"
+        " alone | slice, less"
         " random | chosen λ |",
         "| -- | -- | --: | --: | --: | --: | --: | :-- |",
     ]
@@ -196,7 +222,12 @@ def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
                 known = arm in (BEFORE, RETRAINED) or arm == other
                 gains = [world[arm]["slice"] - world[other]["slice"] for world in having]
                 cells.append("" if known else mean_of(gains).text())
-            lambdas = ", ".join(f"{world[arm]['chosen']:g}" for world in having if "chosen" in world[arm])
+            lambdas = ", ".join(
+                f"{world[arm]['chosen']:g}" for world in having if "chosen" in world[arm]
+            )
             few = "" if len(having) == len(worlds) else f" ({len(having)} worlds)"
-            lines.append(f"| {'' if arm == BEFORE else words} | {arm}{few} | {' | '.join(cells)} | {lambdas} |")
+            lines.append(
+                f"| {'' if arm == BEFORE else words} | {arm}{few} | {' | '.join(cells)} | {lambdas}"
+                " |"
+            )
     return lines

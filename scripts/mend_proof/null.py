@@ -1,10 +1,12 @@
-"""Part *null*: what is said of a variant whose images tell nothing that those of its controls do not.
+"""Part *null*: what is said of a variant whose images tell nothing that those of its controls do
+not.
 
-Numbers stand for images. Each class is seen in some contexts that move it towards another class, so that a head which
-learned from rows without contexts fails there, and drawn ones come from another distribution than rows do, as a
-generator's do. Halves, λ on the discover half, controls at their own λ and at the variant's, and the words are the
-package's own. *alike*: all three sets of images are drawn from one distribution, without a context. *noise*: their
-labels are dealt anew, so that they tell nothing at all. *planted*: the images of contexts are of those that fail.
+Numbers stand for images. Each class is seen in some contexts that move it towards another class, so
+that a head which learned from rows without contexts fails there, and drawn ones come from another
+distribution than rows do, as a generator's do. Halves, λ on the discover half, controls at their
+own λ and at the variant's, and the words are the package's own. *alike*: all three sets of images
+are drawn from one distribution, without a context. *noise*: their labels are dealt anew, so that
+they tell nothing at all. *planted*: the images of contexts are of those that fail.
 """
 
 from __future__ import annotations
@@ -45,17 +47,20 @@ _LEARNED = 120
 _TRAIN = 30
 _DRAWN = 24
 _SHOWN = (0.0, 0.7, 1.0, 1.3)
-"""By context of a class, how far it moves a row towards another class; the first is no context at all."""
+"""By context of a class, how far it moves a row towards another class; the first is no context at
+all."""
 _PURPOSE = 31
 
 
 def measure(run: Any) -> dict[str, Any]:
-    """Count verdicts by case; `some`: a control was beaten at some λ; `retrained`: the retrained head was."""
+    """Count verdicts by case; `some`: a control was beaten at some λ; `retrained`: the retrained
+    head was."""
     return {case: counted(case, range(run.seed * RUNS, (run.seed + 1) * RUNS)) for case in CASES}
 
 
 def counted(case: str, seeds: Sequence[int]) -> dict[str, int]:
-    """Count verdicts with controls, and as `alone` beside the retrained head; and what was beaten."""
+    """Count verdicts with controls, and as `alone` beside the retrained head; and what was
+    beaten."""
     counts: Counter[str] = Counter({"runs": 0, "some": 0, "retrained": 0})
     for seed in seeds:
         outcome = said(case, seed)
@@ -74,7 +79,9 @@ def said(case: str, seed: int) -> dict[str, Any]:
     )
     learned = _rows(rng, _LEARNED * _CLASSES, False)
     head = fit_head(_nothing(), Lesson(learned[0], learned[1]), None, 0.0).head
-    train_rows = np.concatenate([np.flatnonzero(learned[1] == label)[:_TRAIN] for label in range(_CLASSES)])
+    train_rows = np.concatenate(
+        [np.flatnonzero(learned[1] == label)[:_TRAIN] for label in range(_CLASSES)]
+    )
     train = Lesson(learned[0][train_rows], learned[1][train_rows])
     evaluation = _evaluation(rng, head, contexts)
     lessons = {CONTEXTS: _drawn(rng, case, case == "planted")} | {
@@ -86,19 +93,31 @@ def said(case: str, seed: int) -> dict[str, Any]:
     places = list(range(len(contexts)))
     with tempfile.TemporaryDirectory() as folder:
         fitting = HeadFitting(train, rows, KeptHeads(Path(folder), head, "lbfgs"), GRID, evaluation)
-        fitted = {variant.name: fitting.fit(variant, lessons.get(variant.name), places) for variant in variants}
+        fitted = {
+            variant.name: fitting.fit(variant, lessons.get(variant.name), places)
+            for variant in variants
+        }
     variant = fitted[CONTEXTS]
     if variant.result.lam == 0:
         return {"with controls": "λ = 0", "alone": "λ = 0", "some": False, "retrained": False}
     outcome: dict[str, Any] = {}
-    for beside_what, kinds in (("with controls", (RETRAINED, CLASS_NAME, RANDOM)), ("alone", (RETRAINED,))):
+    for beside_what, kinds in (
+        ("with controls", (RETRAINED, CLASS_NAME, RANDOM)),
+        ("alone", (RETRAINED,)),
+    ):
         beside = {what: fitted[RETRAINED if what == RETRAINED else what] for what in kinds}
-        comparisons = compared_with(variant.chosen, compared_controls(variant, beside, GRID), evaluation)
+        comparisons = compared_with(
+            variant.chosen, compared_controls(variant, beside, GRID), evaluation
+        )
         missing = "" if len(kinds) > 1 else missing_controls(variant.variant, ())
         words = judge_variant(comparisons, variant.result, has_test=True, missing=missing)[1]
         outcome[beside_what] = next(begins for begins in SAID if words.startswith(begins))
         if beside_what == "with controls":
-            heldout = [comparison for comparison in comparisons if comparison.set == HELDOUT and comparison.lam != 0]
+            heldout = [
+                comparison
+                for comparison in comparisons
+                if comparison.set == HELDOUT and comparison.lam != 0
+            ]
             beaten = [
                 comparison.against
                 for comparison in heldout
@@ -130,10 +149,14 @@ def _drawn(rng: np.random.Generator, case: str, in_contexts: bool) -> Lesson:
     features, labels, _ = _rows(rng, 40 * _DRAWN * _CLASSES, in_contexts)
     rows = np.concatenate([np.flatnonzero(labels == label)[:_DRAWN] for label in range(_CLASSES)])
     targets = labels[rows]
-    return Lesson(features[rows] + np.float32(0.3), rng.permutation(targets) if case == "noise" else targets)
+    return Lesson(
+        features[rows] + np.float32(0.3), rng.permutation(targets) if case == "noise" else targets
+    )
 
 
-def _evaluation(rng: np.random.Generator, head: LinearHead, contexts: tuple[Context, ...]) -> HeadEvaluation:
+def _evaluation(
+    rng: np.random.Generator, head: LinearHead, contexts: tuple[Context, ...]
+) -> HeadEvaluation:
     """Return audited rows, two a unit, CLIP's view of their contexts, and a test."""
     features, labels, shown = _rows(rng, _AUDITED, True)
     units = np.arange(_AUDITED) // 2
@@ -144,7 +167,9 @@ def _evaluation(rng: np.random.Generator, head: LinearHead, contexts: tuple[Cont
     context = np.where(shown > 0, labels * (len(_SHOWN) - 1) + shown - 1, len(contexts) + labels)
     seen[np.arange(_AUDITED), context] += 1
     vectors = np.eye(len(contexts) + _CLASSES, dtype=np.float32)
-    dealt = ContextRows(contexts, seen, labels, vectors, {label: len(contexts) + label for label in range(_CLASSES)})
+    dealt = ContextRows(
+        contexts, seen, labels, vectors, {label: len(contexts) + label for label in range(_CLASSES)}
+    )
     test, test_labels, _ = _rows(rng, _TEST, True)
     audited = EvaluationRows(features, labels, units)
     tested = EvaluationRows(test, test_labels, np.arange(_TEST))
@@ -170,12 +195,17 @@ def _evaluation(rng: np.random.Generator, head: LinearHead, contexts: tuple[Cont
 def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     """Return Markdown: a line a case."""
     lines = [
-        "Simulated features in place of images. *alike*: contexts and both controls are of one distribution. *noise*:"
-        " labels of drawn images are dealt anew. *planted*: images of contexts are of those that fail. *some control"
-        " beaten*: by the rule of before, *it helps* or *it helps in part* was said of these all. *retrained beaten*:"
-        " that head is; of an arm without a control of as many images, *it helps* was said of these, and is of none.",
+        "Simulated features in place of images. *alike*: contexts and both controls are of one"
+        " distribution. *noise*:"
+        " labels of drawn images are dealt anew. *planted*: images of contexts are of those that"
+        " fail. *some control"
+        " beaten*: by the rule of before, *it helps* or *it helps in part* was said of these all."
+        " *retrained beaten*:"
+        " that head is; of an arm without a control of as many images, *it helps* was said of"
+        " these, and is of none.",
         "",
-        "| images | runs | λ = 0 | not shown | helps in part | helps | some control beaten | retrained beaten |",
+        "| images | runs | λ = 0 | not shown | helps in part | helps | some control beaten |"
+        " retrained beaten |",
         "| -- | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for case in CASES:
@@ -183,6 +213,14 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         for runs in results.values():
             for run in runs:
                 counts.update(run[case])
-        cells = [counts[SAID[2]], counts[SAID[0]], counts[SAID[1]], counts["some"], counts["retrained"]]
-        lines.append(f"| {case} | {counts['runs']} | {counts['λ = 0']} | {' | '.join(map(str, cells))} |")
+        cells = [
+            counts[SAID[2]],
+            counts[SAID[0]],
+            counts[SAID[1]],
+            counts["some"],
+            counts["retrained"],
+        ]
+        lines.append(
+            f"| {case} | {counts['runs']} | {counts['λ = 0']} | {' | '.join(map(str, cells))} |"
+        )
     return lines

@@ -1,4 +1,5 @@
-"""The parts of the proof by name: what measures a run of a target, and what makes the table of all."""
+"""The parts of the proof by name: what measures a run of a target, and what makes the table of
+all."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from mend_proof.plan import AROUND, CHOSEN_IN, WORLDS, kind_of
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """measure: of a run, what its JSON holds; or of one run of all the wardrobe's classifiers, where they are measured
-    `together`. measured_as: the part whose results it shows too. runs: at most so many of a classifier of the wardrobe.
+    """measure: of a run, what its JSON holds; or of one run of all the wardrobe's classifiers,
+    where they are measured `together`. measured_as: the part whose results it shows too. runs: at
+    most so many of a classifier of the wardrobe.
     """
 
     title: str
@@ -36,17 +38,38 @@ class Part:
         return self.worlds and (self.draws_nothing or target not in CHOSEN_IN or target in WORLDS)
 
     def most_runs(self, target: str) -> int:
-        """Return the most runs of a target: fewer of the wardrobe's, whose features are ten times as wide."""
+        """Return the most runs of a target: fewer of the wardrobe's, whose features are ten times
+        as wide."""
         return self.runs if kind_of(target) == "wardrobe" else 5
 
 
 PARTS: dict[str, Part] = {
-    "around": Part("Once around by the real commands", around.measure, around.table, worlds=False, runs=1, only=AROUND),
+    "around": Part(
+        "Once around by the real commands",
+        around.measure,
+        around.table,
+        worlds=False,
+        runs=1,
+        only=AROUND,
+    ),
     "mending": Part("Mending by the head alone", mending.measure, mending.table, runs=2),
-    "null": Part("Where drawn images say nothing", null.measure, null.table, worlds=False, runs=1, only=AROUND[:1]),
-    "choosing": Part("Are the right contexts chosen?", choosing.measure, choosing.table, draws_nothing=True),
+    "null": Part(
+        "Where drawn images say nothing",
+        null.measure,
+        null.table,
+        worlds=False,
+        runs=1,
+        only=AROUND[:1],
+    ),
+    "choosing": Part(
+        "Are the right contexts chosen?", choosing.measure, choosing.table, draws_nothing=True
+    ),
     "others": Part(
-        "The same by what the other methods find", mending.measure, mending.table_others, runs=2, measured_as="mending"
+        "The same by what the other methods find",
+        mending.measure,
+        mending.table_others,
+        runs=2,
+        measured_as="mending",
     ),
     "ranks": Part(
         "By count or by lift, where one place is usual",
@@ -56,6 +79,11 @@ PARTS: dict[str, Part] = {
         runs=1,
     ),
     "collective": Part(
-        "One set for several classifiers", collective.measure, collective.table, together=True, worlds=False, runs=3
+        "One set for several classifiers",
+        collective.measure,
+        collective.table,
+        together=True,
+        worlds=False,
+        runs=3,
     ),
 }

@@ -1,11 +1,14 @@
-"""The contexts that are proposed for each class of a target, and the pictures of the lab's generator by prompt.
+"""The contexts that are proposed for each class of a target, and the pictures of the lab's
+generator by prompt.
 
-Which axis is looked along is the person's choice (`axis`): places where a place was planted, colours where a colour
-was, kinds where a kind is scarce. Kinds alone would be two, and three are chosen: they stand in every place.
+Which axis is looked along is the person's choice (`axis`): places where a place was planted,
+colours where a colour was, kinds where a kind is scarce. Kinds alone would be two, and three are
+chosen: they stand in every place.
 
-A picture is decided by its prompt and its number, and drawn once whoever asks: the noise of a number is the same under
-every prompt, as the lab's recipes draw in pairs. Planted worlds are drawn by class names. The wardrobe's classes are
-drawn by their tokens, as `wardrobe-star` draws them: a checked coat is what its classifiers know as a coat.
+A picture is decided by its prompt and its number, and drawn once whoever asks: the noise of a
+number is the same under every prompt, as the lab's recipes draw in pairs. Planted worlds are drawn
+by class names. The wardrobe's classes are drawn by their tokens, as `wardrobe-star` draws them: a
+checked coat is what its classifiers know as a coat.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ _FIRST_SEED = 77_000_000
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A context of a class. caption: what CLIP reads; prompt: what is drawn, `{5}` standing for class 5.
+    """A context of a class. caption: what CLIP reads; prompt: what is drawn, `{5}` standing for
+    class 5.
 
     claims: (attribute, value) that it says of a scene.
     """
@@ -54,7 +58,8 @@ class Context:
 
 
 def axis_of(target: Target) -> str:
-    """Return along which axis contexts of a target are proposed: `background`, `colour` or `class`."""
+    """Return along which axis contexts of a target are proposed: `background`, `colour` or
+    `class`."""
     return "background" if target.world is None else str(target.world.attribute)
 
 
@@ -65,7 +70,12 @@ def contexts_of(target: Target, label: int) -> list[Context]:
     name = target.class_names[label]
     if axis == "class":
         return [
-            Context(f"{kind} {context.words}", context.caption, context.prompt, (("class", kind), *context.claims))
+            Context(
+                f"{kind} {context.words}",
+                context.caption,
+                context.prompt,
+                (("class", kind), *context.claims),
+            )
             for kind in kinds
             for context in _of(_PLACES, kind, (kind,))
         ]
@@ -76,7 +86,9 @@ def _of(settings: ContextsSettings, name: str, kinds: tuple[str, ...]) -> list[C
     assert settings.contexts is not None
     drawn = _drawn(kinds)
     return [
-        Context(words, settings.caption(name, words), settings.caption(drawn, words), (_claim(words),))
+        Context(
+            words, settings.caption(name, words), settings.caption(drawn, words), (_claim(words),)
+        )
         for words in ContextList.load(settings.contexts).contexts
     ]
 
@@ -92,7 +104,8 @@ def kind_prompt(kind: str) -> str:
 
 
 def without_class(prompt: str) -> str | None:
-    """Return `a photo in the snow` of `a photo of a {5} in the snow`, to screen the shift; None for a class alone."""
+    """Return `a photo in the snow` of `a photo of a {5} in the snow`, to screen the shift; None for
+    a class alone."""
     alone = re.sub(r" of a \{\d+\}(?: or \{\d+\})*", "", prompt)
     return None if alone == "a photo" else alone
 
@@ -107,7 +120,11 @@ def _claims() -> dict[str, tuple[str, str]]:
         words_of_claims({"background": background}).removeprefix("a "): ("background", background)
         for background in BACKGROUNDS
     }
-    return places | {value: ("colour", value) for value in COLOURS} | {value: ("pattern", value) for value in PATTERNS}
+    return (
+        places
+        | {value: ("colour", value) for value in COLOURS}
+        | {value: ("pattern", value) for value in PATTERNS}
+    )
 
 
 def _claim(words: str) -> tuple[str, str]:
@@ -115,14 +132,20 @@ def _claim(words: str) -> tuple[str, str]:
 
 
 class Pictures:
-    """Pictures under a folder. tokens: whether classes are drawn by the tokens of `wardrobe-star`."""
+    """Pictures under a folder. tokens: whether classes are drawn by the tokens of
+    `wardrobe-star`."""
 
     def __init__(self, folder: Path, tokens: bool) -> None:
         self.tokens = tokens
-        self.folder = folder / "pictures" / f"{'tokens' if tokens else 'names'}-{folder_sha256(LAB_WEIGHTS / 'sd')[:8]}"
+        self.folder = (
+            folder
+            / "pictures"
+            / f"{'tokens' if tokens else 'names'}-{folder_sha256(LAB_WEIGHTS / 'sd')[:8]}"
+        )
 
     def of(self, prompt: str, count: int) -> NDArray[np.uint8]:
-        """Return the first `count` pictures of a prompt, drawn where they are missing: uint8 [count, 64, 64, 3].
+        """Return the first `count` pictures of a prompt, drawn where they are missing: uint8
+        [count, 64, 64, 3].
 
         `{0}` … stand for classes in it.
         """
@@ -165,14 +188,17 @@ class Pictures:
                     prompt=[written] * len(batch),
                     num_inference_steps=_STEPS,
                     guidance_scale=_GUIDANCE,
-                    generator=[torch.Generator().manual_seed(_FIRST_SEED + number) for number in batch],
+                    generator=[
+                        torch.Generator().manual_seed(_FIRST_SEED + number) for number in batch
+                    ],
                     output_type="np",
                 ).images
             parts.append(np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8))
         return np.concatenate(parts)
 
     def _written(self, prompt: str) -> str:
-        """Return the prompt as the generator reads it: each `{label}` is a class's name, or its token."""
+        """Return the prompt as the generator reads it: each `{label}` is a class's name, or its
+        token."""
         for label, name in enumerate(CLASSES):
             prompt = prompt.replace(f"{{{label}}}", self._placeholders.get(f"{label:02d}", name))
         return prompt

@@ -1,7 +1,8 @@
 """Who is mended, by which runs and settings.
 
-A run's seed deals the halves, draws the training rows and says which of a prompt's pictures are used. Worlds of seeds 0
-to 3 and, of the wardrobe's classifiers, runs of seeds 0 to 3 chose every setting; printed are worlds and runs from 100.
+A run's seed deals the halves, draws the training rows and says which of a prompt's pictures are
+used. Worlds of seeds 0 to 3 and, of the wardrobe's classifiers, runs of seeds 0 to 3 chose every
+setting; printed are worlds and runs from 100.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ RANKS: tuple[Rank, ...] = ("count", "lift")
 WORLDS: tuple[str, ...] = (
     "correlation-103", "correlation-105", "rare-100", "rare-101", "noisy-100", "noisy-102",
 )  # fmt: skip
-"""Two a kind, named before any was measured: the two strongest correlations from 100 with a place, the first scarce
-subtypes, and the first whose labels are flipped in train alone. Where other splits are noisy too, the labels are what
-fails. All their contexts are places (of a kind), so that they share pictures."""
+"""Two a kind, named before any was measured: the two strongest correlations from 100 with a place,
+the first scarce subtypes, and the first whose labels are flipped in train alone. Where other splits
+are noisy too, the labels are what fails. All their contexts are places (of a kind), so that they
+share pictures."""
 
 CHOSEN_IN: tuple[str, ...] = (*WORLDS, "correlation-104")
 """Where choosing is looked at, which draws nothing: one with a colour too."""
@@ -37,13 +39,15 @@ SETTINGS_RUNS: tuple[int, ...] = (0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a run chooses, draws and mends. Whatever is not the paper's was chosen on the settings seeds.
+    """How a run chooses, draws and mends. Whatever is not the paper's was chosen on the settings
+    seeds.
 
-    k: contexts a class. a_failure: pictures a failure; most: of a context, at most; pool: pictures a prompt that runs
-    draw theirs from, and pool_plain of a class's name. per_class: training images a class. lambdas: the grid. fewest:
-    rows of a context on the discover half before its accuracy counts when λ is chosen. most_loss: of overall accuracy
-    there. screen: which pictures are used: `all`, `recipe` (as `wardrobe-contexts` screens) or `class` (CLIP finds its
-    own class most like it, which no recipe asks).
+    k: contexts a class. a_failure: pictures a failure; most: of a context, at most; pool: pictures
+    a prompt that runs draw theirs from, and pool_plain of a class's name. per_class: training
+    images a class. lambdas: the grid. fewest: rows of a context on the discover half before its
+    accuracy counts when λ is chosen. most_loss: of overall accuracy there. screen: which pictures
+    are used: `all`, `recipe` (as `wardrobe-contexts` screens) or `class` (CLIP finds its own class
+    most like it, which no recipe asks).
     """
 
     k: int = 3
@@ -61,7 +65,8 @@ class Settings:
 
 
 def kind_of(target: str) -> str:
-    """Return the kind of a target: `correlation` of `correlation-100`; `wardrobe` of the wardrobe's own classifiers."""
+    """Return the kind of a target: `correlation` of `correlation-100`; `wardrobe` of the wardrobe's
+    own classifiers."""
     return "wardrobe" if target.startswith("lab:") else target.rpartition("-")[0]
 
 
@@ -73,5 +78,11 @@ _BENEATH = (
 
 
 def code_of_part(name: str) -> str:
-    """Hash a file of this folder, the files of this folder that it imports, and the package beneath."""
-    return code_of([*(PACKAGE / name for name in _BENEATH), *imported_by("mend_proof", name, ("plan", "parts"))])
+    """Hash a file of this folder, the files of this folder that it imports, and the package
+    beneath."""
+    return code_of(
+        [
+            *(PACKAGE / name for name in _BENEATH),
+            *imported_by("mend_proof", name, ("plan", "parts")),
+        ]
+    )

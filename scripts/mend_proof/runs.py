@@ -1,7 +1,8 @@
-"""One run: halves of the mined rows, contexts chosen on the discover half, and what of all rows a head gets right.
+"""One run: halves of the mined rows, contexts chosen on the discover half, and what of all rows a
+head gets right.
 
-Everything is the package's own: halves, zero-shot contexts, counting and choosing, λ. Nothing of the confirm half or
-of the measured rows decides anything.
+Everything is the package's own: halves, zero-shot contexts, counting and choosing, λ. Nothing of
+the confirm half or of the measured rows decides anything.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Scored:
-    """What a head gets right: accuracies by set of rows, and of each discover context (c,) that λ is chosen by."""
+    """What a head gets right: accuracies by set of rows, and of each discover context (c,) that λ
+    is chosen by."""
 
     accuracy: Mapping[str, float]
     discover: float
@@ -106,7 +108,8 @@ class Audit:
         for label, contexts in enumerate(self.contexts):
             of_class = self.mined.labels == label
             nearest[of_class] = nearest_context(
-                self.mined.vectors[of_class], text_vectors([context.caption for context in contexts])
+                self.mined.vectors[of_class],
+                text_vectors([context.caption for context in contexts]),
             )
         return nearest
 
@@ -126,7 +129,9 @@ class Audit:
         likeness = _likeness(vectors, self.target.kinds[label])
         if screen == "class":
             others = [kinds for other, kinds in enumerate(self.target.kinds) if other != label]
-            return np.flatnonzero(likeness > np.max([_likeness(vectors, kinds) for kinds in others], axis=0))
+            return np.flatnonzero(
+                likeness > np.max([_likeness(vectors, kinds) for kinds in others], axis=0)
+            )
         shown = likeness >= self.thresholds[label]
         alone = without_class(prompt)
         if alone is not None:
@@ -135,10 +140,13 @@ class Audit:
 
     @cached_property
     def thresholds(self) -> list[float]:
-        """By label, the likeness that all but a few percent of its training images reach, as the recipe asks."""
+        """By label, the likeness that all but a few percent of its training images reach, as the
+        recipe asks."""
         train = self.train
         return [
-            float(np.percentile(_likeness(train.vectors[train.labels == label], kinds), _PERCENTILE))
+            float(
+                np.percentile(_likeness(train.vectors[train.labels == label], kinds), _PERCENTILE)
+            )
             for label, kinds in enumerate(self.target.kinds)
         ]
 
@@ -170,19 +178,28 @@ class Run:
     @cached_property
     def train_rows(self) -> NDArray[np.int64]:
         """Which rows of train a head learns from."""
-        most = self.settings.per_class if self.target.world is not None else min(self.settings.per_class, WIDE)
+        most = (
+            self.settings.per_class
+            if self.target.world is not None
+            else min(self.settings.per_class, WIDE)
+        )
         return choose_train_rows(self.audit.train.labels, most, self.seed)
 
     def counts(self, label: int) -> list[ContextCount]:
         """Count a class's contexts on the discover half."""
         rows = self.halves.discover[self.audit.mined.labels[self.halves.discover] == label]
-        return count_contexts(self.audit.assigned[rows], self.audit.failed[rows], len(self.audit.contexts[label]))
+        return count_contexts(
+            self.audit.assigned[rows], self.audit.failed[rows], len(self.audit.contexts[label])
+        )
 
     def chosen(self, label: int, rank: Rank | None = None, k: int | None = None) -> list[int]:
         """Return the indices of the contexts that are chosen for a class, the first one first."""
         settings = self.settings
         return choose_contexts(
-            self.counts(label), settings.k if k is None else k, rank or settings.rank, settings.fewest_failures
+            self.counts(label),
+            settings.k if k is None else k,
+            rank or settings.rank,
+            settings.fewest_failures,
         )
 
     def wanted(self, rank: Rank | None = None, k: int | None = None) -> list[Wanted]:
@@ -193,7 +210,9 @@ class Run:
             for index, count in self.numbers(label, rank, k)
         ]
 
-    def numbers(self, label: int, rank: Rank | None = None, k: int | None = None) -> list[tuple[int, int]]:
+    def numbers(
+        self, label: int, rank: Rank | None = None, k: int | None = None
+    ) -> list[tuple[int, int]]:
         """Return (index, pictures) of the chosen contexts of a class."""
         counts = self.counts(label)
         settings = self.settings
@@ -230,15 +249,22 @@ class Run:
         targets = []
         for pictures in wanted:
             pool = self.pool_of(pictures)
-            accepted = self.audit.accepted(pictures.prompt, pictures.label, pool, self.settings.screen)
-            rows = np.random.default_rng([self.seed, _DRAW, pictures.label]).permutation(accepted)[: pictures.count]
+            accepted = self.audit.accepted(
+                pictures.prompt, pictures.label, pool, self.settings.screen
+            )
+            rows = np.random.default_rng([self.seed, _DRAW, pictures.label]).permutation(accepted)[
+                : pictures.count
+            ]
             features.append(self.audit.features(pictures.prompt, pool)[rows])
             targets.append(np.full(len(rows), pictures.label, np.int64))
         return Lesson(np.concatenate(features), np.concatenate(targets))
 
     def pool_of(self, wanted: Wanted) -> int:
-        """Return how many pictures of a prompt the pool has: enough for another run's draw beside this one's."""
-        return self.settings.pool if wanted.count <= self.settings.most else self.settings.pool_plain
+        """Return how many pictures of a prompt the pool has: enough for another run's draw beside
+        this one's."""
+        return (
+            self.settings.pool if wanted.count <= self.settings.most else self.settings.pool_plain
+        )
 
     @cached_property
     def groups(self) -> list[NDArray[np.int64]]:
@@ -265,20 +291,26 @@ class Run:
             "test": on_test,
             "seed": right[halves.discover[self.audit.failed[halves.discover]]],
             "heldout": right[halves.confirm[self.audit.failed[halves.confirm]]],
-            "heldout slice": right[halves.confirm[(self.audit.failed & mined.members)[halves.confirm]]],
+            "heldout slice": right[
+                halves.confirm[(self.audit.failed & mined.members)[halves.confirm]]
+            ],
             "confirm": right[halves.confirm],
             "slice": on_truth[truth.members],
             "rest": on_truth[of_class & ~truth.members],
             "truth": on_truth,
         }
         return Scored(
-            {name: float(hits.mean()) if len(hits) else float("nan") for name, hits in sets.items()},
+            {
+                name: float(hits.mean()) if len(hits) else float("nan")
+                for name, hits in sets.items()
+            },
             float(right[halves.discover].mean()),
             np.asarray([right[rows].mean() for rows in self.groups]),
         )
 
     def mended(self, debug: Lesson | None, train: Lesson | None = None) -> dict[str, Any]:
-        """Return accuracies of an arm with the λ that the discover half chooses, and of every λ of the grid."""
+        """Return accuracies of an arm with the λ that the discover half chooses, and of every λ of
+        the grid."""
         train = train or self.lesson
         grid = (0.0,) if debug is None else self.settings.lambdas
         start = self.nothing.head

@@ -1,8 +1,10 @@
-"""One classifier, the images that it learned from, is mined on and measured on, and the truth about their scenes.
+"""One classifier, the images that it learned from, is mined on and measured on, and the truth about
+their scenes.
 
-Of a planted world: mined on `validation`, measured on the first rows of `proof`; rows of `test` are a pool. Of the
-wardrobe's classifiers: mined on `audit`, measured on `validation` and on true renders, scenes of `audit` with garments
-that nobody saw and any place as often as any other. Features are computed once and kept as arrays.
+Of a planted world: mined on `validation`, measured on the first rows of `proof`; rows of `test` are
+a pool. Of the wardrobe's classifiers: mined on `audit`, measured on `validation` and on true
+renders, scenes of `audit` with garments that nobody saw and any place as often as any other.
+Features are computed once and kept as arrays.
 """
 
 from __future__ import annotations
@@ -39,10 +41,11 @@ _WARDROBE_ROWS = {"train": 4000, "audit": 6000, "validation": 1500, TRUE_RENDERS
 
 @dataclass(frozen=True)
 class Rows:
-    """n rows of a split. labels: as the dataset tells them; units: garments; members: whether in the planted slice.
+    """n rows of a split. labels: as the dataset tells them; units: garments; members: whether in
+    the planted slice.
 
-    features: (n, d) of the classifier, `vectors`: (n, width) of CLIP or (n, 0) where it was not asked. attributes: name
-    → (n,) places in `ATTRIBUTES`.
+    features: (n, d) of the classifier, `vectors`: (n, width) of CLIP or (n, 0) where it was not
+    asked. attributes: name → (n,) places in `ATTRIBUTES`.
     """
 
     labels: NDArray[np.int64]
@@ -66,7 +69,8 @@ class Rows:
 
 
 class Target:
-    """A classifier and its rows, by the names of splits. outputs are labels: both have the same order."""
+    """A classifier and its rows, by the names of splits. outputs are labels: both have the same
+    order."""
 
     def __init__(self, name: str, classifiers: Path, kept: Path) -> None:
         self.name = name
@@ -186,7 +190,8 @@ def _facts(scenes: str, split: str, kept: Path) -> dict[str, Any]:
             for row, scene in enumerate(scenes_of_split)
         ]
         attributes = [
-            [ATTRIBUTES[name].index(value) for name, value in scene.attributes().items()] for scene in scenes_of_split
+            [ATTRIBUTES[name].index(value) for name, value in scene.attributes().items()]
+            for scene in scenes_of_split
         ]
         arrays: dict[str, Any] = {
             "labels": np.asarray(labels, np.int64),
@@ -221,7 +226,8 @@ def scene_of(scenes: str, split: str, row: int) -> Scene:
 
 
 def biased_off(scene: Scene) -> bool:
-    """Return whether a scene of the wardrobe is of a class that learned a place, and is elsewhere."""
+    """Return whether a scene of the wardrobe is of a class that learned a place, and is
+    elsewhere."""
     usual = BACKGROUND_BIAS.get(CLASSES[scene.label])
     return usual is not None and scene.background != usual
 
@@ -245,7 +251,9 @@ def text_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
 
 def _vectors(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.float32]:
     path = (
-        kept / "vectors" / f"{scenes}-{split}-{count}-{_version(scenes)}-{folder_sha256(LAB_WEIGHTS / 'clip')[:8]}.npy"
+        kept
+        / "vectors"
+        / f"{scenes}-{split}-{count}-{_version(scenes)}-{folder_sha256(LAB_WEIGHTS / 'clip')[:8]}.npy"
     )
     if not path.exists():
         vectors = clip_vectors(_pixels(scenes, split, count, kept))
@@ -255,7 +263,11 @@ def _vectors(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.floa
 
 def clip_vectors(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Return (n, width) of pictures."""
-    return clip_model().embed_images([Image.fromarray(pixel) for pixel in pixels], _BATCH).astype(np.float32)
+    return (
+        clip_model()
+        .embed_images([Image.fromarray(pixel) for pixel in pixels], _BATCH)
+        .astype(np.float32)
+    )
 
 
 @cache

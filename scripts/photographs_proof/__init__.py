@@ -1,1 +1,2 @@
-"""The proof on photographs: real images, trained networks and published tables that are not part of the project."""
+"""The proof on photographs: real images, trained networks and published tables that are not part of
+the project."""

@@ -1,10 +1,11 @@
 """Part *mending*: what `mend` does for networks that fail on corrupted photographs.
 
-Each class's photographs are split by number. A head learns from corrupted photographs of the first part; the command
-chooses λ on one half of the second; the third took no part, and only judges. There one corruption more is measured
-that no head learned from. Heads stand beside the network as it was: the command's, its two controls (the head
-retrained alone, and with as many untouched photographs), and Deep Feature Reweighting (Kirichenko 2023) by the known
-groups, class and corruption, on the half that chose λ.
+Each class's photographs are split by number. A head learns from corrupted photographs of the first
+part; the command chooses λ on one half of the second; the third took no part, and only judges.
+There one corruption more is measured that no head learned from. Heads stand beside the network as
+it was: the command's, its two controls (the head retrained alone, and with as many untouched
+photographs), and Deep Feature Reweighting (Kirichenko 2023) by the known groups, class and
+corruption, on the half that chose λ.
 """
 
 from __future__ import annotations
@@ -48,21 +49,31 @@ HEADS = {
     MENDED: "`mend` with corrupted photographs",
     BALANCED: "balanced groups (reweighting)",
 }
-COMPARED = ((MENDED, ORIGINAL), (MENDED, RETRAINED), (MENDED, CONTROL), (BALANCED, ORIGINAL), (BALANCED, MENDED))
+COMPARED = (
+    (MENDED, ORIGINAL),
+    (MENDED, RETRAINED),
+    (MENDED, CONTROL),
+    (BALANCED, ORIGINAL),
+    (BALANCED, MENDED),
+)
 # The networks that were looked at before the rule for λ was set, on the same photographs.
 CHOOSING = ("resnet20", "resnet32")
-# The network whose head is fitted by `counterfoil.mend` too: it must be the very head that is judged.
+# The network whose head is fitted by `counterfoil.mend` too: it must be the very head that is
+# judged.
 CHECKED = "resnet20"
 # Mean over the corruptions that heads learned from.
 _TOGETHER = "learned"
 
 
 class HeadOnTrunk(nn.Module):
-    """A network with another last layer. Networks that share `features` compute what it reads once a batch."""
+    """A network with another last layer. Networks that share `features` compute what it reads once
+    a batch."""
 
     label_names = CLASSES
 
-    def __init__(self, network: CifarResNet, head: LinearHead | None, features: dict[bytes, torch.Tensor]) -> None:
+    def __init__(
+        self, network: CifarResNet, head: LinearHead | None, features: dict[bytes, torch.Tensor]
+    ) -> None:
         super().__init__()
         self.network, self.features = copy.deepcopy(network), features
         if head is not None:
@@ -79,9 +90,11 @@ class HeadOnTrunk(nn.Module):
 def measured_mending(
     weights: Path, recipe: Path, learned: Path, audited: Path, judged: Path, out: Path
 ) -> dict[str, Any]:
-    """Mend a network, and judge every head on photographs that took no part; accuracies and paired differences.
+    """Mend a network, and judge every head on photographs that took no part; accuracies and paired
+    differences.
 
-    recipe: of the split photographs. learned, audited, judged: datasets of its three splits. out: folders begin so.
+    recipe: of the split photographs. learned, audited, judged: datasets of its three splits. out:
+    folders begin so.
     """
     network = load_network(weights)
     name = weights.stem
@@ -111,7 +124,15 @@ def measured_mending(
         assert isinstance(head, LinearHead) and np.array_equal(head.weight, heads[MENDED].weight)
     models = {role: HeadOnTrunk(network, heads.get(role), features) for role in HEADS}
     evaluation = out.with_name(f"{out.name}-judged")
-    evaluate(judged, models, transform=transform(), out=evaluation, device="cpu", reference=False, seed=SEED)
+    evaluate(
+        judged,
+        models,
+        transform=transform(),
+        out=evaluation,
+        device="cpu",
+        reference=False,
+        seed=SEED,
+    )
     hits = {role: hits_of(evaluation, role) for role in HEADS}
     mended = next(variant for variant in mended_model.summary.arms if variant.role == MENDED)
     return {
@@ -120,9 +141,12 @@ def measured_mending(
         "outcome": mended.outcome,
         "verdict": mended.verdict,
         "accuracy": {
-            role: {shift: float(role_hits.mean()) for shift, role_hits in hits[role].items()} for role in HEADS
+            role: {shift: float(role_hits.mean()) for shift, role_hits in hits[role].items()}
+            for role in HEADS
         },
-        "differences": {f"{first} {other}": _differences(hits[first], hits[other]) for first, other in COMPARED},
+        "differences": {
+            f"{first} {other}": _differences(hits[first], hits[other]) for first, other in COMPARED
+        },
     }
 
 
@@ -133,15 +157,21 @@ def _written_groups(audited: Path, file: Path) -> Path:
     with file.open("w", encoding="utf-8", newline="") as stream:
         rows = csv.writer(stream)
         rows.writerow(("key", "group"))
-        rows.writerows((key, shifts[shift]) for key, shift in zip(opened.keys, opened.shifts.tolist(), strict=True))
+        rows.writerows(
+            (key, shifts[shift])
+            for key, shift in zip(opened.keys, opened.shifts.tolist(), strict=True)
+        )
     return file
 
 
 def _differences(
     first: Mapping[str, NDArray[np.bool_]], other: Mapping[str, NDArray[np.bool_]]
 ) -> dict[str, list[float | None]]:
-    """Return by shift how much more accurate one head is than another, with its 95 % interval over photographs."""
-    by_shift = {shift: first[shift].astype(np.float64).ravel() - other[shift].ravel() for shift in first}
+    """Return by shift how much more accurate one head is than another, with its 95 % interval over
+    photographs."""
+    by_shift = {
+        shift: first[shift].astype(np.float64).ravel() - other[shift].ravel() for shift in first
+    }
     by_shift[_TOGETHER] = np.mean([by_shift[shift] for shift in LEARNED], axis=0)
     differences = {}
     for shift, values in by_shift.items():
@@ -151,18 +181,24 @@ def _differences(
 
 
 def mending_table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the accuracy of each head on photographs that took no part, and what it gains on others."""
+    """Return the accuracy of each head on photographs that took no part, and what it gains on
+    others."""
     shifts = ("base", *LEARNED, UNSEEN)
     first = next(iter(results.values()))
     lines = [
         "### Heads mended with corrupted photographs",
         "",
-        f"Accuracy in % on photographs that took no part, untouched (*base*) and corrupted at severity 3. Heads learn"
-        f" from {first['images'][MENDED]:,} photographs under {', '.join(LEARNED)}; none learned from {UNSEEN}."
-        f" *Balanced groups*: {first['images'][BALANCED]:,} photographs of the half that chooses λ, as many of each"
-        " class and corruption; this uses the corruption of each photograph, which nobody knows in use. That λ may not"
+        "Accuracy in % on photographs that took no part, untouched (*base*) and corrupted at"
+        " severity 3. Heads learn"
+        f" from {first['images'][MENDED]:,} photographs under {', '.join(LEARNED)}; none learned"
+        f" from {UNSEEN}."
+        f" *Balanced groups*: {first['images'][BALANCED]:,} photographs of the half that chooses λ,"
+        " as many of each"
+        " class and corruption; this uses the corruption of each photograph, which nobody knows in"
+        " use. That λ may not"
         " cost unchanged photographs more than half a point became the command's rule after"
-        f" {' and '.join(CHOOSING)} had been looked at without it; the other networks were first seen with it.",
+        f" {' and '.join(CHOOSING)} had been looked at without it; the other networks were first"
+        " seen with it.",
         "",
         f"| network | head | λ | {' | '.join(shifts)} |",
         "| :-- | :-- | --: |" + " --: |" * len(shifts),
@@ -171,10 +207,14 @@ def mending_table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for role, words in HEADS.items():
             lam = result["lambda"].get(role)
             cells = [f"{100 * result['accuracy'][role][shift]:.1f}" for shift in shifts]
-            lines.append(f"| {network} | {words} | {'' if lam is None else f'{lam:g}'} | {' | '.join(cells)} |")
+            lines.append(
+                f"| {network} | {words} | {'' if lam is None else f'{lam:g}'} | {' | '.join(cells)}"
+                " |"
+            )
     lines += [
         "",
-        "Differences in points, with 95 % intervals over photographs (of the same photographs, so paired).",
+        "Differences in points, with 95 % intervals over photographs (of the same photographs, so"
+        " paired).",
         "",
         f"| network | of | mean of the three | {' | '.join(shifts)} |",
         "| :-- | :-- | --: |" + " --: |" * len(shifts),
@@ -183,9 +223,14 @@ def mending_table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for role, other in COMPARED:
             values = result["differences"][f"{role} {other}"]
             cells = [_cell(values[shift]) for shift in (_TOGETHER, *shifts)]
-            lines.append(f"| {network} | {HEADS[role]}, less {HEADS[other]} | {' | '.join(cells)} |")
+            lines.append(
+                f"| {network} | {HEADS[role]}, less {HEADS[other]} | {' | '.join(cells)} |"
+            )
     lines += ["", "What `mend` says:", ""]
-    return lines + [f"- {network}: {result['outcome']}. {result['verdict']}" for network, result in results.items()]
+    return lines + [
+        f"- {network}: {result['outcome']}. {result['verdict']}"
+        for network, result in results.items()
+    ]
 
 
 def _cell(difference: list[float]) -> str:

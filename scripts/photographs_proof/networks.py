@@ -1,4 +1,5 @@
-"""ResNets for CIFAR-10 (He 2016, section 4.2), read from the files of two authors, who name their parts differently."""
+"""ResNets for CIFAR-10 (He 2016, section 4.2), read from the files of two authors, who name their
+parts differently."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _OTHER_NAMES = {"conv_": "conv", "bn_": "bn", "stage_": "layer", "fc.": "linear.
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions of 3 × 3 with a shortcut: a convolution where the file has one, else padding by zeros."""
+    """Two convolutions of 3 × 3 with a shortcut: a convolution where the file has one, else padding
+    by zeros."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, projects: bool) -> None:
         super().__init__()
@@ -29,14 +31,18 @@ class ResidualBlock(nn.Module):
         self.stride = stride
         self.downsample: nn.Module | None = None
         if projects:
-            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
         if self.downsample is not None:
             x = self.downsample(x)
         elif self.stride != 1 or self.padding:
-            x = nn.functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.padding, self.padding))
+            x = nn.functional.pad(
+                x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.padding, self.padding)
+            )
         return torch.relu(x + y)
 
 
@@ -68,7 +74,8 @@ class CifarResNet(nn.Module):
 
 
 def load_network(file: Path) -> CifarResNet:
-    """Return the network of a file, in eval mode. Raises RuntimeError where a tensor is missing or left over."""
+    """Return the network of a file, in eval mode. Raises RuntimeError where a tensor is missing or
+    left over."""
     tensors = {}
     for name, tensor in load_file(file).items():
         for other, usual in _OTHER_NAMES.items():
@@ -77,11 +84,17 @@ def load_network(file: Path) -> CifarResNet:
     blocks = sum(name.startswith("layer1.") and name.endswith(".conv1.weight") for name in tensors)
     network = CifarResNet(blocks, projects=any(".downsample." in name for name in tensors))
     # Counters of batches say nothing of a picture, and not every file has them.
-    counters = {name: tensor for name, tensor in network.state_dict().items() if name.endswith("num_batches_tracked")}
+    counters = {
+        name: tensor
+        for name, tensor in network.state_dict().items()
+        if name.endswith("num_batches_tracked")
+    }
     network.load_state_dict(counters | tensors)
     return network.eval()
 
 
 def transform() -> v2.Transform:
     """Return what the networks were trained with: PIL image → float32 [3, 32, 32], normalised."""
-    return v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, DEVIATION)])
+    return v2.Compose(
+        [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, DEVIATION)]
+    )

@@ -1,4 +1,5 @@
-"""The datasets of the proof, built from the photographs by `counterfoil build`, and the answers of each network."""
+"""The datasets of the proof, built from the photographs by `counterfoil build`, and the answers of
+each network."""
 
 from __future__ import annotations
 
@@ -20,14 +21,22 @@ from counterfoil import evaluate
 from counterfoil.building.build_dataset import build
 from photographs_proof.networks import CLASSES, load_network, transform
 
-NETWORKS = ("resnet20", "resnet32", "resnet44", "resnet56", "resnet20-ehanw", "resnet20-ehanw-adversarial")
+NETWORKS = (
+    "resnet20",
+    "resnet32",
+    "resnet44",
+    "resnet56",
+    "resnet20-ehanw",
+    "resnet20-ehanw-adversarial",
+)
 # The corruptions of the published table, by its names.
 PUBLISHED = (
     "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
     "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
 )  # fmt: skip
 SEVERITIES = (1, 2, 3, 4, 5)
-WHOLE = ("fog", "gaussian_noise", "low_resolution", "motion_blur")  # of all photographs, at severity 3
+# of all photographs, at severity 3
+WHOLE = ("fog", "gaussian_noise", "low_resolution", "motion_blur")
 WHOLE_SEVERITY = 3
 SEED = 100
 # Of each class's photographs in the order of their numbers: how many tenths each split has.
@@ -38,8 +47,8 @@ SPLITS = {"train": (0, 4), "validation": (4, 6), "test": (6, 10)}
 class PhotographProof:
     """The datasets and answers of the proof, in one folder; what is there is not made again.
 
-    data: the folder of photographs, networks and tables. levels: photographs of each class at all severities. whole:
-    photographs of each class under the few corruptions.
+    data: the folder of photographs, networks and tables. levels: photographs of each class at all
+    severities. whole: photographs of each class under the few corruptions.
     """
 
     data: Path
@@ -60,7 +69,8 @@ class PhotographProof:
 
     @cached_property
     def split_photographs(self) -> Path:
-        """Return a folder of three splits: of each class the first photographs by number, the next, and the last."""
+        """Return a folder of three splits: of each class the first photographs by number, the next,
+        and the last."""
         folder = self.work / f"splits-{self.whole}"
         if not folder.exists():
             partial = folder.with_name(f"{folder.name}.part")
@@ -68,7 +78,9 @@ class PhotographProof:
                 photographs = sorted((self.photographs / name).iterdir())[: self.whole]
                 for split, (first, end) in SPLITS.items():
                     (partial / split / name).mkdir(parents=True, exist_ok=True)
-                    for photograph in photographs[first * self.whole // 10 : end * self.whole // 10]:
+                    for photograph in photographs[
+                        first * self.whole // 10 : end * self.whole // 10
+                    ]:
                         shutil.copyfile(photograph, partial / split / name / photograph.name)
             partial.rename(folder)
         return folder
@@ -81,30 +93,48 @@ class PhotographProof:
         if name == "levels":
             levels = [severity / 5 for severity in SEVERITIES]
             shifts = {
-                corruption: {"corruption": corruption, "severity": {"by": "corruption", "levels": levels}}
+                corruption: {
+                    "corruption": corruption,
+                    "severity": {"by": "corruption", "levels": levels},
+                }
                 for corruption in PUBLISHED
             }
             candidates = self.levels
         else:
-            shifts = {corruption: {"corruption": corruption, "severity": WHOLE_SEVERITY} for corruption in WHOLE}
+            shifts = {
+                corruption: {"corruption": corruption, "severity": WHOLE_SEVERITY}
+                for corruption in WHOLE
+            }
             candidates = self.whole
         return self.built(f"{name}-{candidates}", self.photographs, "train", shifts, candidates)
 
     def split_dataset(self, split: str, corruptions: Sequence[str]) -> Path:
         """Return the folder of a split's photographs under some corruptions."""
-        shifts = {corruption: {"corruption": corruption, "severity": WHOLE_SEVERITY} for corruption in corruptions}
+        shifts = {
+            corruption: {"corruption": corruption, "severity": WHOLE_SEVERITY}
+            for corruption in corruptions
+        }
         first, end = SPLITS[split]
         candidates = (end - first) * self.whole // 10
-        return self.built(f"{split}-{candidates}", self.split_photographs, split, shifts, candidates)
+        return self.built(
+            f"{split}-{candidates}", self.split_photographs, split, shifts, candidates
+        )
 
     def built(
-        self, name: str, photographs: Path, split: str, shifts: Mapping[str, Mapping[str, Any]], candidates: int
+        self,
+        name: str,
+        photographs: Path,
+        split: str,
+        shifts: Mapping[str, Mapping[str, Any]],
+        candidates: int,
     ) -> Path:
-        """Return the folder of photographs of one split, untouched and under each of `shifts`; its recipe is beside it.
+        """Return the folder of photographs of one split, untouched and under each of `shifts`; its
+        recipe is beside it.
 
         candidates: how many photographs of each class.
         """
-        # Without other splits, and for images to learn from, the training split serves as the validation split too.
+        # Without other splits, and for images to learn from, the training split serves as the
+        # validation split too.
         validation = "train" if split == "train" else "validation"
         recipe = {
             "recipe": 1,
@@ -144,22 +174,32 @@ class PhotographProof:
         return dataset.with_name(f"{dataset.name}-{network}")
 
     def hits(self, dataset: Path, network: str) -> dict[str, NDArray[np.bool_]]:
-        """Return by shift whether each image is answered rightly: [10 classes, photographs], in the order of keys."""
+        """Return by shift whether each image is answered rightly: [10 classes, photographs], in the
+        order of keys."""
         return hits_of(self.evaluation(dataset, network), network)
 
     def hits_by_severity(self, network: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return the hits of `levels`: on the base [10, photographs], and corrupted [15, 5, 10, photographs]."""
+        """Return the hits of `levels`: on the base [10, photographs], and corrupted [15, 5, 10,
+        photographs]."""
         hits = self.hits(self.dataset("levels"), network)
-        names = [[f"{corruption}_{step}" for step in SEVERITIES[:-1]] + [corruption] for corruption in PUBLISHED]
+        names = [
+            [f"{corruption}_{step}" for step in SEVERITIES[:-1]] + [corruption]
+            for corruption in PUBLISHED
+        ]
         return hits["base"], np.array([[hits[name] for name in severities] for severities in names])
 
 
 def hits_of(evaluation: Path, model: str) -> dict[str, NDArray[np.bool_]]:
-    """Return by shift whether a model answers each image of an evaluation rightly: [10 classes, photographs]."""
+    """Return by shift whether a model answers each image of an evaluation rightly: [10 classes,
+    photographs]."""
     import pyarrow.parquet as parquet
 
     table = parquet.read_table(evaluation / "predictions.parquet")
-    frame = table.select(["key", "label", "shift", f"right.{model}"]).to_pandas().sort_values(["label", "key"])
+    frame = (
+        table.select(["key", "label", "shift", f"right.{model}"])
+        .to_pandas()
+        .sort_values(["label", "key"])
+    )
     return {
         str(shift): rows[f"right.{model}"].to_numpy(bool).reshape(len(CLASSES), -1)
         for shift, rows in frame.groupby("shift")
@@ -168,5 +208,13 @@ def hits_of(evaluation: Path, model: str) -> dict[str, NDArray[np.bool_]]:
 
 def _evaluate(weights: Path, dataset: Path, out: Path) -> str:
     network = load_network(weights)
-    evaluate(dataset, {weights.stem: network}, transform=transform(), out=out, device="cpu", reference=False, seed=SEED)
+    evaluate(
+        dataset,
+        {weights.stem: network},
+        transform=transform(),
+        out=out,
+        device="cpu",
+        reference=False,
+        seed=SEED,
+    )
     return out.name

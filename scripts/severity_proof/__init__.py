@@ -1,1 +1,2 @@
-"""The proof of graded shifts: what is drawn by degrees against the same scenes rendered by degrees."""
+"""The proof of graded shifts: what is drawn by degrees against the same scenes rendered by
+degrees."""

@@ -1,7 +1,9 @@
-"""What graded pictures keep, and how near the curves of models on them come to the truth, on three axes.
+"""What graded pictures keep, and how near the curves of models on them come to the truth, on three
+axes.
 
-An axis says how strong a level is: as it is asked for (*raw*), by the share of the gain in CLIP's shift score or in the
-oracle's probability that it has (*CLIP*, *oracle*). A level is compared with the true strength of equal share.
+An axis says how strong a level is: as it is asked for (*raw*), by the share of the gain in CLIP's
+shift score or in the oracle's probability that it has (*CLIP*, *oracle*). A level is compared with
+the true strength of equal share.
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ from proof_files import CLASSIFIERS
 from severity_proof.seen import LEVELS, SHIFTS, Seen
 
 AXES = ("raw", "CLIP", "oracle")
-# A smaller fall of the oracle's probability does not count: what is surely there, or surely not, moves by less.
+# A smaller fall of the oracle's probability does not count: what is surely there, or surely not,
+# moves by less.
 STILL = 0.02
 FAR = 1e9  # a level that is not reached, as JSON takes it
 Floats = NDArray[np.float64]
 
 
 def monotone(seen: Seen, still: float = STILL) -> Floats:
-    """Return (shift,) the share of whole trajectories along which the oracle's probability of the shift never falls."""
+    """Return (shift,) the share of whole trajectories along which the oracle's probability of the
+    shift never falls."""
     whole = seen.present.all(axis=1)
     highest = np.maximum.accumulate(seen.sure, axis=1)
     rises = np.asarray((seen.sure[:, 1:] >= highest[:, :-1] - still).all(axis=1))
@@ -38,7 +42,8 @@ def monotone(seen: Seen, still: float = STILL) -> Floats:
 
 
 def kept(seen: Seen, what: NDArray[np.int8], side: int) -> Floats:
-    """Return (shift,) in what share of pairs with the base the oracle reads the same; NaN for a shifted colour."""
+    """Return (shift,) in what share of pairs with the base the oracle reads the same; NaN for a
+    shifted colour."""
     pairs = seen.present[:, 0] & seen.present[:, side]
     same = what[:, 0] == what[:, side]
     shares = np.array([same[shift][pairs[shift]].mean() for shift in range(len(SHIFTS))])
@@ -48,7 +53,8 @@ def kept(seen: Seen, what: NDArray[np.int8], side: int) -> Floats:
 
 
 def gains(seen: Seen, axis: str) -> Floats:
-    """Return (shift, side) the share of its gain that an axis has by each side: 0 at the base, 1 at the top, rising."""
+    """Return (shift, side) the share of its gain that an axis has by each side: 0 at the base, 1 at
+    the top, rising."""
     if axis == "raw":
         return np.tile([0.0, *seen.strengths], (len(SHIFTS), 1))
     values = np.where(seen.present, seen.shift_score if axis == "CLIP" else seen.sure, np.nan)
@@ -71,9 +77,9 @@ def strengths_of(drawn: Seen, truth: Seen, axis: str) -> Floats:
 
 
 def told_by(directory: Path, out: Path) -> dict[str, Any]:
-    """Return what `evaluate` says of a dataset, by shift and model: value, low and high of the drop at each level and
-    of the level of ten points, median failure points, shares that have failed by each level; and the classes of the
-    curves."""
+    """Return what `evaluate` says of a dataset, by shift and model: value, low and high of the drop
+    at each level and of the level of ten points, median failure points, shares that have failed by
+    each level; and the classes of the curves."""
     rows = evaluate(directory, out=out, reference=False, workers=1, device="cpu").results.rows
     models = [f"lab:{name}" for name in CLASSIFIERS]
     drops = []
@@ -84,12 +90,18 @@ def told_by(directory: Path, out: Path) -> dict[str, Any]:
     for shift in SHIFTS:
         key = [{"model": model, "group": shift} for model in models]
         ats = [at(level) for level in LEVELS]
-        drops.append([[_three(rows.one(DROP, at=level, **curve)) for level in ats] for curve in key])
+        drops.append(
+            [[_three(rows.one(DROP, at=level, **curve)) for level in ats] for curve in key]
+        )
         for ending, reached in ten.items():
             reached.append([_three(rows.one(TEN_POINTS + ending, **curve)) for curve in key])
         median.append([_three(rows.one(MEDIAN, **curve))[0] for curve in key])
-        failed.append([[rows.value(FAILED, at=level, **curve) or 0.0 for level in ats] for curve in key])
-        classes.append(sorted({int(row.class_id) for row in rows.where(ACCURACY, group=shift) if row.class_id}))
+        failed.append(
+            [[rows.value(FAILED, at=level, **curve) or 0.0 for level in ats] for curve in key]
+        )
+        classes.append(
+            sorted({int(row.class_id) for row in rows.where(ACCURACY, group=shift) if row.class_id})
+        )
     return {"drops": drops, "ten": ten, "median": median, "failed": failed, "classes": classes}
 
 
@@ -106,24 +118,37 @@ def true_drops(truth: Seen, shift: int, classes: Sequence[int]) -> Floats:
 
 
 def ten_points(drops: Floats, steps: Floats) -> list[float]:
-    """Return by model the first strength where the rising drop is ten points; far away if it is not reached."""
+    """Return by model the first strength where the rising drop is ten points; far away if it is not
+    reached."""
     curves = [[Estimate(value, None, None) for value in model_drops] for model_drops in drops[1:].T]
-    return [min(rising_reaches(curve, steps, np.ones(len(steps)), 0.1).value, FAR) for curve in curves]
+    return [
+        min(rising_reaches(curve, steps, np.ones(len(steps)), 0.1).value, FAR) for curve in curves
+    ]
 
 
-def true_failures(truth: Seen, shift: int, classes: Sequence[int]) -> tuple[list[float], list[list[float]]]:
-    """Return by model the median failure point, and the share that has failed by each of the levels."""
+def true_failures(
+    truth: Seen, shift: int, classes: Sequence[int]
+) -> tuple[list[float], list[list[float]]]:
+    """Return by model the median failure point, and the share that has failed by each of the
+    levels."""
     sides = [0, *(1 + truth.strengths.tolist().index(level) for level in LEVELS)]
     right = truth.right[shift][sides][:, list(classes)].reshape(len(sides), -1, len(CLASSIFIERS))
-    first, last = failure_runs(np.ones((right.shape[1], len(LEVELS)), bool), right[1:].transpose(1, 0, 2))
+    first, last = failure_runs(
+        np.ones((right.shape[1], len(LEVELS)), bool), right[1:].transpose(1, 0, 2)
+    )
     medians = []
     failed = []
     for model in range(len(CLASSIFIERS)):
         right_on_base = right[0, :, model]
         curve = failed_curve(
-            first[right_on_base, model], last[right_on_base, model], len(LEVELS), np.random.default_rng(0)
+            first[right_on_base, model],
+            last[right_on_base, model],
+            len(LEVELS),
+            np.random.default_rng(0),
         )
-        medians.append(min(rising_reaches(curve, np.array(LEVELS), np.ones(len(LEVELS)), 0.5).value, FAR))
+        medians.append(
+            min(rising_reaches(curve, np.array(LEVELS), np.ones(len(LEVELS)), 0.5).value, FAR)
+        )
         failed.append([share.value for share in curve])
     return medians, failed
 
@@ -136,7 +161,8 @@ def lasted(failed: Sequence[float]) -> float:
 
 
 def against_truth(evaluated: Mapping[str, Any], drawn: Seen, truth: Seen) -> dict[str, Any]:
-    """Return by axis errors of `curve` and `ten`, how often both or neither reach ten points, and coverage."""
+    """Return by axis errors of `curve` and `ten`, how often both or neither reach ten points, and
+    coverage."""
     errors_by_axis: dict[str, Any] = {}
     steps = np.array([0.0, *truth.strengths])
     for axis in AXES:
@@ -151,7 +177,9 @@ def against_truth(evaluated: Mapping[str, Any], drawn: Seen, truth: Seen) -> dic
                 errors.append(np.abs(value - true))
                 signed.append(value - true)
                 covered.append((low <= true) & (true <= high))
-                reached_at = [_on(level, strengths[shift]) for level in evaluated["ten"][""][shift][model]]
+                reached_at = [
+                    _on(level, strengths[shift]) for level in evaluated["ten"][""][shift][model]
+                ]
                 without = _on(evaluated["ten"][COMPLETE][shift][model][0], strengths[shift])
                 level = levels[model]
                 reached.append((reached_at[0] <= 1) == (level <= 1))
@@ -175,23 +203,29 @@ def _on(level: float, strengths: Floats) -> float:
 
 
 def ranked(evaluated: Mapping[str, Any], truth: Seen) -> dict[str, Any]:
-    """Return by shift, and over `all`, the rank correlation over models of mean failure levels; and how many models
-    have a median failure point, truly and by the evaluation (`medians`)."""
+    """Return by shift, and over `all`, the rank correlation over models of mean failure levels; and
+    how many models have a median failure point, truly and by the evaluation (`medians`)."""
     drawn = []
     right = []
     medians = np.zeros((len(SHIFTS), 2), dtype=int)
     for shift in range(len(SHIFTS)):
         true, failed = true_failures(truth, shift, evaluated["classes"][shift])
-        medians[shift] = [sum(point <= 1 for point in points) for points in (true, evaluated["median"][shift])]
+        medians[shift] = [
+            sum(point <= 1 for point in points) for points in (true, evaluated["median"][shift])
+        ]
         drawn.append([lasted(shares) for shares in evaluated["failed"][shift]])
         right.append([lasted(shares) for shares in failed])
     pairs = [*zip(drawn, right, strict=True), (np.mean(drawn, axis=0), np.mean(right, axis=0))]
     correlations: list[Any] = [spearmanr(*pair) for pair in pairs]
-    return {"shifts": [float(correlation.statistic) for correlation in correlations], "medians": medians.tolist()}
+    return {
+        "shifts": [float(correlation.statistic) for correlation in correlations],
+        "medians": medians.tolist(),
+    }
 
 
 def by_chance(truth: Seen, units: int, seed: int = 5) -> float:
-    """Return the mean error of the drop at a level of `units` true scenes of each class, drawn from the truth."""
+    """Return the mean error of the drop at a level of `units` true scenes of each class, drawn from
+    the truth."""
     rng = np.random.default_rng(seed)
     sides = [0, *(1 + truth.strengths.tolist().index(level) for level in LEVELS)]
     right = truth.right[:, sides]
@@ -200,21 +234,29 @@ def by_chance(truth: Seen, units: int, seed: int = 5) -> float:
     for _ in range(100):
         drawn = right[:, :, np.arange(classes)[:, None], rng.integers(0, scenes, (classes, units))]
         curves = [outcomes.mean(axis=(2, 3)) for outcomes in (drawn, right)]
-        errors.append(np.abs(np.diff([curve[:, :1] - curve[:, 1:] for curve in curves], axis=0)).mean())
+        errors.append(
+            np.abs(np.diff([curve[:, :1] - curve[:, 1:] for curve in curves], axis=0)).mean()
+        )
     return float(np.mean(errors))
 
 
 def survivors(seen: Seen, rejected: float) -> dict[str, float]:
-    """Return mean drop over shifts, levels and models, of all pictures, of those that a screen lets pass, and of whole
-    trajectories alone; and how many there are of each. The screen rejects this share of the base's by CLIP's score."""
+    """Return mean drop over shifts, levels and models, of all pictures, of those that a screen lets
+    pass, and of whole trajectories alone; and how many there are of each. The screen rejects this
+    share of the base's by CLIP's score."""
     base = seen.object_score[0, 0]
-    passes = seen.present & (seen.object_score >= np.nanquantile(base, rejected, axis=1)[None, None, :, None])
+    passes = seen.present & (
+        seen.object_score >= np.nanquantile(base, rejected, axis=1)[None, None, :, None]
+    )
     every = seen.present
     whole = passes & passes.all(axis=1, keepdims=True)
     return {
         name: value
         for what, mask in (("all", every), ("screened", passes), ("complete", whole))
-        for name, value in ((what, _drop(seen, mask)), (f"{what} share", float(mask.sum() / every.sum())))
+        for name, value in (
+            (what, _drop(seen, mask)),
+            (f"{what} share", float(mask.sum() / every.sum())),
+        )
     }
 
 

@@ -1,7 +1,8 @@
 """Graded pictures, drawn and true, and what the oracle, CLIP and the classifiers say of each.
 
-A *unit* is one scene: its base and its picture at each level of every shift. Drawn scenes are of the builds of one way;
-true ones are rows of the audit split, whose garments no model of the lab has seen.
+A *unit* is one scene: its base and its picture at each level of every shift. Drawn scenes are of
+the builds of one way; true ones are rows of the audit split, whose garments no model of the lab has
+seen.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ LEVELS = (0.25, 0.5, 0.75, 1.0)
 STRENGTHS = (0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
 """Of true scenes. Levels are among them."""
 
-_EDITS = ("generator.kind=edit", "generator.split=audit", "screen.keep=[{same_image: {}}, thresholds]")
+_EDITS = (
+    "generator.kind=edit",
+    "generator.split=audit",
+    "screen.keep=[{same_image: {}}, thresholds]",
+)
 WAYS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "prompt": ("prompt", "raw", ()),
     "prompt, attention": ("prompt", "raw", ("samples.pairs=attention",)),
@@ -58,9 +63,11 @@ def recipe_of(way: str, units: int, seed: int, guidance: float) -> Recipe:
 
 @dataclass(frozen=True)
 class Seen:
-    """Arrays over (shift, side, class, unit), sides being the base and each strength; `said` also over models.
+    """Arrays over (shift, side, class, unit), sides being the base and each strength; `said` also
+    over models.
 
-    present: whether there is a picture. sure: the oracle's probability of the shift. seen, colour: what it reads.
+    present: whether there is a picture. sure: the oracle's probability of the shift. seen, colour:
+    what it reads.
     object_score, shift_score: CLIP's. said: the classifiers' labels.
     """
 
@@ -103,7 +110,8 @@ class Looking:
         self.of_classes = self.clip.embed_texts([f"a photo of a {name}" for name in CLASSES])
 
     def look(self, strengths: Sequence[float], units: int, pictures: Pictures) -> Seen:
-        """Look at what `pictures(shift, side, label)` gives of each cell; bases (side 0) are the first shift's."""
+        """Look at what `pictures(shift, side, label)` gives of each cell; bases (side 0) are the
+        first shift's."""
         shape = (len(SHIFTS), 1 + len(strengths), len(CLASSES), units)
         score = np.full(shape, np.nan, np.float32)
         seen = Seen(
@@ -136,8 +144,12 @@ class Looking:
             change = SHIFTS_BY_NAME[SHIFTS[shift]]
             at = shift, side, label, units
             seen.present[at] = True
-            seen.sure[at] = sure[change.attribute][:, ATTRIBUTES[change.attribute].index(change.value)]
-            seen.seen[at], seen.colour[at] = (sure[attribute].argmax(1) for attribute in ("class", "colour"))
+            seen.sure[at] = sure[change.attribute][
+                :, ATTRIBUTES[change.attribute].index(change.value)
+            ]
+            seen.seen[at], seen.colour[at] = (
+                sure[attribute].argmax(1) for attribute in ("class", "colour")
+            )
             seen.object_score[at] = vectors @ self.of_classes[label]
             seen.shift_score[at] = vectors @ self.of_shifts[shift]
             seen.said[at] = np.stack(guessed, axis=1)
@@ -149,7 +161,10 @@ def true_pictures(units: int) -> Pictures:
 
     def pictures(shift: int, side: int, label: int) -> Cell:
         scenes = (wardrobe_scene("audit", unit * len(CLASSES) + label) for unit in range(units))
-        return [(unit, render_graded(scene, SHIFTS[shift], strengths[side])) for unit, scene in enumerate(scenes)]
+        return [
+            (unit, render_graded(scene, SHIFTS[shift], strengths[side]))
+            for unit, scene in enumerate(scenes)
+        ]
 
     return pictures
 
@@ -167,6 +182,8 @@ def drawn_pictures(directory: Path) -> Pictures:
 
     def pictures(shift: int, side: int, label: int) -> Cell:
         cell = cells.get((shift, side, label), [])
-        return [(unit, np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))) for unit, file in cell]
+        return [
+            (unit, np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))) for unit, file in cell
+        ]
 
     return pictures

@@ -1,4 +1,5 @@
-"""Complete datasets that differ from a build's, as another stack, another hand or a fault would make them."""
+"""Complete datasets that differ from a build's, as another stack, another hand or a fault would
+make them."""
 
 from __future__ import annotations
 
@@ -31,14 +32,20 @@ def with_torch(directory: Path, version: str) -> None:
     write_manifest(directory, {})
 
 
-def with_candidates(directory: Path, group: str, number: int, change: Callable[[Candidate], Candidate]) -> None:
-    """Write one shard again with other candidates and without rejected images, and a manifest that proves it."""
+def with_candidates(
+    directory: Path, group: str, number: int, change: Callable[[Candidate], Candidate]
+) -> None:
+    """Write one shard again with other candidates and without rejected images, and a manifest that
+    proves it."""
     lock = read_lock(directory)
     assert lock is not None
     plan = make_plan(load_recipe(directory))
     shard = next(shard for shard in plan.shards if (shard.group, shard.number) == (group, number))
     receipt = next(r for r in read_receipts(directory) if (r.group, r.shard) == (group, number))
-    images = {row["key"]: row["image"]["bytes"] for row in read_shard(directory, receipt, ["key", "image"])}
+    images = {
+        row["key"]: row["image"]["bytes"]
+        for row in read_shard(directory, receipt, ["key", "image"])
+    }
     rows = {row["key"]: row for row in read_shard(directory, receipt, what="candidates")}
     candidates = [
         Candidate(
@@ -51,7 +58,9 @@ def with_candidates(directory: Path, group: str, number: int, change: Callable[[
         for sample in shard.samples(plan)
         if (row := rows.get(sample.key)) is not None
     ]  # fmt: skip
-    ShardWriter.of_plan(directory, plan, lock.hashes, receipt.stack).write(shard, [change(c) for c in candidates])
+    ShardWriter.of_plan(directory, plan, lock.hashes, receipt.stack).write(
+        shard, [change(c) for c in candidates]
+    )
     write_manifest(directory, {})
 
 
@@ -59,7 +68,9 @@ def brighter(image: bytes, levels: int) -> bytes:
     """Return the picture with one pixel changed by so many levels in one channel."""
     with Image.open(io.BytesIO(image)) as picture:
         pixels = np.asarray(picture.convert("RGB")).copy()
-    pixels[0, 0, 0] = pixels[0, 0, 0] - levels if pixels[0, 0, 0] >= levels else pixels[0, 0, 0] + levels
+    pixels[0, 0, 0] = (
+        pixels[0, 0, 0] - levels if pixels[0, 0, 0] >= levels else pixels[0, 0, 0] + levels
+    )
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()

@@ -8,10 +8,15 @@ from PIL import Image
 
 from counterfoil.lab.scenes import load_wardrobe
 
-GARMENT_CLASSES = "source.classes=[{id: bag, name: bag, source_label: 0}, {id: sandal, name: sandal, source_label: 1}]"
+GARMENT_CLASSES = (
+    "source.classes=[{id: bag, name: bag, source_label: 0}, {id: sandal, name:"
+    " sandal, source_label: 1}]"
+)
 
 
-def garment_folder(folder: Path, splits: tuple[str, ...] = ("train", "validation"), images: int = 4) -> Path:
+def garment_folder(
+    folder: Path, splits: tuple[str, ...] = ("train", "validation"), images: int = 4
+) -> Path:
     """Write an image folder: split, class, picture."""
     for split in splits:
         labels, pixels = load_wardrobe(split)

@@ -1,4 +1,5 @@
-"""Stand-ins for full-size inputs: miniature pipelines, noise as an input dataset, tokens, a classifier."""
+"""Stand-ins for full-size inputs: miniature pipelines, noise as an input dataset, tokens, a
+classifier."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ SIDE = 8  # pixels that the miniatures render: 4 x 4 latents
 
 
 def save_pipeline(folder: Path, kind: str) -> str:
-    """Save a pipeline with random weights, a miniature of the architecture of `kind`, and return its name."""
+    """Save a pipeline with random weights, a miniature of the architecture of `kind`, and return
+    its name."""
     torch.manual_seed(3)
     pipeline: Any = PIPELINES[kind]()
     pipeline.unet.register_to_config(sample_size=SIDE // pipeline.vae_scale_factor)
@@ -30,13 +32,18 @@ def save_pipeline(folder: Path, kind: str) -> str:
 
 
 def save_source(folder: Path, recipe: str, images: int) -> Path:
-    """Save an input dataset of noise for a recipe: so many images a class, in the splits that the recipe names."""
+    """Save an input dataset of noise for a recipe: so many images a class, in the splits that the
+    recipe names."""
     source = load_recipe(recipe).source
     noise = np.random.default_rng(0)
-    features = datasets.Features({source.image_column: datasets.Image(), source.label_column: datasets.Value("int64")})
+    features = datasets.Features(
+        {source.image_column: datasets.Image(), source.label_column: datasets.Value("int64")}
+    )
     splits: dict[str | datasets.NamedSplit, datasets.Dataset] = {}
     for split in (source.train_split, source.validation_split):
-        labels = [entry.source_label for entry in load_recipe(recipe).classes for _ in range(images)]
+        labels = [
+            entry.source_label for entry in load_recipe(recipe).classes for _ in range(images)
+        ]
         cells = [{"bytes": _png(noise), "path": None} for _ in labels]
         rows = {source.image_column: cells, source.label_column: labels}
         splits[split] = datasets.Dataset.from_dict(rows, features=features)
@@ -45,7 +52,8 @@ def save_source(folder: Path, recipe: str, images: int) -> Path:
 
 
 def save_tokens(folder: Path, recipe: str) -> Path:
-    """Save a token of random numbers for every class of a recipe, as wide as the miniatures' text encoders."""
+    """Save a token of random numbers for every class of a recipe, as wide as the miniatures' text
+    encoders."""
     numbers = torch.Generator().manual_seed(0)
     tokens = folder / f"tokens-of-{recipe}"
     tokens.mkdir()

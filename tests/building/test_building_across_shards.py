@@ -1,4 +1,5 @@
-"""Batches run across shards: the same bytes however shards are dealt, resumed, or made again, and few batches."""
+"""Batches run across shards: the same bytes however shards are dealt, resumed, or made again, and
+few batches."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from counterfoil.store.reading import read_receipts, read_rows
 from driven import done_of
 from tiny_builds import SHARDS, TINY, images, published, tiny
 
-# Nine shards of one cell, three images each, in batches of five: no batch ends with its shard before the last.
+# Nine shards of one cell, three images each, in batches of five: no batch ends with its shard
+# before the last.
 ODD = (
     "prompts.shifts.pencil_sketch=null", "generator.batch_size=5", "samples.candidates=3", "output.rows_per_shard=3",
     "screen.judge=lab:resnet14t", "screen.keep_rejected=true",
@@ -86,11 +88,18 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     [
         pytest.param("quota", 2, uneven, id="quota, two workers"),
         pytest.param("quota", 1, all_together, marks=pytest.mark.whole, id="quota, one span"),
-        pytest.param("every candidate", 2, uneven, marks=pytest.mark.whole, id="every candidate, two workers"),
+        pytest.param(
+            "every candidate", 2, uneven, marks=pytest.mark.whole, id="every candidate, two workers"
+        ),
     ],
 )
 def test_however_shards_are_dealt_the_bytes_are_the_same(
-    name: str, workers: int, dealt: Dealt, alone: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    workers: int,
+    dealt: Dealt,
+    alone: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(build_dataset, "spans", dealt)
     tiny(tmp_path / "dataset", *PLANS[name], workers=workers)
@@ -98,7 +107,9 @@ def test_however_shards_are_dealt_the_bytes_are_the_same(
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_a_dataset_with_holes_is_filled_to_the_same_bytes(name: str, alone: dict[str, Path], tmp_path: Path) -> None:
+def test_a_dataset_with_holes_is_filled_to_the_same_bytes(
+    name: str, alone: dict[str, Path], tmp_path: Path
+) -> None:
     out = tmp_path / "dataset"
     for path, content in published(alone[name]).items():
         (out / path).parent.mkdir(parents=True, exist_ok=True)
@@ -118,9 +129,12 @@ def test_as_few_batches_are_rendered_as_can_be(
     assert published(tmp_path / "dataset") == published(alone["every candidate"])
 
 
-def test_what_is_left_of_quotas_shares_batches(rendered: list[list[Sample]], tmp_path: Path) -> None:
+def test_what_is_left_of_quotas_shares_batches(
+    rendered: list[list[Sample]], tmp_path: Path
+) -> None:
     tiny(tmp_path / "dataset", *QUOTA, *SHIFTS, "screen.object_threshold=1")
-    # Three cells of five candidates each, of which none passes: two full batches, and one candidate that is left.
+    # Three cells of five candidates each, of which none passes: two full batches, and one candidate
+    # that is left.
     assert sorted(len(batch) for batch in rendered) == [1, *[2] * 7]
 
 
@@ -140,11 +154,16 @@ def test_a_failure_in_the_middle_of_a_span_leaves_the_shards_before_it(
         patch.setattr(Renderer, "ahead", failing)
         with pytest.raises(RunFailure, match="no more"):
             tiny(out, *ODD)
-    # Of 27 images three batches were rendered, of which two were screened: three whole shards, and not the fourth.
-    assert [(receipt.group, receipt.shard) for receipt in read_receipts(out)] == [("base", n) for n in range(3)]
+    # Of 27 images three batches were rendered, of which two were screened: three whole shards, and
+    # not the fourth.
+    assert [(receipt.group, receipt.shard) for receipt in read_receipts(out)] == [
+        ("base", n) for n in range(3)
+    ]
 
 
-def test_what_a_lost_worker_wrote_of_its_span_is_not_made_again(rendered: list[list[Sample]], tmp_path: Path) -> None:
+def test_what_a_lost_worker_wrote_of_its_span_is_not_made_again(
+    rendered: list[list[Sample]], tmp_path: Path
+) -> None:
     out = tmp_path / "dataset"
     recipe = load_recipe("wardrobe-mini", [*TINY, *ODD, "screen.judge=null"])
     inputs = resolve_inputs(recipe, out, "cpu", LocalEngine())
@@ -160,7 +179,10 @@ def test_what_a_lost_worker_wrote_of_its_span_is_not_made_again(rendered: list[l
             rendered.clear()
             receipts = done_of(make(span))
     assert [
-        sample.key for batch in rendered for sample in batch if sample.class_id == "05" and sample.shift == "base"
+        sample.key
+        for batch in rendered
+        for sample in batch
+        if sample.class_id == "05" and sample.shift == "base"
     ] == []
     assert first[0] in receipts and len(receipts) == 4
 
@@ -169,7 +191,9 @@ def test_every_shard_of_a_span_is_reported_once_as_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = SHARDS // 2
-    monkeypatch.setattr(build_dataset, "spans", lambda plan, shards, workers: [shards[:half], shards[half:]])
+    monkeypatch.setattr(
+        build_dataset, "spans", lambda plan, shards, workers: [shards[:half], shards[half:]]
+    )
     heard: list[object] = []
     with listening(heard.append):
         tiny(tmp_path / "out", workers=2)
@@ -177,14 +201,20 @@ def test_every_shard_of_a_span_is_reported_once_as_it_is_written(
     done = [event.shards_done for event in progress]
     assert done == sorted(done)
     assert set(done) == set(range(SHARDS + 1))
-    counted = [sum(sum(reasons.values()) for reasons in event.counts.values()) for event in progress]
+    counted = [
+        sum(sum(reasons.values()) for reasons in event.counts.values()) for event in progress
+    ]
     assert len(set(counted)) == SHARDS + 1 and counted[-1] == progress[-1].images
 
 
 # Quota cells: the first n that pass, by index, in full batches, on every worker.
 
 
-SMALL_QUOTA = ("samples={accepted: 2, at_most: 6, seed: 0}", "generator.batch_size=2", "output.rows_per_shard=12")
+SMALL_QUOTA = (
+    "samples={accepted: 2, at_most: 6, seed: 0}",
+    "generator.batch_size=2",
+    "output.rows_per_shard=12",
+)
 SHIFTS = ("prompts.shifts.red=null", "prompts.shifts.in_the_snow=null")
 
 
@@ -224,7 +254,14 @@ def test_cells_stop_after_the_batch_that_fills_them(alone: dict[str, Path]) -> N
 
 def test_a_quota_that_cannot_be_met_gives_up_at_its_cap(tmp_path: Path) -> None:
     bag = "source.classes=[{id: bag, name: bag, source_label: 8}]"
-    result = tiny(tmp_path / "dataset", bag, *SHIFTS, "samples=null", *SMALL_QUOTA, "screen.object_threshold=1")
+    result = tiny(
+        tmp_path / "dataset",
+        bag,
+        *SHIFTS,
+        "samples=null",
+        *SMALL_QUOTA,
+        "screen.object_threshold=1",
+    )
     assert result.counts == {shift: {"low_object": 6} for shift in ("base", "pencil_sketch")}
     assert result.accepted == 0
     assert not images(tmp_path / "dataset")
@@ -235,7 +272,9 @@ def test_what_passes_beyond_a_quota_inside_its_batch_is_surplus(tmp_path: Path) 
     result = tiny(
         tmp_path / "dataset", bag, *SHIFTS, "samples=null", "samples={accepted: 1, at_most: 6}", *SMALL_QUOTA[1:],
     )  # fmt: skip
-    assert result.counts == {shift: {"accepted": 1, "surplus": 1} for shift in ("base", "pencil_sketch")}
+    assert result.counts == {
+        shift: {"accepted": 1, "surplus": 1} for shift in ("base", "pencil_sketch")
+    }
 
 
 # Spans: every shard once and in order, dealt so that workers end early, with little padding.
@@ -246,13 +285,15 @@ LOADS = st.builds(Load, st.integers(0, 300), SOME, st.integers(0, 3) | st.just(0
 
 
 def batches(loads: Sequence[Load], size: int) -> int:
-    """Count the batches of one span: each kind of sample has batches of its own, the last of each padded."""
+    """Count the batches of one span: each kind of sample has batches of its own, the last of each
+    padded."""
     ways = zip(*((load.by_prompt, load.by_vector, load.of_pairs) for load in loads), strict=True)
     return sum(-(-sum(images) // size) for images in ways) + sum(load.full for load in loads)
 
 
 def last_end(loads: Sequence[Load], size: int, ends: Iterable[int], workers: int) -> int:
-    """Count the batches until the last worker ends, if each takes the next span as soon as it is free."""
+    """Count the batches until the last worker ends, if each takes the next span as soon as it is
+    free."""
     free = [0] * workers
     for first, last in pairwise([0, *ends]):
         heapq.heappush(free, heapq.heappop(free) + batches(loads[first:last], size))
@@ -266,9 +307,14 @@ def padded_share(loads: Sequence[Load], size: int, ends: Sequence[int]) -> float
 
 
 def uniform(candidates: int, rows: int, classes: int = 10, groups: int = 6) -> list[Load]:
-    """Return the shards of groups with one shift each: whole cells, as many as `rows` has room for."""
+    """Return the shards of groups with one shift each: whole cells, as many as `rows` has room
+    for."""
     cells = max(1, rows // candidates)
-    return [Load(min(cells, classes - at) * candidates) for _ in range(groups) for at in range(0, classes, cells)]
+    return [
+        Load(min(cells, classes - at) * candidates)
+        for _ in range(groups)
+        for at in range(0, classes, cells)
+    ]
 
 
 @given(st.lists(LOADS, max_size=60), st.integers(1, 40), st.integers(1, 9))
@@ -285,7 +331,9 @@ def test_every_shard_is_in_one_span_and_nobody_ends_later_than_shard_by_shard(
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=80), st.integers(1, 40))
-def test_one_worker_pads_less_than_three_percent_of_forty_batches(counts: list[int], size: int) -> None:
+def test_one_worker_pads_less_than_three_percent_of_forty_batches(
+    counts: list[int], size: int
+) -> None:
     loads = [Load(count) for count in counts]
     while sum(load.by_prompt for load in loads) < 40 * size:
         loads += loads
@@ -312,23 +360,31 @@ def test_groups_of_ten_batches_pad_less_than_three_percent(
     [(Load(85), 20_000, 20, 2), (Load(17), 50_000, 32, 100), (Load(986), 3_000, 20, 8)],
     ids=["whole batches every four shards", "less than a batch a shard", "many batches a shard"],
 )
-def test_long_lists_are_dealt_evenly_in_bounded_spans(load: Load, count: int, size: int, workers: int) -> None:
+def test_long_lists_are_dealt_evenly_in_bounded_spans(
+    load: Load, count: int, size: int, workers: int
+) -> None:
     loads = [load] * count
     ends = list(cuts(loads, size, workers))
     assert padded_share(loads, size, ends) < 0.015
     assert last_end(loads, size, ends, workers) < 1.02 * load.by_prompt * count / size / workers
-    assert max(batches(loads[first:last], size) for first, last in pairwise([0, *ends])) <= 2 * LONGEST
+    assert (
+        max(batches(loads[first:last], size) for first, last in pairwise([0, *ends])) <= 2 * LONGEST
+    )
     assert len(ends) > 10 * workers
 
 
 def test_a_plan_is_dealt_shard_by_shard_where_batches_end_with_shards() -> None:
-    plan = make_plan(load_recipe("wardrobe-star", ["samples.candidates=20", "output.rows_per_shard=100"]))
+    plan = make_plan(
+        load_recipe("wardrobe-star", ["samples.candidates=20", "output.rows_per_shard=100"])
+    )
     dealt = spans(plan, plan.shards, 2)
     assert [list(span) for span in dealt] == [[shard] for shard in plan.shards]
 
 
 def test_spans_are_the_shards_in_order_whatever_is_missing_of_them() -> None:
-    plan = make_plan(load_recipe("wardrobe-star", ["samples.candidates=17", "output.rows_per_shard=100"]))
+    plan = make_plan(
+        load_recipe("wardrobe-star", ["samples.candidates=17", "output.rows_per_shard=100"])
+    )
     done = {(shard.group, shard.number) for shard in list(plan.shards)[3::5]}
     left = plan.shards_without(done)
     dealt = spans(plan, left, 2)
@@ -358,7 +414,11 @@ def test_a_shard_loads_a_worker_with_its_samples_by_kind_and_with_full_batches_o
 
 @pytest.mark.parametrize("quota", [False, True])
 def test_a_sample_beside_its_base_is_two_images(quota: bool) -> None:
-    samples = "samples={accepted: 10, at_most: 50, candidates: null}" if quota else "samples.candidates=50"
+    samples = (
+        "samples={accepted: 10, at_most: 50, candidates: null}"
+        if quota
+        else "samples.candidates=50"
+    )
     plan = make_plan(load_recipe("wardrobe-pairs", [samples, "output.rows_per_shard=100"]))
     size = plan.recipe.generator.batch_size
     loads = {shard.group: load_of(plan, shard) for shard in plan.shards}

@@ -1,4 +1,5 @@
-"""Shards that workers send: written whole or not at all, once, with only their own files; and a build of them."""
+"""Shards that workers send: written whole or not at all, once, with only their own files; and a
+build of them."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ from counterfoil.store.receipts import Receipt
 from tiny_builds import SHARDS, TINY, published, tiny
 
 # The shards of the plan that all of these are of.
-ASKED = {(shard.group, shard.number, shard.of) for shard in make_plan(load_recipe("wardrobe-mini", TINY)).shards}
+ASKED = {
+    (shard.group, shard.number, shard.of)
+    for shard in make_plan(load_recipe("wardrobe-mini", TINY)).shards
+}
 
 
 @pytest.fixture
@@ -42,19 +46,25 @@ def writer(undisturbed: Path, tmp_path: Path) -> ShardWriter:
     shutil.copy(undisturbed / LOCK, out)
     lock = read_lock(out)
     assert lock is not None
-    return ShardWriter.of_plan(out, make_plan(load_recipe("wardrobe-mini", TINY)), lock.hashes, lock.stack)
+    return ShardWriter.of_plan(
+        out, make_plan(load_recipe("wardrobe-mini", TINY)), lock.hashes, lock.stack
+    )
 
 
 @pytest.fixture
 def sent(undisturbed: Path) -> list[ShardFiles]:
     """Return the shards of a build as a worker sends them."""
     return [
-        ShardFiles(receipt, {file.path: (undisturbed / file.path).read_bytes() for file in receipt.files})
+        ShardFiles(
+            receipt, {file.path: (undisturbed / file.path).read_bytes() for file in receipt.files}
+        )
         for receipt in read_receipts(undisturbed)
     ]
 
 
-def test_what_is_written_is_what_was_sent(writer: ShardWriter, sent: list[ShardFiles], undisturbed: Path) -> None:
+def test_what_is_written_is_what_was_sent(
+    writer: ShardWriter, sent: list[ShardFiles], undisturbed: Path
+) -> None:
     for shard in sent:
         write_collected(writer, shard, ASKED)
     assert len(sent) == SHARDS
@@ -63,7 +73,9 @@ def test_what_is_written_is_what_was_sent(writer: ShardWriter, sent: list[ShardF
     assert written.items() <= published(undisturbed).items()
 
 
-def test_one_that_comes_again_is_left_as_it_was(writer: ShardWriter, sent: list[ShardFiles]) -> None:
+def test_one_that_comes_again_is_left_as_it_was(
+    writer: ShardWriter, sent: list[ShardFiles]
+) -> None:
     write_collected(writer, sent[0], ASKED)
     other = replace(sent[0], receipt=replace(sent[0].receipt, stack={"made": "elsewhere"}))
     before = published(writer.directory)
@@ -71,7 +83,9 @@ def test_one_that_comes_again_is_left_as_it_was(writer: ShardWriter, sent: list[
     assert published(writer.directory) == before
 
 
-def test_what_a_killed_run_left_of_a_shard_goes(writer: ShardWriter, sent: list[ShardFiles]) -> None:
+def test_what_a_killed_run_left_of_a_shard_goes(
+    writer: ShardWriter, sent: list[ShardFiles]
+) -> None:
     data = next(path for path in sent[0].contents if path.startswith("data/"))
     left = writer.directory / data.replace("data/", "rejected/")
     left.parent.mkdir(parents=True)
@@ -80,8 +94,12 @@ def test_what_a_killed_run_left_of_a_shard_goes(writer: ShardWriter, sent: list[
     assert not left.exists()
 
 
-@pytest.mark.parametrize("wrong", ["damaged", "missing", "more", "foreign", "outside", "other hashes"])
-def test_what_is_not_as_its_receipt_says_is_refused(wrong: str, writer: ShardWriter, sent: list[ShardFiles]) -> None:
+@pytest.mark.parametrize(
+    "wrong", ["damaged", "missing", "more", "foreign", "outside", "other hashes"]
+)
+def test_what_is_not_as_its_receipt_says_is_refused(
+    wrong: str, writer: ShardWriter, sent: list[ShardFiles]
+) -> None:
     receipt = sent[0].receipt
     contents = dict(sent[0].contents)
     first = receipt.files[0]
@@ -104,7 +122,9 @@ def test_what_is_not_as_its_receipt_says_is_refused(wrong: str, writer: ShardWri
     assert published(writer.directory.parent) == before
 
 
-def test_nothing_is_written_where_the_dataset_was_removed(writer: ShardWriter, sent: list[ShardFiles]) -> None:
+def test_nothing_is_written_where_the_dataset_was_removed(
+    writer: ShardWriter, sent: list[ShardFiles]
+) -> None:
     (writer.directory / LOCK).unlink()
     with pytest.raises(RunFailure, match="was removed while it was being built"):
         write_collected(writer, sent[0], ASKED)
@@ -128,7 +148,9 @@ class OtherMachine:
     def expect(self, imports: Sequence[str]) -> None:
         pass
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
+    def run(
+        self, work: Work[Item, Result], items: Sequence[Item]
+    ) -> Generator[Event[Item, Result]]:
         events = LocalEngine().run(pickle.loads(pickle.dumps(work)), items)
         away = self.folder.with_name("away")
         with contextlib.closing(events):
@@ -170,12 +192,15 @@ def test_what_another_machine_makes_is_written_here(
     with listening(hear):
         tiny(out, engine=EngineChoice("other", str(out), collect=True))
     assert published(out) == published(undisturbed)
-    assert [report.images_done for report in reports] == sorted(report.images_done for report in reports)
+    assert [report.images_done for report in reports] == sorted(
+        report.images_done for report in reports
+    )
     assert (reports[-1].images_done, reports[-1].shards_done) == (24, SHARDS)
     assert not list(out.rglob("*.tmp"))
 
 
-# Shards that come back from workers: only requested ones are written, and one that came is not requested again.
+# Shards that come back from workers: only requested ones are written, and one that came is not
+# requested again.
 
 
 PLAN = make_plan(load_recipe("wardrobe-mini"), None)
@@ -183,7 +208,9 @@ FIRST = PLAN.shards[:3]
 NOTHING = Receipt(FIRST[0].group, FIRST[0].number, FIRST[0].of, {}, {}, (), {}, {})
 
 
-@pytest.mark.parametrize("change", [{"group": "../elsewhere"}, {"shard": 1_000}, {"of": 1_000}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"group": "../elsewhere"}, {"shard": 1_000}, {"of": 1_000}], ids=str
+)
 def test_a_shard_that_nobody_asked_for_is_not_written(change: dict, tmp_path: Path) -> None:
     directory = tmp_path / "dataset"
     directory.mkdir()
@@ -192,7 +219,9 @@ def test_a_shard_that_nobody_asked_for_is_not_written(change: dict, tmp_path: Pa
     with pytest.raises(RunFailure, match="a shard that was not requested"):
         requested = {(shard.group, shard.number, shard.of) for shard in FIRST}
         write_collected(writer, ShardFiles(replace(NOTHING, **change), {}), requested)
-    assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()] == [Path("dataset") / LOCK]
+    assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()] == [
+        Path("dataset") / LOCK
+    ]
 
 
 def test_a_span_that_is_asked_for_again_comes_with_what_is_here_already() -> None:

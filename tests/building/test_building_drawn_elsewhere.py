@@ -1,4 +1,5 @@
-"""Images of a drawn dataset, given back as files with a CSV: screened, stored and scored as when they were drawn."""
+"""Images of a drawn dataset, given back as files with a CSV: screened, stored and scored as when
+they were drawn."""
 
 from __future__ import annotations
 
@@ -22,7 +23,15 @@ from shared_datasets import Once
 from tiny_builds import TINY, images, published, run_command
 
 COLUMNS = ("key", "shift", "class_id", "index", "seed", "prompt")
-DECIDED = (*COLUMNS, "pair", "object_score", "shift_score", "object_threshold", "shift_threshold", "reason")
+DECIDED = (
+    *COLUMNS,
+    "pair",
+    "object_score",
+    "shift_score",
+    "object_threshold",
+    "shift_threshold",
+    "reason",
+)
 
 
 def drawn_of(directory: Path) -> list[dict[str, Any]]:
@@ -30,7 +39,8 @@ def drawn_of(directory: Path) -> list[dict[str, Any]]:
 
 
 def give(directory: Path, folder: Path, *leave_out: str) -> Path:
-    """Write the images of a drawn dataset, except some, to a folder with a CSV that describes each."""
+    """Write the images of a drawn dataset, except some, to a folder with a CSV that describes
+    each."""
     files = images(directory)
     (folder / "png").mkdir(parents=True)
     with (folder / "drawn.csv").open("w", newline="") as file:
@@ -40,18 +50,25 @@ def give(directory: Path, folder: Path, *leave_out: str) -> Path:
             if row["key"] not in leave_out:
                 name = f"png/{row['key']}.png"
                 (folder / name).write_bytes(files[row["key"]])
-                writer.writerow([name, *(row[key] for key in ("class_id", "shift", "index", "seed", "prompt"))])
+                writer.writerow(
+                    [name, *(row[key] for key in ("class_id", "shift", "index", "seed", "prompt"))]
+                )
     return folder
 
 
 def settings(folder: Path, *changes: str) -> list[str]:
     others = [change for change in TINY if not change.startswith("generator=")]
-    kind = "kind: rows, model: null, steps: null, guidance: null, size: null, dtype: float32, batch_size: 4"
+    kind = (
+        "kind: rows, model: null, steps: null, guidance: null, size: null, dtype: float32,"
+        " batch_size: 4"
+    )
     return [*others, f"generator={{{kind}, dataset: {folder}, index_column: index}}", *changes]
 
 
 def given_build(folder: Path, out: Path, *changes: str, workers: int = 1) -> BuildResult:
-    return build("wardrobe-mini", out, overrides=settings(folder, *changes), device="cpu", workers=workers)
+    return build(
+        "wardrobe-mini", out, overrides=settings(folder, *changes), device="cpu", workers=workers
+    )
 
 
 def screening(threshold: float) -> list[str]:
@@ -70,20 +87,32 @@ def dataset(folder: Path, half_threshold: float, once_a_run: Once) -> Path:
 
 
 def decided(directory: Path) -> list[dict[str, Any]]:
-    return sorted(read_rows(directory, columns=list(DECIDED), what="candidates"), key=lambda row: row["key"])
+    return sorted(
+        read_rows(directory, columns=list(DECIDED), what="candidates"), key=lambda row: row["key"]
+    )
 
 
-def test_they_are_screened_and_accepted_as_when_they_were_drawn(screened: Path, dataset: Path) -> None:
+def test_they_are_screened_and_accepted_as_when_they_were_drawn(
+    screened: Path, dataset: Path
+) -> None:
     assert decided(dataset) == decided(screened)
     assert {row["reason"] for row in decided(dataset)} == {"accepted", "low_object"}
     assert images(dataset) == images(screened)
     assert verify(dataset).problems == ()
 
 
-def test_they_are_scored_as_when_they_were_drawn(screened: Path, dataset: Path, tmp_path: Path) -> None:
+def test_they_are_scored_as_when_they_were_drawn(
+    screened: Path, dataset: Path, tmp_path: Path
+) -> None:
     """Every number with its interval, those of pairs among them."""
     evaluations = [
-        evaluate(directory, ["lab:resnet10t"], out=tmp_path / directory.name, device="cpu", min_images_per_class=1)
+        evaluate(
+            directory,
+            ["lab:resnet10t"],
+            out=tmp_path / directory.name,
+            device="cpu",
+            min_images_per_class=1,
+        )
         for directory in (screened, dataset)
     ]
     drawn, given = (Path(evaluation.files["measures"]).read_text() for evaluation in evaluations)
@@ -116,40 +145,62 @@ def test_a_dataset_is_made_again(folder: Path, dataset: Path, tmp_path: Path) ->
     result = regenerate(dataset, tmp_path / "made", overrides=overrides, device="cpu", workers=1)
     assert result.comparison is not None and result.comparison.identical
     assert published(tmp_path / "made") == published(dataset)
-    with pytest.raises(UserError, match=r"generator.dataset './given_folder' is a folder on the machine that built"):
+    with pytest.raises(
+        UserError, match=r"generator.dataset './given_folder' is a folder on the machine that built"
+    ):
         regenerate(dataset, tmp_path / "lost", device="cpu", workers=1)
     with pytest.raises(UserError, match="holds images drawn elsewhere, which were not rendered"):
         verify(dataset, rerender=2)
 
 
-def test_a_table_of_the_same_images_gives_the_same_images(dataset: Path, half_threshold: float, tmp_path: Path) -> None:
+def test_a_table_of_the_same_images_gives_the_same_images(
+    dataset: Path, half_threshold: float, tmp_path: Path
+) -> None:
     rows = {row["key"]: row for row in drawn_of(dataset)}
     files = images(dataset)
     table = {
         "image": [{"bytes": files[key], "path": None} for key in rows],
         "label": [row["class_id"] for row in rows.values()],
-        **{name: [row[name] for row in rows.values()] for name in ("shift", "seed", "prompt", "index")},
+        **{
+            name: [row[name] for row in rows.values()]
+            for name in ("shift", "seed", "prompt", "index")
+        },
     }
-    features = datasets.Dataset.from_dict({"image": table["image"]}).features | {"image": datasets.Image()}
-    given = datasets.Dataset.from_dict({name: column for name, column in table.items() if name != "image"})
-    images_alone = datasets.Dataset.from_dict({"image": table["image"]}, features=datasets.Features(features))
+    features = datasets.Dataset.from_dict({"image": table["image"]}).features | {
+        "image": datasets.Image()
+    }
+    given = datasets.Dataset.from_dict(
+        {name: column for name, column in table.items() if name != "image"}
+    )
+    images_alone = datasets.Dataset.from_dict(
+        {"image": table["image"]}, features=datasets.Features(features)
+    )
     (tmp_path / "table").mkdir()
-    datasets.concatenate_datasets([images_alone, given], axis=1).to_parquet(str(tmp_path / "table" / "all.parquet"))
+    datasets.concatenate_datasets([images_alone, given], axis=1).to_parquet(
+        str(tmp_path / "table" / "all.parquet")
+    )
     given_build(tmp_path / "table", tmp_path / "out", *screening(half_threshold))
     assert decided(tmp_path / "out") == decided(dataset)
     assert images(tmp_path / "out") == images(dataset)
 
 
-def test_what_is_missing_of_a_cell_leaves_its_place_and_its_pairs(screened: Path, tmp_path: Path) -> None:
-    """Give an image without its base, a base without one of its shifts and a file that is no image."""
+def test_what_is_missing_of_a_cell_leaves_its_place_and_its_pairs(
+    screened: Path, tmp_path: Path
+) -> None:
+    """Give an image without its base, a base without one of its shifts and a file that is no
+    image."""
     seeds = {row["key"]: row["seed"] for row in drawn_of(screened)}
-    first, second = sorted((f"00_{n:06d}" for n in range(2)), key=lambda pair: seeds[f"base_{pair}"])
+    first, second = sorted(
+        (f"00_{n:06d}" for n in range(2)), key=lambda pair: seeds[f"base_{pair}"]
+    )
     folder = give(screened, tmp_path / "folder", f"base_{first}", f"red_{second}")
     (folder / "png" / f"pencil_sketch_{second}.png").write_bytes(b"no image")
     out = tmp_path / "out"
     result = given_build(folder, out, "generator.index_column=null")
     notes = "\n".join(result.notes)
-    assert f"1 image that cannot be opened, counted as failed: png/pencil_sketch_{second}.png" in notes
+    assert (
+        f"1 image that cannot be opened, counted as failed: png/pencil_sketch_{second}.png" in notes
+    )
     assert "14 of 17 images of shifts are paired" in notes
     assert result.counts["pencil_sketch"] == {"accepted": 5, "failed": 1}
     rows = {(row["shift"], row["index"]): row for row in drawn_of(out) if row["class_id"] == "00"}
@@ -159,22 +210,33 @@ def test_what_is_missing_of_a_cell_leaves_its_place_and_its_pairs(screened: Path
         (shift, at): seeds[f"base_{(first, second)[at]}"] for shift, at in rows
     }
     assert verify(out).problems == ()
-    scores = evaluate(out, ["lab:resnet10t"], out=tmp_path / "report", device="cpu", min_images_per_class=1)
+    scores = evaluate(
+        out, ["lab:resnet10t"], out=tmp_path / "report", device="cpu", min_images_per_class=1
+    )
     assert scores.results.paired
 
 
-def test_a_changed_file_is_refused(folder: Path, dataset: Path, half_threshold: float, tmp_path: Path) -> None:
+def test_a_changed_file_is_refused(
+    folder: Path, dataset: Path, half_threshold: float, tmp_path: Path
+) -> None:
     other = shutil.copytree(folder, tmp_path / folder.name)
     changed = sorted((other / "png").iterdir())[0]
     changed.write_bytes(changed.read_bytes() + b"\0")
     with pytest.raises(UserError, match="other inputs"):
         given_build(other, dataset, *screening(half_threshold))
     with pytest.raises((UserError, RunFailure)):
-        regenerate(dataset, tmp_path / "made", overrides=[f"generator.dataset={other}"], device="cpu", workers=1)
+        regenerate(
+            dataset,
+            tmp_path / "made",
+            overrides=[f"generator.dataset={other}"],
+            device="cpu",
+            workers=1,
+        )
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("base,00,", "base,05,"), (",1,", ",0,"), ("index", "number"), (",0,", ",9999999,")]
+    ("old", "new"),
+    [("base,00,", "base,05,"), (",1,", ",0,"), ("index", "number"), (",0,", ",9999999,")],
 )
 def test_a_changed_table_is_seen(dataset: Path, tmp_path: Path, old: str, new: str) -> None:
     copied = shutil.copytree(dataset, tmp_path / "copied")
@@ -184,14 +246,18 @@ def test_a_changed_table_is_seen(dataset: Path, tmp_path: Path, old: str, new: s
     assert {problem.path for problem in verify(copied).problems} == {"rows.csv"}
 
 
-def test_a_quota_takes_images_in_order_until_enough_are_accepted(folder: Path, tmp_path: Path) -> None:
+def test_a_quota_takes_images_in_order_until_enough_are_accepted(
+    folder: Path, tmp_path: Path
+) -> None:
     quota = "samples={candidates: null, accepted: 1, at_most: 2, seed: 0, noise: paired}"
     given_build(folder, tmp_path / "out", quota, "generator.batch_size=1")
     assert {row["index"] for row in drawn_of(tmp_path / "out")} == {0}
     assert verify(tmp_path / "out").problems == ()
 
 
-def test_its_recipe_names_no_place_and_its_plan_no_order(folder: Path, dataset: Path, tmp_path: Path) -> None:
+def test_its_recipe_names_no_place_and_its_plan_no_order(
+    folder: Path, dataset: Path, tmp_path: Path
+) -> None:
     assert str(folder.parent) not in (dataset / "recipe.yaml").read_text()
     shuffled = shutil.copytree(folder, tmp_path / folder.name)
     header, *lines = (folder / "drawn.csv").read_text().splitlines(keepends=True)
@@ -199,7 +265,9 @@ def test_its_recipe_names_no_place_and_its_plan_no_order(folder: Path, dataset: 
     recipes = [load_recipe("wardrobe-mini", settings(path)) for path in (folder, shuffled)]
     assert recipes[0].plan_hash == recipes[1].plan_hash
     given_build(shuffled, tmp_path / "out")
-    assert [row["key"] for row in drawn_of(tmp_path / "out")] == [row["key"] for row in drawn_of(dataset)]
+    assert [row["key"] for row in drawn_of(tmp_path / "out")] == [
+        row["key"] for row in drawn_of(dataset)
+    ]
 
 
 def test_check_says_what_a_build_would(folder: Path, tmp_path: Path) -> None:
@@ -212,7 +280,12 @@ def test_check_says_what_a_build_would(folder: Path, tmp_path: Path) -> None:
     output = " ".join(done.stdout.split())
     assert "24 images in 12 cells; 18 of 18 images of shifts are paired" in output
     assert "12 of 12 cells have fewer images than the recipe allows: base of 00 (2)" in output
-    refused = check("prompts.shifts.red=null", "prompts.shifts.at_night={caption: a photo at night}")
+    refused = check(
+        "prompts.shifts.red=null", "prompts.shifts.at_night={caption: a photo at night}"
+    )
     assert refused.returncode == 2
     output = " ".join(refused.stderr.split())
-    assert "6 rows of the shift 'red'" in output and "3 of 12 cells have no image: 'at_night' of '00'" in output
+    assert (
+        "6 rows of the shift 'red'" in output
+        and "3 of 12 cells have no image: 'at_night' of '00'" in output
+    )

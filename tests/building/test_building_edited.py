@@ -60,21 +60,34 @@ SETTINGS = (
     "prompts.shifts={}",
     "prompts.shifts.red={prompt: 'a photo of a red {class}', caption: 'a photo red', kind: colour}",
     "prompts.shifts.at_night={prompt: '{caption} at night', kind: light}",
-    "screen={model: lab:clip, object_threshold: -1, shift_threshold: -1, keep: [{same_image: {}}, thresholds],"
+    "screen={model: lab:clip, object_threshold: -1, shift_threshold: -1, keep: [{same_image: {}},"
+    " thresholds],"
     " judge: null}",
     "samples={candidates: 2, seed: 0}",
     "output={format: parquet, rows_per_shard: 4}",
-    "generator={kind: edit, split: test, steps: 1, size: 32, guidance: 2.0, batch_size: 4, caption_column: text,"
+    "generator={kind: edit, split: test, steps: 1, size: 32, guidance: 2.0, batch_size: 4,"
+    " caption_column: text,"
     " license_column: terms}",
 )
-COLUMNS = ("key", "shift", "class_id", "index", "prompt", "source_row", "source_similarity", "license")
+COLUMNS = (
+    "key",
+    "shift",
+    "class_id",
+    "index",
+    "prompt",
+    "source_row",
+    "source_similarity",
+    "license",
+)
 
 
 def png(number: int) -> bytes:
     return encoded(Image.fromarray(render(unbiased_scene(number))).resize((32, 32)))
 
 
-def saved(folder: Path, scenes: list[int], captions: Mapping[int, str] = MappingProxyType({})) -> Path:
+def saved(
+    folder: Path, scenes: list[int], captions: Mapping[int, str] = MappingProxyType({})
+) -> Path:
     features = datasets.Features(
         {
             "image": datasets.Image(),
@@ -86,7 +99,10 @@ def saved(folder: Path, scenes: list[int], captions: Mapping[int, str] = Mapping
     cells = {
         "image": [{"bytes": png(scene), "path": None} for scene in scenes],
         "label": [scene % 10 for scene in scenes],
-        "text": [None if row == WORDLESS else captions.get(row, f" row\n{row}.  ") for row in range(len(scenes))],
+        "text": [
+            None if row == WORDLESS else captions.get(row, f" row\n{row}.  ")
+            for row in range(len(scenes))
+        ],
         "terms": [f"licence {row}" for row in range(len(scenes))],
     }
     table = datasets.Dataset.from_dict(cells, features=features)
@@ -113,7 +129,11 @@ def dataset(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 def rows_of(directory: Path, *columns: str) -> list[dict[str, Any]]:
     form = TableForm.of(load_recipe(directory))
     names = [*COLUMNS, *columns]
-    return [row for receipt in read_receipts(directory) for row in read_shard(directory, receipt, names, "data", form)]
+    return [
+        row
+        for receipt in read_receipts(directory)
+        for row in read_shard(directory, receipt, names, "data", form)
+    ]
 
 
 def test_every_shift_edits_the_same_rows_of_its_classes(dataset: tuple[Path, BuildResult]) -> None:
@@ -127,12 +147,15 @@ def test_every_shift_edits_the_same_rows_of_its_classes(dataset: tuple[Path, Bui
         assert row["source_row"] != WORDLESS
         assert -1 <= row["source_similarity"] <= 1
         if row["shift"] == "at_night":
-            assert row["prompt"] == f"row {row['source_row']} at night"  # in one line, without the full stop
+            # in one line, without the full stop
+            assert row["prompt"] == f"row {row['source_row']} at night"
     assert all(len(row_numbers) == 1 for row_numbers in of_pair.values()) and len(of_pair) == 6
     assert len({row["image"]["bytes"] for row in rows}) == len(rows)
     base = {row["key"]: row for row in rows if row["shift"] == "base"}
     drawn = Image.open(io.BytesIO(base["base_00_000000"]["image"]["bytes"]))
-    assert drawn.size == Image.open(io.BytesIO(png(SCENES[base["base_00_000000"]["source_row"]]))).size
+    assert (
+        drawn.size == Image.open(io.BytesIO(png(SCENES[base["base_00_000000"]["source_row"]]))).size
+    )
 
 
 def test_a_level_of_an_edit_is_nearer_to_its_row(source: Path, tmp_path: Path) -> None:
@@ -140,11 +163,19 @@ def test_a_level_of_an_edit_is_nearer_to_its_row(source: Path, tmp_path: Path) -
     levels = "prompts.shifts.red.severity={levels: [.3, 1]}"
     edited_build(source, tmp_path / "levels", *few, levels, "generator.steps=4")
     drawn = images(tmp_path / "levels")
-    pixels = {key: np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), float) for key, content in drawn.items()}
+    pixels = {
+        key: np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), float)
+        for key, content in drawn.items()
+    }
     for key in (key for key in drawn if key.startswith("base")):
-        mild, whole = (np.abs(pixels[key.replace("base", name)] - pixels[key]).mean() for name in ("red_30", "red"))
+        mild, whole = (
+            np.abs(pixels[key.replace("base", name)] - pixels[key]).mean()
+            for name in ("red_30", "red")
+        )
         assert 0 < mild < whole
-    again = verify(tmp_path / "levels", rerender=3, device="cpu", overrides=[f"source.dataset={source}"])
+    again = verify(
+        tmp_path / "levels", rerender=3, device="cpu", overrides=[f"source.dataset={source}"]
+    )
     assert [row.outcome for row in again.rerendered] == ["identical bytes"] * 3
 
 
@@ -159,7 +190,8 @@ def test_more_candidates_or_fewer_classes_edit_the_rows_that_they_did(source: Pa
 
 
 def test_no_caption_cuts_away_what_a_shift_says(source: Path, tmp_path: Path) -> None:
-    """Rows with captions of more tokens than the 32 that the lab's model reads are left out, and counted."""
+    """Rows with captions of more tokens than the 32 that the lab's model reads are left out, and
+    counted."""
     first = {rows[0] for rows in chosen_rows(source).values()} - {WORDLESS}
     assert len(first) == 3
     wordy = saved(tmp_path / "photos", SCENES, dict.fromkeys(first, "a bag " * 30))
@@ -167,9 +199,13 @@ def test_no_caption_cuts_away_what_a_shift_says(source: Path, tmp_path: Path) ->
     assert not first & {row.row for cell in choice.table.rows.values() for row in cell}
     assert any("3 of the first rows have a caption too long for" in n for n in choice.notes)
     assert "32 prompt tokens that lab:sd reads" in " ".join(choice.notes)
-    with pytest.raises(CounterfoilError, match="1 more with one too long for the 32 tokens of a prompt"):
+    with pytest.raises(
+        CounterfoilError, match="1 more with one too long for the 32 tokens of a prompt"
+    ):
         choose(wordy, "samples.candidates=4")
-    assert choose(wordy, "prompts.shifts.at_night=null", "generator.caption_column=null").notes == ()
+    assert (
+        choose(wordy, "prompts.shifts.at_night=null", "generator.caption_column=null").notes == ()
+    )
 
 
 def choose(source: Path, *changes: str) -> ChosenTable:
@@ -178,7 +214,10 @@ def choose(source: Path, *changes: str) -> ChosenTable:
 
 
 def chosen_rows(source: Path, *changes: str) -> dict[str, list[int]]:
-    return {class_id: [row.row for row in rows] for (_, class_id), rows in choose(source, *changes).table.rows.items()}
+    return {
+        class_id: [row.row for row in rows]
+        for (_, class_id), rows in choose(source, *changes).table.rows.items()
+    }
 
 
 def rows_to_edit_pin(recipe: Any) -> Any:
@@ -187,10 +226,15 @@ def rows_to_edit_pin(recipe: Any) -> Any:
     return pin_pool(recipe, None)
 
 
-def test_it_is_whole_tells_what_it_is_and_comes_out_again(dataset: tuple[Path, BuildResult], source: Path) -> None:
+def test_it_is_whole_tells_what_it_is_and_comes_out_again(
+    dataset: tuple[Path, BuildResult], source: Path
+) -> None:
     directory = dataset[0]
     report = verify(directory, rerender=4, overrides=[f"source.dataset={source}"], device="cpu")
-    assert report.problems == () and [row.outcome for row in report.rerendered] == ["identical bytes"] * 4
+    assert (
+        report.problems == ()
+        and [row.outcome for row in report.rerendered] == ["identical bytes"] * 4
+    )
     with pytest.raises(CounterfoilError, match=r"source\.dataset"):
         verify(directory, rerender=1, device="cpu")
     card, _, its_recipe = (directory / "README.md").read_text().partition("```yaml")
@@ -220,13 +264,17 @@ def test_what_was_chosen_stands(
         patched.setattr(rows_to_edit, "in_drawn_order", never)
         edited_build(source, again, workers=2)
         overrides = [f"source.dataset={source}"]
-        result = regenerate(dataset[0], tmp_path / "made", overrides=overrides, device="cpu", workers=1)
+        result = regenerate(
+            dataset[0], tmp_path / "made", overrides=overrides, device="cpu", workers=1
+        )
         assert result.comparison is not None and result.comparison.identical
     for folder in ("again", "made"):
         assert published(tmp_path / folder) == published(dataset[0])
 
 
-@pytest.mark.parametrize(("old", "new"), [("\n05,", "\n00,"), (",row 1", ",row 2"), ("caption", "words")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("\n05,", "\n00,"), (",row 1", ",row 2"), ("caption", "words")]
+)
 def test_a_changed_table_is_seen(
     dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path, old: str, new: str
 ) -> None:
@@ -238,21 +286,32 @@ def test_a_changed_table_is_seen(
     assert "rows.csv" in {problem.path for problem in report.problems}
     assert "prompts were not compared with the plan, because rows.csv is damaged" in report.notes
     with pytest.raises(CounterfoilError, match=r"rows\.csv"):
-        regenerate(tmp_path / "changed", tmp_path / "again", overrides=[f"source.dataset={source}"], device="cpu")
+        regenerate(
+            tmp_path / "changed",
+            tmp_path / "again",
+            overrides=[f"source.dataset={source}"],
+            device="cpu",
+        )
 
 
 @pytest.mark.parametrize("others", [("edited",), ("generator",), ("edited", "generator")])
 def test_a_lock_that_pins_too_little_for_edits_is_reported(
     dataset: tuple[Path, BuildResult], source: Path, tmp_path: Path, others: tuple[str, ...]
 ) -> None:
-    """Also a lock with the right hash is reported: with rows and nothing to edit them by, or without the rows."""
+    """Also a lock with the right hash is reported: with rows and nothing to edit them by, or
+    without the rows."""
     for number, gone in enumerate((("pool",), others)):
         shutil.copytree(dataset[0], crafted := tmp_path / str(number))
         lock = read_lock(crafted)
         assert lock is not None
         inputs = {name: value for name, value in lock.inputs.items() if name not in gone}
-        inputs["models"] = {name: pin for name, pin in lock.inputs["models"].items() if name not in gone}
-        write_lock(crafted, replace(lock, inputs=inputs, hashes={**lock.hashes, "inputs": sha256_json(inputs)}))
+        inputs["models"] = {
+            name: pin for name, pin in lock.inputs["models"].items() if name not in gone
+        }
+        write_lock(
+            crafted,
+            replace(lock, inputs=inputs, hashes={**lock.hashes, "inputs": sha256_json(inputs)}),
+        )
         report = verify(crafted, rerender=1, overrides=[f"source.dataset={source}"], device="cpu")
         assert ("lock.json", "does not pin models and tokens as a build does") in {
             (problem.path, problem.what) for problem in report.problems
@@ -267,16 +326,26 @@ def test_files_are_named_on_this_machine_and_in_nothing_that_is_published(tmp_pa
         for number, scene in enumerate(SCENES):
             (tmp_path / "photos" / split / f"{person} {number:02d}.png").write_bytes(png(scene))
         listed = [
-            {"file_name": f"{person} {number:02d}.png", "label": scene % 10, "text": f"row {number}", "terms": "mine"}
+            {
+                "file_name": f"{person} {number:02d}.png",
+                "label": scene % 10,
+                "text": f"row {number}",
+                "terms": "mine",
+            }
             for number, scene in enumerate(SCENES)
         ]
         (tmp_path / "photos" / split / "metadata.csv").write_text(csv_text(listed))
     edited_build(tmp_path / "photos", out, "prompts.shifts.red=null")
     options: dict[str, Any] = {"device": "cpu", "min_images_per_class": 1}
-    evaluation = evaluate(out, ["lab:resnet10t"], into_card=True, repo=REPO, reference=True, **options)
-    assert evaluation.reference is not None and evaluation.reference.images > 0  # the folder's own rows were scored
+    evaluation = evaluate(
+        out, ["lab:resnet10t"], into_card=True, repo=REPO, reference=True, **options
+    )
+    # the folder's own rows were scored
+    assert evaluation.reference is not None and evaluation.reference.images > 0
     assert evaluation.results.paired
-    beside = evaluate(out, ["lab:resnet10t"], beside={"photos": f"{tmp_path / 'photos'}:validation"}, **options)
+    beside = evaluate(
+        out, ["lab:resnet10t"], beside={"photos": f"{tmp_path / 'photos'}:validation"}, **options
+    )
     files = published(out)
     assert "evaluation/results.json" in files and not holding(files, person)
     local = {name: path.read_bytes() for name, path in beside.files.items()}
@@ -287,9 +356,17 @@ def holding(files: Mapping[str, bytes], text: str) -> set[str]:
     """Return the files that hold a text, also in a compressed value of a Parquet file."""
 
     def values(content: bytes) -> str:
-        return repr(pq.read_table(pa.BufferReader(content)).to_pylist()) if content.startswith(b"PAR1") else ""
+        return (
+            repr(pq.read_table(pa.BufferReader(content)).to_pylist())
+            if content.startswith(b"PAR1")
+            else ""
+        )
 
-    return {name for name, content in files.items() if text.encode() in content or text in values(content)}
+    return {
+        name
+        for name, content in files.items()
+        if text.encode() in content or text in values(content)
+    }
 
 
 def mended_with(edits: EditsOf | None) -> MendedNote:
@@ -303,23 +380,35 @@ def test_who_mends_with_edits_of_a_folder_learns_which_rows_they_are_of(
     """Rows are known by the content of their folder, because the dataset does not name its path."""
     shutil.copytree(source, moved := tmp_path / "moved")
     for folder in (source, moved):
-        recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={folder}", "source.unit_column=terms"])
+        recipe = load_recipe(
+            "wardrobe-mini", [*SETTINGS, f"source.dataset={folder}", "source.unit_column=terms"]
+        )
         given, _ = open_debug_images(given_variants([f"{dataset[0]}:red"])[0], recipe)
         rows = [row["source_row"] for row in rows_of(dataset[0]) if row["shift"] == "red"]
         assert not given.seeds  # a row began it, and no noise
-        assert given.edited is not None and set(given.edited.keys) == {row_key("test", row) for row in rows}
+        assert given.edited is not None and set(given.edited.keys) == {
+            row_key("test", row) for row in rows
+        }
         assert given.edits is not None and set(given.edits.rows) == set(rows)
         assert sorted(given.images.units or ()) == sorted(f"licence {row}" for row in rows)
     subject = open_dataset(dataset[0])
     own_edits = edits_of(dataset[0], load_recipe(dataset[0]), subject.pins, subject.keys)
     assert own_edits is not None
-    others = (replace(own_edits, rows=(10**6,)), replace(own_edits, split="train"), replace(own_edits, pool="e" * 64))
+    others = (
+        replace(own_edits, rows=(10**6,)),
+        replace(own_edits, split="train"),
+        replace(own_edits, pool="e" * 64),
+    )
     for edits in (None, *others):  # of one samples.seed, which began none of them
         refuse_trained_on(subject, {"m": mended_with(edits)})
-    with pytest.raises(UserError, match=r"mended with drawn, and .* has edits of 1 of the same rows, such as row"):
+    with pytest.raises(
+        UserError, match=r"mended with drawn, and .* has edits of 1 of the same rows, such as row"
+    ):
         refuse_trained_on(subject, {"m": mended_with(replace(own_edits, rows=own_edits.rows[:1]))})
     other = saved(tmp_path / "photos", [1000 + scene for scene in SCENES])
-    recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={other}", "source.unit_column=terms"])
+    recipe = load_recipe(
+        "wardrobe-mini", [*SETTINGS, f"source.dataset={other}", "source.unit_column=terms"]
+    )
     given, _ = open_debug_images(given_variants([f"{dataset[0]}:red"])[0], recipe)
     assert given.edited is None and given.images.units is None
     assert given.edits is not None and set(given.edits.rows) == set(rows)
@@ -336,10 +425,17 @@ def test_a_row_that_is_none_is_reported_to_who_mends_with_it(
                 table = pq.read_table(crafted / file.path)
                 index = table.column_names.index("source_row")
                 column = pa.array([row] * table.num_rows, pa.int64())
-                pq.write_table(table.set_column(index, table.schema.field(index), column), crafted / file.path)
+                pq.write_table(
+                    table.set_column(index, table.schema.field(index), column), crafted / file.path
+                )
     sealed(crafted)
-    recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"source.dataset={source}", "source.unit_column=terms"])
-    with pytest.raises(UserError, match=r"source_row of .* is not a row|of row 1,000,000,000,000 of .* which has 12"):
+    recipe = load_recipe(
+        "wardrobe-mini", [*SETTINGS, f"source.dataset={source}", "source.unit_column=terms"]
+    )
+    with pytest.raises(
+        UserError,
+        match=r"source_row of .* is not a row|of row 1,000,000,000,000 of .* which has 12",
+    ):
         open_debug_images(given_variants([f"{crafted}:red"])[0], recipe)
 
 
@@ -348,32 +444,50 @@ def test_it_is_published_with_its_rows(
     dataset: tuple[Path, BuildResult], loopback: LoopbackHub, tmp_path: Path
 ) -> None:
     words, environment = command("publish", str(dataset[0]), REPO, "--yes")
-    warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
+    warm.run(
+        words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True
+    )
     with Reader(loopback, tmp_path / "reader") as reader:
         splits = reader.rows(REPO, columns=["key", "source_row"])
     source_rows = {row["key"]: row["source_row"] for rows in splits.values() for row in rows}
     assert source_rows == {row["key"]: row["source_row"] for row in rows_of(dataset[0])}
 
 
-def test_rows_without_licences_of_their_own_have_that_of_their_dataset(source: Path, tmp_path: Path) -> None:
+def test_rows_without_licences_of_their_own_have_that_of_their_dataset(
+    source: Path, tmp_path: Path
+) -> None:
     few = ("generator.license_column=null", "samples.candidates=1", "prompts.shifts.red=null")
-    lab = ("source.dataset=lab:wardrobe", "generator.split=validation", "generator.caption_column=null")
-    edited_build(source, tmp_path / "lab", *few, *lab, "prompts.shifts.at_night.prompt='a {class} at night'")
+    lab = (
+        "source.dataset=lab:wardrobe",
+        "generator.split=validation",
+        "generator.caption_column=null",
+    )
+    edited_build(
+        source, tmp_path / "lab", *few, *lab, "prompts.shifts.at_night.prompt='a {class} at night'"
+    )
     assert {row["license"] for row in rows_of(tmp_path / "lab")} == {"mit"}
     assert verify(tmp_path / "lab").problems == ()
 
 
 def test_a_captioner_tells_where_no_column_does(source: Path, tmp_path: Path) -> None:
     """It writes each caption once: the table has the captions, and the lock names the captioner."""
-    changes = ("generator.caption_column=null", "generator.captioner=lab:captioner", "samples.candidates=1")
+    changes = (
+        "generator.caption_column=null",
+        "generator.captioner=lab:captioner",
+        "samples.candidates=1",
+    )
     without = ("generator.license_column=null", "prompts.shifts.red=null")
     edited_build(source, tmp_path / "out", *changes, *without)
     table = read_chosen_rows((tmp_path / "out" / "rows.csv").read_bytes(), "rows.csv", "edited")
-    assert all(row.caption and row.caption.startswith("a ") for rows in table.values() for row in rows)
+    assert all(
+        row.caption and row.caption.startswith("a ") for rows in table.values() for row in rows
+    )
     lock = read_lock(tmp_path / "out")
     assert lock is not None and lock.inputs["edited"]["captioner"]["name"] == "lab:captioner"
     assert "captioner" in (tmp_path / "out" / "README.md").read_text()
-    assert {row["license"] for row in rows_of(tmp_path / "out")} == {None}, "nobody tells a licence of the folder"
+    assert {row["license"] for row in rows_of(tmp_path / "out")} == {None}, (
+        "nobody tells a licence of the folder"
+    )
     assert verify(tmp_path / "out").problems == ()
 
 
@@ -395,12 +509,14 @@ def test_what_cannot_be_edited_is_reported_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-# The similarity of an edit and its row: measured on stored images, a score to cut by, and counted as in a build.
+# The similarity of an edit and its row: measured on stored images, a score to cut by, and counted
+# as in a build.
 
 
 KEEP = "screen.keep=[{{same_image: {}}}, thresholds]"
 EDITS = (
-    "generator={kind: edit, split: validation, model: lab:sd, steps: 2, guidance: 3.0, batch_size: 4, dtype: float32}",
+    "generator={kind: edit, split: validation, model: lab:sd, steps: 2, guidance: 3.0, batch_size:"
+    " 4, dtype: float32}",
     "generator.size=null",
     "prompts.shifts.pencil_sketch=null",
     "prompts.shifts.in_the_snow=null",
@@ -427,7 +543,11 @@ def candidates(out: Path) -> list[dict[str, Any]]:
     """Return every candidate's row, with the columns that only some recipes have."""
     form = TableForm.of(load_recipe(out / "recipe.yaml"))
     columns = ["key", "shift", "source_row", "source_similarity", "reason"]
-    return [row for receipt in read_receipts(out) for row in read_shard(out, receipt, columns, "candidates", form)]
+    return [
+        row
+        for receipt in read_receipts(out)
+        for row in read_shard(out, receipt, columns, "candidates", form)
+    ]
 
 
 def test_it_is_the_cosine_of_what_is_stored_and_its_row(built: Built) -> None:
@@ -437,7 +557,8 @@ def test_it_is_the_cosine_of_what_is_stored_and_its_row(built: Built) -> None:
     clip = load_clip("lab:clip", None, "cpu")
     seen = clip.embed_images([Image.open(io.BytesIO(stored[row["key"]])) for row in rows], 4)
     sources = clip.embed_images(
-        [Image.fromarray(render(wardrobe_scene("validation", row["source_row"]))) for row in rows], 4
+        [Image.fromarray(render(wardrobe_scene("validation", row["source_row"]))) for row in rows],
+        4,
     )
     similarities = np.array([row["source_similarity"] for row in rows])
     np.testing.assert_allclose(similarities, (seen * sources).sum(1), atol=1e-5)
@@ -448,9 +569,13 @@ def test_it_is_the_cosine_of_what_is_stored_and_its_row(built: Built) -> None:
     assert verify(out).whole
 
 
-def test_a_cut_by_it_is_a_fresh_build_and_the_page_counts_alike(built: Built, tmp_path: Path) -> None:
+def test_a_cut_by_it_is_a_fresh_build_and_the_page_counts_alike(
+    built: Built, tmp_path: Path
+) -> None:
     loose = built("{}")
-    similarities = sorted(row["source_similarity"] for row in candidates(loose) if row["shift"] == "red")
+    similarities = sorted(
+        row["source_similarity"] for row in candidates(loose) if row["shift"] == "red"
+    )
     middle = round(similarities[len(similarities) // 2], 3)
     keep = [{"same_image": {"similarity": middle}}, "thresholds"]
     cut = tmp_path / "cut.yaml"

@@ -1,4 +1,5 @@
-"""Builds from image embeddings: vectors are an input that travels along, and what cannot be drawn is refused first."""
+"""Builds from image embeddings: vectors are an input that travels along, and what cannot be drawn
+is refused first."""
 
 from __future__ import annotations
 
@@ -27,23 +28,30 @@ from driven import given_up
 from miniature_pipelines import EMBEDDING, kandinsky, stable_diffusion_1, stable_unclip
 from tiny_builds import images, published, tiny
 
-CLASSES = "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label: 8}]"
+CLASSES = (
+    "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag,"
+    " source_label: 8}]"
+)
 RED = ["05_hard", "08_hard"]
 
 
 def vectors(path: Path, *keys: str, width: int = 128) -> Path:
     rng = np.random.default_rng(5)
-    path.write_bytes(embeddings_file({key: rng.normal(size=width).astype(np.float32) for key in keys}))
+    path.write_bytes(
+        embeddings_file({key: rng.normal(size=width).astype(np.float32) for key in keys})
+    )
     return path
 
 
 def changes(file: Path) -> list[str]:
-    """Return changes for two groups: the base by prompts, and a shift of vectors beside one of prompts."""
+    """Return changes for two groups: the base by prompts, and a shift of vectors beside one of
+    prompts."""
     return [
         CLASSES,
         "prompts.shifts.pencil_sketch=null",
         "prompts.shifts.in_the_snow={group: mined}",
-        f"prompts.shifts.red={{prompt: null, group: mined, embedding: {{file: {file}, key: '{{class_id}}_hard'}}}}",
+        f"prompts.shifts.red={{prompt: null, group: mined, embedding: {{file: {file}, key:"
+        " '{class_id}_hard'}}",
         "generator.adapter=lab:decoder",
         "output.rows_per_shard=8",
     ]
@@ -52,7 +60,9 @@ def changes(file: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vectors")
-    seen = load_clip("lab:clip").embed_texts(["a photo of a blue sandal in the snow", "a photo of a red bag"])
+    seen = load_clip("lab:clip").embed_texts(
+        ["a photo of a blue sandal in the snow", "a photo of a red bag"]
+    )
     (folder / "v.safetensors").write_bytes(embeddings_file(dict(zip(RED, seen, strict=True))))
     return folder / "v.safetensors"
 
@@ -68,10 +78,14 @@ def built(file: Path) -> Iterator[Path]:
     yield out
 
 
-def test_a_dataset_is_made_again_from_its_own_vectors_to_the_same_bytes(built: Path, file: Path) -> None:
+def test_a_dataset_is_made_again_from_its_own_vectors_to_the_same_bytes(
+    built: Path, file: Path
+) -> None:
     away = file.rename(file.with_name("away"))
     try:
-        again = regenerate_dataset.regenerate(built, built.with_name("again"), device="cpu", workers=1)
+        again = regenerate_dataset.regenerate(
+            built, built.with_name("again"), device="cpu", workers=1
+        )
     finally:
         away.rename(file)
     assert again.comparison is not None and again.comparison.identical
@@ -79,8 +93,14 @@ def test_a_dataset_is_made_again_from_its_own_vectors_to_the_same_bytes(built: P
 
 
 def test_rows_tell_no_prompt_where_there_was_none(built: Path) -> None:
-    prompts = {row["key"]: row["prompt"] for row in read_rows(built, columns=["key", "prompt"], what="candidates")}
-    assert prompts["red_08_000001"] is None and prompts["in_the_snow_08_000001"] == "a photo of a bag in the snow"
+    prompts = {
+        row["key"]: row["prompt"]
+        for row in read_rows(built, columns=["key", "prompt"], what="candidates")
+    }
+    assert (
+        prompts["red_08_000001"] is None
+        and prompts["in_the_snow_08_000001"] == "a photo of a bag in the snow"
+    )
     card = (built / "README.md").read_text()
     assert "an image embedding" in card and "lab:decoder" in card and "sha256 of 2 vectors" in card
 
@@ -114,7 +134,9 @@ def test_other_shifts_are_drawn_as_without_adapter_and_vectors(built: Path, tmp_
 def test_rows_are_rendered_again_from_what_the_dataset_holds(built: Path) -> None:
     report = verify(built, rerender=12, device="cpu")
     assert report.problems == ()
-    assert {row.outcome for row in report.rerendered} == {"identical bytes"} and len(report.rerendered) == 12
+    assert {row.outcome for row in report.rerendered} == {"identical bytes"} and len(
+        report.rerendered
+    ) == 12
 
 
 def test_another_vector_is_another_input(built: Path, tmp_path: Path) -> None:
@@ -155,16 +177,41 @@ def recipe_of(file: Path, *others: str) -> Recipe:
     ("make", "others", "message"),
     [
         (stable_diffusion_1, [], ["takes no image embeddings without a generator.adapter"]),
-        (stable_diffusion_1, ["generator.adapter=lab:decoder"], ["24 numbers, and 'lab:decoder' takes 128"]),
-        (stable_unclip, ["generator.adapter=lab:decoder"], ["generator.adapter: ", "takes no adapter"]),
+        (
+            stable_diffusion_1,
+            ["generator.adapter=lab:decoder"],
+            ["24 numbers, and 'lab:decoder' takes 128"],
+        ),
+        (
+            stable_unclip,
+            ["generator.adapter=lab:decoder"],
+            ["generator.adapter: ", "takes no adapter"],
+        ),
         (
             stable_unclip,
             [],
-            ["prompts.base.embedding: missing", "prompts.shifts.in_the_snow.embedding: missing", "Stable unCLIP draws"],
+            [
+                "prompts.base.embedding: missing",
+                "prompts.shifts.in_the_snow.embedding: missing",
+                "Stable unCLIP draws",
+            ],
         ),
-        (kandinsky, [], ["prompts.base.embedding: missing", "prompts.base.prompt: Kandinsky 2.2 takes no prompt"]),
+        (
+            kandinsky,
+            [],
+            [
+                "prompts.base.embedding: missing",
+                "prompts.base.prompt: Kandinsky 2.2 takes no prompt",
+            ],
+        ),
     ],
-    ids=["no adapter", "another CLIP's", "adapter for nothing", "not every sample", "prompts for nothing"],
+    ids=[
+        "no adapter",
+        "another CLIP's",
+        "adapter for nothing",
+        "not every sample",
+        "prompts for nothing",
+    ],
 )
 def test_what_cannot_be_drawn_is_refused_before_weights_load(
     tmp_path: Path, make: Callable[[], Any], others: list[str], message: list[str]

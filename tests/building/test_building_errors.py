@@ -1,4 +1,5 @@
-"""Bad input to the real command: a message that says what, where and what to do; never a traceback."""
+"""Bad input to the real command: a message that says what, where and what to do; never a
+traceback."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def _refused(out: Path, *changes: str, code: int = 2) -> str:
 
 
 def _parquet(folder: Path, damaged: int | None) -> Path:
-    """Write validation images as a Parquet folder; `damaged` is the row whose bytes are no picture."""
+    """Write validation images as a Parquet folder; `damaged` is the row whose bytes are no
+    picture."""
     folder.mkdir()
     rows = [render(wardrobe_scene("validation", row)) for row in (5, 8, 15, 18)]
     features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
@@ -74,7 +76,9 @@ def test_a_folder_of_something_else_is_refused_before_an_image_is_read(
 ) -> None:
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "thesis.txt").write_text("mine")
-    recipe = init(draw_folder(tmp_path / "photos", per_class=2), tmp_path / "own.yaml", device="cpu").path
+    recipe = init(
+        draw_folder(tmp_path / "photos", per_class=2), tmp_path / "own.yaml", device="cpu"
+    ).path
     opened: list[str] = []
     real = os.open
 
@@ -97,7 +101,11 @@ def test_a_missing_input_dataset_is_reported_where_a_percentile_needs_it(tmp_pat
 
 def test_an_unreadable_image_is_named_by_its_row(tmp_path: Path) -> None:
     source = _parquet(tmp_path / "garments", damaged=2)
-    two = "source.classes=[{id: a, name: sandal, source_label: 5}, {id: b, name: bag, source_label: 8}]"
+    two = (
+        "source.classes=[{id: a, name: sandal, source_label: 5}, {id: b, name: bag,"
+        " source_label:"
+        " 8}]"
+    )
     message = _refused(tmp_path / "dataset", PERCENTILE, f"source.dataset={source}", two)
     assert "validation_00000002" in message
     assert "unreadable image" in message
@@ -111,7 +119,8 @@ def test_a_class_without_validation_images_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "message"), [("--workers", "0", "--workers"), ("--device", "gpu", "device 'gpu'")]
+    ("option", "value", "message"),
+    [("--workers", "0", "--workers"), ("--device", "gpu", "device 'gpu'")],
 )
 def test_wrong_options_are_reported(option: str, value: str, message: str, tmp_path: Path) -> None:
     run = run_command([*build_arguments(tmp_path / "dataset"), option, value])
@@ -120,14 +129,17 @@ def test_wrong_options_are_reported(option: str, value: str, message: str, tmp_p
     assert "Traceback" not in run.stderr
 
 
-def test_other_steps_in_the_same_directory_are_refused_with_the_difference(undisturbed: Path) -> None:
+def test_other_steps_in_the_same_directory_are_refused_with_the_difference(
+    undisturbed: Path,
+) -> None:
     message = _refused(undisturbed, "generator.steps=3")
     assert "generator.steps" in message
     assert "2" in message
     assert "3" in message
 
 
-# Builds in bad places and from strangers' directories: reported before long work, and nothing half-written stays.
+# Builds in bad places and from strangers' directories: reported before long work, and nothing
+# half-written stays.
 
 
 Place = Callable[[Path], Path]
@@ -154,7 +166,9 @@ PLACES = [in_proc, below_a_file, too_long, far_too_long]
 
 
 @pytest.mark.parametrize("path_in", PLACES)
-def test_a_place_that_takes_no_files_is_reported_before_libraries_are_loaded(tmp_path: Path, path_in: Place) -> None:
+def test_a_place_that_takes_no_files_is_reported_before_libraries_are_loaded(
+    tmp_path: Path, path_in: Place
+) -> None:
     out = path_in(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     # No model has this name: if anything were loaded first, the message would be about the model.
@@ -181,7 +195,9 @@ def test_a_limit_on_the_size_of_files_ends_a_build_in_words_and_it_goes_on_witho
     assert published(out) == published(undisturbed)
 
 
-def test_a_directory_that_is_removed_in_the_middle_ends_the_build_and_stays_removed(tmp_path: Path) -> None:
+def test_a_directory_that_is_removed_in_the_middle_ends_the_build_and_stays_removed(
+    tmp_path: Path,
+) -> None:
     out = tmp_path / "dataset"
     with running_build(out) as process:
         wait_for(lambda: len(workers_of(process)) == 2 and shards_done(out) >= 1, process)
@@ -194,14 +210,18 @@ def test_a_directory_that_is_removed_in_the_middle_ends_the_build_and_stays_remo
     assert not (out / "receipts").exists() and not (out / "manifest.json").exists()
 
 
-def test_a_scheduler_that_there_is_not_is_reported_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_a_scheduler_that_there_is_not_is_reported_before_anything_is_loaded(
+    tmp_path: Path,
+) -> None:
     for name in ("../x", "DDIMM", "os"):
         with pytest.raises(UserError, match=r"generator\.scheduler"):
             tiny(tmp_path / "dataset", f"generator.scheduler={name}", "screen.model=lab:none")
 
 
 @pytest.mark.parametrize("name", ["data", "recipe.yaml", "receipts", "more"])
-def test_a_directory_with_links_is_neither_resumed_nor_made_again(undisturbed: Path, tmp_path: Path, name: str) -> None:
+def test_a_directory_with_links_is_neither_resumed_nor_made_again(
+    undisturbed: Path, tmp_path: Path, name: str
+) -> None:
     out = tmp_path / "dataset"
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(undisturbed, out)

@@ -1,4 +1,5 @@
-"""A build that keeps the best of each cell: whole, verified, and cut again by other rules without rendering."""
+"""A build that keeps the best of each cell: whole, verified, and cut again by other rules without
+rendering."""
 
 from __future__ import annotations
 
@@ -54,9 +55,12 @@ def reasons(directory: Path) -> dict[str, Counter[str]]:
 
 def test_the_best_of_each_cell_is_kept_and_the_base_whole(best: Path) -> None:
     assert reasons(best) == {
-        shift: Counter(accepted=6) if shift == "base" else Counter(accepted=3, below_top=3) for shift in SHIFTS
+        shift: Counter(accepted=6) if shift == "base" else Counter(accepted=3, below_top=3)
+        for shift in SHIFTS
     }
-    rows = list(read_rows(best, columns=["shift", "label", "reason", "shift_score"], what="candidates"))
+    rows = list(
+        read_rows(best, columns=["shift", "label", "reason", "shift_score"], what="candidates")
+    )
     for shift in SHIFTS[1:]:
         for label in range(3):
             cell = [row for row in rows if (row["shift"], row["label"]) == (shift, label)]
@@ -71,22 +75,30 @@ def test_it_is_whole_and_a_killed_build_goes_on(best: Path, tmp_path: Path) -> N
     assert published(tmp_path / "out") == published(best)
 
 
-def test_other_rules_are_a_cut_and_the_bytes_of_a_fresh_build(best: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_other_rules_are_a_cut_and_the_bytes_of_a_fresh_build(
+    best: Path, undisturbed: Path, tmp_path: Path
+) -> None:
     (tmp_path / "cut.yaml").write_text("screen: {keep: [thresholds], keep_rejected: false}\n")
     recut(best, tmp_path / "cut.yaml", tmp_path / "cut")
     assert published(tmp_path / "cut") == published(undisturbed)
-    (tmp_path / "back.yaml").write_text("prompts: {shifts: {red: {keep: [{top: {k: 1, by: object}}]}}}\n")
+    (tmp_path / "back.yaml").write_text(
+        "prompts: {shifts: {red: {keep: [{top: {k: 1, by: object}}]}}}\n"
+    )
     recut(tmp_path / "cut", tmp_path / "back.yaml", tmp_path / "back")
     assert reasons(tmp_path / "back")["red"] == Counter(accepted=3, below_top=3)
     assert reasons(tmp_path / "back")["pencil_sketch"] == Counter(accepted=6)
     assert verify(tmp_path / "back").problems == ()
 
 
-# A set of what a classifier gets wrong: built, gone on with, verified, cut again, made again, published and loaded.
+# A set of what a classifier gets wrong: built, gone on with, verified, cut again, made again,
+# published and loaded.
 
 
 JUDGE = "lab:resnet10t"
-WRONG = (f"screen.keep=[thresholds, {{misclassified: {{models: ['{JUDGE}', 'lab:lcnet_035']}}}}]", "generator.steps=2")
+WRONG = (
+    f"screen.keep=[thresholds, {{misclassified: {{models: ['{JUDGE}', 'lab:lcnet_035']}}}}]",
+    "generator.steps=2",
+)
 # The base is whole; a shift draws until two of a cell are misclassified, or eight are drawn.
 QUOTA = (
     *WRONG,
@@ -108,7 +120,15 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rows_of(directory: Path, what: What = "candidates", *more: str) -> Iterator[dict[str, Any]]:
     form = TableForm.of(load_recipe(directory))
-    columns = ["key", "shift", "label", "class_id", *([] if what == "data" else ["reason"]), *form.added, *more]
+    columns = [
+        "key",
+        "shift",
+        "label",
+        "class_id",
+        *([] if what == "data" else ["reason"]),
+        *form.added,
+        *more,
+    ]
     for receipt in read_receipts(directory):
         yield from read_shard(directory, receipt, columns, what, form)
 
@@ -151,7 +171,11 @@ def test_a_cell_tells_how_many_candidates_filled_it(wrong: Path) -> None:
     filled = {cls: at for receipt in receipts for cls, at in (receipt.filled or {})["red"].items()}
     assert set(filled) == {"00", "05", "08"}
     for class_id, at in filled.items():
-        cell = [row["reason"] for row in rows_of(wrong) if (row["shift"], row["class_id"]) == ("red", class_id)]
+        cell = [
+            row["reason"]
+            for row in rows_of(wrong)
+            if (row["shift"], row["class_id"]) == ("red", class_id)
+        ]
         accepted = [index for index, reason in enumerate(cell, start=1) if reason == "accepted"]
         assert at == (accepted[1] if len(accepted) == 2 else None)
         assert len(cell) == 12 or (at is not None and len(cell) < at + 4)
@@ -188,19 +212,27 @@ def test_other_settings_of_known_judges_are_a_cut(wrong: Path, tmp_path: Path) -
 
 
 def test_a_judge_that_was_never_asked_is_no_cut(wrong: Path, tmp_path: Path) -> None:
-    (tmp_path / "cut.yaml").write_text("screen: {keep: [thresholds, {misclassified: {models: ['lab:resnet14t']}}]}\n")
-    with pytest.raises(UserError, match="lab:resnet14t did not judge the images of in_the_snow, red"):
+    (tmp_path / "cut.yaml").write_text(
+        "screen: {keep: [thresholds, {misclassified: {models: ['lab:resnet14t']}}]}\n"
+    )
+    with pytest.raises(
+        UserError, match="lab:resnet14t did not judge the images of in_the_snow, red"
+    ):
         recut(wrong, tmp_path / "cut.yaml", tmp_path / "cut")
     assert not (tmp_path / "cut").exists()
 
 
 def test_a_judge_elsewhere_is_the_same_by_its_weights(tmp_path: Path) -> None:
-    """Weights identify a judge, because a dataset does not name its folder's path; other weights are refused."""
+    """Weights identify a judge, because a dataset does not name its folder's path; other weights
+    are refused."""
     for name, model in (("first", "resnet10t"), ("second", "resnet14t")):
         shutil.copytree(LAB_WEIGHTS / model, tmp_path / name / "judge")
 
     def keep(name: str) -> str:
-        return f"screen.keep=[thresholds, {{misclassified: {{models: ['local-dir:{tmp_path / name / 'judge'}']}}}}]"
+        return (
+            "screen.keep=[thresholds, {misclassified: {models:"
+            f" ['local-dir:{tmp_path / name / 'judge'}']}}}}]"
+        )
 
     few = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null", "samples.candidates=1")
     quota = "prompts.shifts.in_the_snow.samples={accepted: 1, at_most: 4}"
@@ -209,8 +241,16 @@ def test_a_judge_elsewhere_is_the_same_by_its_weights(tmp_path: Path) -> None:
     with pytest.raises(CounterfoilError, match="folder on the machine that built the dataset"):
         regenerate(tmp_path / "out", tmp_path / "again", device="cpu", workers=1)
     with pytest.raises(UserError, match=r"the judges are not those that lock\.json pins"):
-        regenerate(tmp_path / "out", tmp_path / "again", overrides=[keep("second")], device="cpu", workers=1)
-    regenerate(tmp_path / "out", tmp_path / "again", overrides=[keep("moved")], device="cpu", workers=1)
+        regenerate(
+            tmp_path / "out",
+            tmp_path / "again",
+            overrides=[keep("second")],
+            device="cpu",
+            workers=1,
+        )
+    regenerate(
+        tmp_path / "out", tmp_path / "again", overrides=[keep("moved")], device="cpu", workers=1
+    )
     assert published(tmp_path / "again") == published(tmp_path / "out")
 
 
@@ -218,14 +258,18 @@ def test_a_judge_elsewhere_is_the_same_by_its_weights(tmp_path: Path) -> None:
     ("judge", "message"),
     [("lab:resnet10", "did you mean 'resnet10t'"), ("local-dir:/none", "there is no folder /none")],
 )
-def test_a_judge_that_is_not_there_is_reported_before_a_build(judge: str, message: str, tmp_path: Path) -> None:
+def test_a_judge_that_is_not_there_is_reported_before_a_build(
+    judge: str, message: str, tmp_path: Path
+) -> None:
     keep = f"screen.keep=[thresholds, {{misclassified: {{models: ['{judge}']}}}}]"
     with pytest.raises((UserError, RunFailure), match=message):
         build("wardrobe-mini", tmp_path / "out", overrides=[CLASSES, keep], device="cpu", workers=1)
     assert not (tmp_path / "out").exists()
 
 
-def test_it_is_published_and_loaded_with_its_columns(wrong: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
+def test_it_is_published_and_loaded_with_its_columns(
+    wrong: Path, loopback: LoopbackHub, tmp_path: Path
+) -> None:
     words, environment = command("publish", str(wrong), REPO, "--yes")
     hub_environment = client_environment(loopback, tmp_path / "home", inherited=environment)
     warm.run(words, hub_environment, check=True)
@@ -238,11 +282,13 @@ def test_it_is_published_and_loaded_with_its_columns(wrong: Path, loopback: Loop
         assert [row[name] for name in COLUMNS] == [accepted[key][name] for name in COLUMNS]
 
 
-# Judges that are asked by another failure rule than the first answer: what is recorded, kept, verified and cut.
+# Judges that are asked by another failure rule than the first answer: what is recorded, kept,
+# verified and cut.
 
 
 KIN = (
-    "source.classes=[{id: '00', name: t-shirt, source_label: 0, parent: top}, {id: '05', name: sandal, source_label: 5,"
+    "source.classes=[{id: '00', name: t-shirt, source_label: 0, parent: top}, {id: '05', name:"
+    " sandal, source_label: 5,"
     " parent: shoe}, {id: '06', name: shirt, source_label: 6, parent: top}]"
 )
 # The same images twice, so that two rules are compared on them.
@@ -321,27 +367,37 @@ def test_what_is_kept_is_what_fails_by_the_rule_of_its_shift(failed: Path) -> No
     assert {(rule, failed_found) for rule, failed_found, _ in seen} == {
         (rule, failed_found) for rule in RULES.values() for failed_found in (True, False)
     }
-    assert {rule for rule, failed_found, right in seen if not failed_found and not right} == set(RULES.values())
+    assert {rule for rule, failed_found, right in seen if not failed_found and not right} == set(
+        RULES.values()
+    )
 
 
 def test_it_is_whole(failed: Path) -> None:
     assert verify(failed).problems == ()
 
 
-def test_a_cut_goes_to_the_first_answer_and_to_no_rule_that_was_not_asked(failed: Path, tmp_path: Path) -> None:
+def test_a_cut_goes_to_the_first_answer_and_to_no_rule_that_was_not_asked(
+    failed: Path, tmp_path: Path
+) -> None:
     def cut(name: str, failure: str) -> Path:
         path = tmp_path / f"{name}.yaml"
         path.write_text(f"prompts: {{shifts: {{red: {{keep: {keep(failure)}}}}}}}\n")
         return path
 
-    with pytest.raises(UserError, match="lab:resnet10t did not judge the images of red by the failure rule 'parent'"):
+    with pytest.raises(
+        UserError,
+        match="lab:resnet10t did not judge the images of red by the failure rule 'parent'",
+    ):
         recut(failed, cut("other", "parent"), tmp_path / "other")
     recut(failed, cut("first", "top1"), tmp_path / "first")
     tiny(tmp_path / "fresh", *BY_RULE, f"prompts.shifts.red.keep={keep('top1')}")
     assert published(tmp_path / "first") == published(tmp_path / "fresh")
     # Where the first answer is asked for, nothing of another rule is recorded.
     failed_found = {row["shift"]: row["resnet10t_failed"] for row in rows_in(tmp_path / "first")}
-    assert failed_found["red"] is None is failed_found["base"] and failed_found["in_the_snow"] is not None
+    assert (
+        failed_found["red"] is None is failed_found["base"]
+        and failed_found["in_the_snow"] is not None
+    )
     assert verify(tmp_path / "first").problems == ()
 
 
@@ -349,24 +405,35 @@ def test_transfer_is_over_what_failed_by_the_rule(failed: Path) -> None:
     evaluation = evaluate(failed, [JUDGE, "lab:lcnet_035"], device="cpu")
     [transfer] = evaluation.transfer
     accepted = [row for row in rows_in(failed, "data") if row["shift"] != "base"]
-    assert transfer.images == len(accepted) and {shift.name: shift.failure for shift in transfer.shifts} == RULES
+    assert (
+        transfer.images == len(accepted)
+        and {shift.name: shift.failure for shift in transfer.shifts} == RULES
+    )
     for shift, by_construction in (
         ("red", ["top1", "top3"]),
         ("in_the_snow", ["top1"]),
         ("red_again", ["top1", "top3"]),
     ):
         [judge] = [model.name for model in transfer.models if model.relation == "judge"]
-        rates = evaluation.results.rows.where("transfer", model=judge, group=shift, against=transfer.judge)
+        rates = evaluation.results.rows.where(
+            "transfer", model=judge, group=shift, against=transfer.judge
+        )
         assert [rate.at for rate in rates if rate.low is None] == by_construction
         assert all(rate.value == 1 for rate in rates if rate.low is None)
 
 
-def test_a_judge_that_cannot_answer_a_rule_is_reported_before_anything_is_made(tmp_path: Path) -> None:
+def test_a_judge_that_cannot_answer_a_rule_is_reported_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
     few = tmp_path / "model"
     of_three_outputs(few)
-    rule = f"screen.keep=[thresholds, {{misclassified: {{models: ['local-dir:{few}'], failure: top3}}}}]"
+    rule = (
+        f"screen.keep=[thresholds, {{misclassified: {{models: ['local-dir:{few}'], failure:"
+        " top3}}]"
+    )
     with pytest.raises(
-        UserError, match=r"screen\.keep: misclassified\.failure: the rule 'top3' reads the first 3 answers"
+        UserError,
+        match=r"screen\.keep: misclassified\.failure: the rule 'top3' reads the first 3 answers",
     ):
         build("wardrobe-mini", tmp_path / "out", overrides=[KIN, rule], device="cpu", workers=1)
     assert not (tmp_path / "out").exists()

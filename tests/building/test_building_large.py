@@ -1,9 +1,11 @@
-"""The large recipes end to end: miniatures of their models, their own classes, shifts and thresholds.
+"""The large recipes end to end: miniatures of their models, their own classes, shifts and
+thresholds.
 
-`COUNTERFOIL_WHOLE=1` overrides the generator, CLIP, the input dataset and the samples, and nothing else: all shifts,
-all steps, tokens learned in all of the recipe's 3000 (24,000 images, and about an hour for the three). Only
-ImageNet's thousand tokens come from a folder, as the recipe says they may: three million steps would take hours.
-By default fewer steps and one shift are taken, and a minute.
+`COUNTERFOIL_WHOLE=1` overrides the generator, CLIP, the input dataset and the samples, and nothing
+else: all shifts, all steps, tokens learned in all of the recipe's 3000 (24,000 images, and about an
+hour for the three). Only ImageNet's thousand tokens come from a folder, as the recipe says they
+may: three million steps would take hours. By default fewer steps and one shift are taken, and a
+minute.
 """
 
 from __future__ import annotations
@@ -25,7 +27,15 @@ from tiny_builds import run_command
 
 WHOLE = bool(os.environ.get("COUNTERFOIL_WHOLE"))
 # In each recipe one of them at least is drawn into nothing that its screen accepts.
-KEPT_SHIFTS = ("embroidery", "at_night", "in_the_grass", "oil_painting", "pencil_sketch", "on_the_runway", "taking_off")
+KEPT_SHIFTS = (
+    "embroidery",
+    "at_night",
+    "in_the_grass",
+    "oil_painting",
+    "pencil_sketch",
+    "on_the_runway",
+    "taking_off",
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,9 @@ class Built:
     @property
     def empty(self) -> list[str]:
         """Shifts without an accepted image."""
-        return [shift for shift, reasons in self.result.counts.items() if not reasons.get("accepted")]
+        return [
+            shift for shift, reasons in self.result.counts.items() if not reasons.get("accepted")
+        ]
 
 
 def overrides(folder: Path, recipe: str, kind: str, source_images: int) -> list[str]:
@@ -76,7 +88,8 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="module")
 def pets(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Build with Stable Diffusion XL at all of the recipe's steps; tokens are learned from the recipe's word."""
+    """Build with Stable Diffusion XL at all of the recipe's steps; tokens are learned from the
+    recipe's word."""
     folder = tmp_path_factory.mktemp("pets")
     changes = overrides(folder, "pets-star", "xl", 4)
     few = ["tokens.learn.steps=1", *few_shifts("pets-star")]
@@ -92,7 +105,11 @@ def aircraft(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return built(folder, "aircraft-star", changes if WHOLE else [*changes, *few])
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.whole) for name in ("imagenet", "pets", "aircraft")])
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.whole) for name in ("imagenet", "pets", "aircraft")
+    ]
+)
 def large(request: pytest.FixtureRequest) -> Built:
     return request.getfixturevalue(request.param)
 
@@ -106,7 +123,15 @@ def test_every_cell_was_rendered_and_decided_by_the_recipes_thresholds(large: Bu
     assert large.result.shards >= 2
     assert large.result.candidates == sum(len(shift.class_labels) for shift in recipe.all_shifts())
     shifts = {shift.name: shift for shift in recipe.all_shifts()}
-    columns = ["shift", "class_id", "reason", "object_score", "shift_score", "object_threshold", "shift_threshold"]
+    columns = [
+        "shift",
+        "class_id",
+        "reason",
+        "object_score",
+        "shift_score",
+        "object_threshold",
+        "shift_threshold",
+    ]
     seen = 0
     for row in read_rows(large.directory, columns=columns, what="candidates"):
         seen += 1
@@ -138,15 +163,22 @@ def test_the_dataset_loads_with_its_classes(large: Built) -> None:
 
 
 def test_a_shift_that_the_screen_left_empty_is_named_and_has_no_config(large: Built) -> None:
-    thresholds = {shift.name: shift.threshold for shift in load_recipe(large.directory).all_shifts()}
+    thresholds = {
+        shift.name: shift.threshold for shift in load_recipe(large.directory).all_shifts()
+    }
     assert large.empty, "one shift at least is left empty"
     assert len(large.empty) < len(large.result.counts)
     if large.recipe == "imagenet-star":
         assert len(load_recipe(large.directory).classes) == 1000
-        assert all((spec := thresholds[shift]) is not None and spec.value is not None for shift in large.empty)
+        assert all(
+            (spec := thresholds[shift]) is not None and spec.value is not None
+            for shift in large.empty
+        )
     configs = get_dataset_config_names(str(large.directory))
     card = (large.directory / "README.md").read_text(encoding="utf-8")
-    (sentence,) = [line for line in card.splitlines() if line.startswith("No image was accepted, so")]
+    (sentence,) = [
+        line for line in card.splitlines() if line.startswith("No image was accepted, so")
+    ]
     for shift in large.result.counts:
         assert (shift in configs) == (shift not in large.empty)
         assert (f"`{shift}`" in sentence) == (shift in large.empty)
@@ -163,7 +195,16 @@ def test_tokens_travel_with_the_dataset(large: Built) -> None:
 def test_one_tiny_model_is_scored_on_it(large: Built, tmp_path: Path) -> None:
     classes = len(load_recipe(large.directory).classes)
     model = save_classifier(tmp_path, classes)
-    words = ["evaluate", str(large.directory), "--models", model, "--min-images", "1", "--device", "cpu"]
+    words = [
+        "evaluate",
+        str(large.directory),
+        "--models",
+        model,
+        "--min-images",
+        "1",
+        "--device",
+        "cpu",
+    ]
     done = run_command([*words, "--out", str(tmp_path / "scores"), "--json"])
     assert done.returncode == 0, done.stderr
     scored = json.loads(done.stdout)

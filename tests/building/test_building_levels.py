@@ -50,7 +50,9 @@ def severities(directory: Path) -> dict[str, float | None]:
 def test_every_other_image_is_the_one_without_levels(levelled: Path, undisturbed: Path) -> None:
     plain = images(undisturbed)
     levelled_images = images(levelled)
-    assert plain.items() <= levelled_images.items(), "the base, the whole shift and other shifts, byte for byte"
+    assert plain.items() <= levelled_images.items(), (
+        "the base, the whole shift and other shifts, byte for byte"
+    )
     by_shift = {key[: -len("_00_000000")]: value for key, value in severities(levelled).items()}
     assert by_shift == {
         "base": 0, "in_the_snow_25": 0.25, "in_the_snow_60": np.float32(0.6), "in_the_snow": 1, "red": None,
@@ -88,7 +90,9 @@ def test_a_cut_keeps_the_levels(levelled: Path, half_threshold: float, tmp_path:
 
 def test_levels_have_no_slider_and_one_entry_in_a_cut(levelled: Path, tmp_path: Path) -> None:
     page = calibrate(levelled, tmp_path / "page.html").page.read_text(encoding="utf-8")
-    data = json.loads(page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
+    data = json.loads(
+        page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
+    )
     names = [unit["name"] for unit in data["units"]]
     shown = [names[shift["unit"]] for shift in data["shifts"]]
     assert shown == ["red", "pencil_sketch"]
@@ -97,12 +101,18 @@ def test_levels_have_no_slider_and_one_entry_in_a_cut(levelled: Path, tmp_path: 
     assert {unit["threshold"] for unit in snow} == {None}
 
 
-def test_it_is_published_and_mined_with_its_levels(levelled: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
+def test_it_is_published_and_mined_with_its_levels(
+    levelled: Path, loopback: LoopbackHub, tmp_path: Path
+) -> None:
     words, environment = command("publish", str(levelled), "someone/levelled", "--yes")
-    warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
+    warm.run(
+        words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True
+    )
     with Reader(loopback, tmp_path / "reader") as reader:
         splits = reader.rows("someone/levelled", columns=["key", "severity"])
-    assert {row["key"]: row["severity"] for rows in splits.values() for row in rows} == severities(levelled)
+    assert {row["key"]: row["severity"] for rows in splits.values() for row in rows} == severities(
+        levelled
+    )
     recipe = load_recipe(levelled)
     (images,) = opened_parts(recipe, [str(levelled)], open_source(recipe.source))
     assert images.units is not None
@@ -113,7 +123,9 @@ def test_it_is_published_and_mined_with_its_levels(levelled: Path, loopback: Loo
 def test_scales_are_found_on_images_of_their_own_and_pinned(tmp_path: Path) -> None:
     others = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null")
     tiny(tmp_path / "dataset", REALISED, "generator.steps=2", *others)
-    scales = json.loads((tmp_path / "dataset/lock.json").read_text())["inputs"]["levels"]["in_the_snow"]
+    scales = json.loads((tmp_path / "dataset/lock.json").read_text())["inputs"]["levels"][
+        "in_the_snow"
+    ]
     assert 0 < scales[0] < scales[1] == 1
     built_recipe = load_recipe(tmp_path / "dataset")
     assert built_recipe.scales == {"in_the_snow": scales}
@@ -130,7 +142,9 @@ def _rising(gain: float, bend: float, noise: float) -> np.ndarray:
     """Return scores of many scenes whose mean rises by `gain` as a power of the way."""
     rng = np.random.default_rng(0)
     return (
-        rng.normal(0.2, 0.05, (400, 1)) + gain * np.asarray(POINTS) ** bend + rng.normal(0, noise, (400, len(POINTS)))
+        rng.normal(0.2, 0.05, (400, 1))
+        + gain * np.asarray(POINTS) ** bend
+        + rng.normal(0, noise, (400, len(POINTS)))
     )
 
 

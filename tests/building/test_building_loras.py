@@ -1,4 +1,5 @@
-"""Builds with LoRA weights: their content is an input, their scale is of the plan, and at scale 0 nothing changes."""
+"""Builds with LoRA weights: their content is an input, their scale is of the plan, and at scale 0
+nothing changes."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def changes(file: Path, scale: float = 0.05) -> tuple[str, ...]:
-    return (f"generator.lora={{slider: {{path: {file}, scale: {scale}}}}}", "output.rows_per_shard=8")
+    return (
+        f"generator.lora={{slider: {{path: {file}, scale: {scale}}}}}",
+        "output.rows_per_shard=8",
+    )
 
 
 LEVELS = "prompts.shifts.in_the_snow.severity={by: lora, lora: slider, levels: [0.5, 1]}"
@@ -42,7 +46,8 @@ LEVELS = "prompts.shifts.in_the_snow.severity={by: lora, lora: slider, levels: [
 def built(file: Path) -> Iterator[Path]:
     """Yield an interrupted and resumed build with constant weights beside those of a shift."""
     out = file.parent / "out"
-    loras = (f"generator.lora={{slider: {{path: {file}, scale: 0.1}}, always: {{path: {file.parent}, scale: 0.02}}}}",
+    loras = (f"generator.lora={{slider: {{path: {file}, scale: 0.1}}, always: {{path:"
+        f" {file.parent}, scale: 0.02}}}}",
              LEVELS, "output.rows_per_shard=8")  # fmt: skip
     with given_up(lambda message: isinstance(message, BuildProgress) and message.shards_done == 1):
         tiny(out, *loras)
@@ -55,8 +60,12 @@ def test_the_whole_of_a_dataset_is_made_and_rendered_again(built: Path, file: Pa
     where = [f"generator.lora.slider.path={file}", f"generator.lora.always.path={file.parent}"]
     report = verify(built, rerender=8, device="cpu", overrides=where)
     assert report.problems == ()
-    assert {row.outcome for row in report.rerendered} == {"identical bytes"} and len(report.rerendered) == 8
-    again = regenerate_dataset.regenerate(built, built.with_name("again"), overrides=where, device="cpu", workers=1)
+    assert {row.outcome for row in report.rerendered} == {"identical bytes"} and len(
+        report.rerendered
+    ) == 8
+    again = regenerate_dataset.regenerate(
+        built, built.with_name("again"), overrides=where, device="cpu", workers=1
+    )
     assert again.comparison is not None and again.comparison.identical
     assert published(built) == published(built.with_name("again"))
 
@@ -68,7 +77,9 @@ def test_levels_are_of_the_shift_alone_and_the_constant_weights_of_every_image(
     tiny(tmp_path / "constant", *changes(file, 0.02), "prompts.shifts.pencil_sketch=null")
     constant = images(tmp_path / "constant")
     ours = {key for key in built_images if key.startswith(("base", "red"))}
-    assert len(ours) == 12 and {key: built_images[key] for key in ours} == {key: constant[key] for key in ours}
+    assert len(ours) == 12 and {key: built_images[key] for key in ours} == {
+        key: constant[key] for key in ours
+    }
     snowy = [built_images[f"in_the_snow{level}_05_000001"] for level in ("", "_50")]
     assert len({*snowy, constant["in_the_snow_05_000001"]}) == 3
 
@@ -76,18 +87,28 @@ def test_levels_are_of_the_shift_alone_and_the_constant_weights_of_every_image(
 def test_at_scale_0_images_are_those_without(file: Path, undisturbed: Path, tmp_path: Path) -> None:
     tiny(tmp_path / "none", *changes(file, 0.0))
     assert images(tmp_path / "none") == images(undisturbed)
-    locks = [json.loads((directory / "lock.json").read_text()) for directory in (tmp_path / "none", undisturbed)]
+    locks = [
+        json.loads((directory / "lock.json").read_text())
+        for directory in (tmp_path / "none", undisturbed)
+    ]
     assert "peft" in locks[0]["stack"]["versions"] and "peft" not in locks[1]["stack"]["versions"]
     assert "loras" not in locks[1]["inputs"] and "lora" not in locks[1]["plan"]["generator"]
 
 
 def test_a_dataset_names_its_weights_and_no_folder_of_this_machine(built: Path, file: Path) -> None:
-    assert not [name for name, content in published(built).items() if str(file.parent).encode() in content]
+    assert not [
+        name for name, content in published(built).items() if str(file.parent).encode() in content
+    ]
     card = (built / "README.md").read_text()
-    assert "pytorch_lora_weights.safetensors (slider, scale 0.1)" in card and "(always, scale 0.02)" in card
+    assert (
+        "pytorch_lora_weights.safetensors (slider, scale 0.1)" in card
+        and "(always, scale 0.02)" in card
+    )
 
 
-def test_weights_that_the_lock_does_not_pin_are_refused(built: Path, file: Path, tmp_path: Path) -> None:
+def test_weights_that_the_lock_does_not_pin_are_refused(
+    built: Path, file: Path, tmp_path: Path
+) -> None:
     other = tmp_path / file.name
     save_file({key: tensor + 1 for key, tensor in load_file(file).items()}, other)
     key = "generator.lora.slider.path"
@@ -95,14 +116,17 @@ def test_weights_that_the_lock_does_not_pin_are_refused(built: Path, file: Path,
     with pytest.raises(UserError, match=rf"{key}: found [0-9a-f]{{64}}, expected sha256"):
         verify(built, rerender=1, device="cpu", overrides=overrides)
     with pytest.raises(UserError, match=rf"{key}: found [0-9a-f]{{64}}, expected sha256"):
-        regenerate_dataset.regenerate(built, tmp_path / "again", overrides=overrides, device="cpu", workers=1)
+        regenerate_dataset.regenerate(
+            built, tmp_path / "again", overrides=overrides, device="cpu", workers=1
+        )
     with pytest.raises(UserError, match=rf"--set {key}=/PATH"):
         verify(built, rerender=1, device="cpu")
     with pytest.raises(UserError, match=r"only generator\.model or generator\.lora\.slider\.path"):
         verify(built, rerender=1, device="cpu", overrides=["generator.lora.slider.scale=2"])
     copy = Path(shutil.copytree(built, tmp_path / "copy"))
     with pytest.raises(UserError, match=r"loras\.slider\.sha256"):
-        tiny(copy, LEVELS, f"generator.lora={{slider: {{path: {other}, scale: 0.1}}, always: {{path: {file.parent},"
+        tiny(copy, LEVELS, f"generator.lora={{slider: {{path: {other}, scale: 0.1}}, always:"
+            f" {{path: {file.parent},"
              " scale: 0.02}}", "output.rows_per_shard=8")  # fmt: skip
 
 
@@ -124,11 +148,22 @@ def test_what_lora_weights_do_not_go_with_is_refused(
         assert "generator.lora: found with quantize" in problems(lora, f"generator.{setting}")
     monkeypatch.setattr("counterfoil.models.pipeline_settings.find_spec", lambda name: None)
     assert "pip install 'counterfoil[lora]'" in problems(lora)
-    lacks = {lack.key: lack for lack in lacking(load_recipe("wardrobe-mini", [lora, "generator.lora.fog.path=./fog"]))}
-    assert "counterfoil[lora]" in lacks["generator.lora"].text and "no folder" in lacks["generator.lora.fog.path"].text
+    lacks = {
+        lack.key: lack
+        for lack in lacking(load_recipe("wardrobe-mini", [lora, "generator.lora.fog.path=./fog"]))
+    }
+    assert (
+        "counterfoil[lora]" in lacks["generator.lora"].text
+        and "no folder" in lacks["generator.lora.fog.path"].text
+    )
     assert "generator.lora.snow.path" not in lacks
-    of_hub = lacking(load_recipe("wardrobe-mini", ["generator.lora.fog.path=user/fog/weights/fog.safetensors"]))
-    assert any("user/fog/weights/fog.safetensors is not on this machine yet" in lack.text for lack in of_hub)
+    of_hub = lacking(
+        load_recipe("wardrobe-mini", ["generator.lora.fog.path=user/fog/weights/fog.safetensors"])
+    )
+    assert any(
+        "user/fog/weights/fog.safetensors is not on this machine yet" in lack.text
+        for lack in of_hub
+    )
 
 
 def test_numbers_that_are_not_finite_begin_no_directory(file: Path, tmp_path: Path) -> None:
@@ -149,12 +184,21 @@ def test_what_the_generator_has_no_use_for_begins_no_directory(file: Path, tmp_p
     pair = {f"unet.elsewhere.lora_{side}.weight": torch.zeros(2, 2) for side in "AB"}
     wide = {ups[0]: torch.zeros(7, 2)}
     cases = (
-        (weights | pair, "no layer for: unet.elsewhere.lora_A.weight, unet.elsewhere.lora_B.weight"),
+        (
+            weights | pair,
+            "no layer for: unet.elsewhere.lora_A.weight, unet.elsewhere.lora_B.weight",
+        ),
         (weights | wide, "do not fit a layer of"),
-        ({key: tensor for key, tensor in weights.items() if key not in ups[:7]}, "no other half of: "),
+        (
+            {key: tensor for key, tensor in weights.items() if key not in ups[:7]},
+            "no other half of: ",
+        ),
     )
     for tensors, message in cases:
-        save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, tmp_path / "wrong.safetensors")
+        save_file(
+            {key: tensor.contiguous() for key, tensor in tensors.items()},
+            tmp_path / "wrong.safetensors",
+        )
         with pytest.raises(UserError) as refused:
             tiny(tmp_path / "out", *changes(tmp_path / "wrong.safetensors"))
         (text,) = refused.value.problems

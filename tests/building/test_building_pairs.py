@@ -1,4 +1,5 @@
-"""Images that are drawn beside their base: the same bytes however shards are dealt, and bases as they are without."""
+"""Images that are drawn beside their base: the same bytes however shards are dealt, and bases as
+they are without."""
 
 from __future__ import annotations
 
@@ -44,14 +45,24 @@ def test_bases_are_the_files_that_they_are_without(beside_base: Path, undisturbe
     assert beside.keys() == alone.keys()
     bases = [key for key in alone if key.startswith("base_")]
     assert len(bases) == 6 and all(beside[key] == alone[key] for key in bases)
-    seeds = [{r["key"]: (r["prompt"], r["seed"]) for r in read_rows(path)} for path in (beside_base, undisturbed)]
+    seeds = [
+        {r["key"]: (r["prompt"], r["seed"]) for r in read_rows(path)}
+        for path in (beside_base, undisturbed)
+    ]
     assert seeds[0] == seeds[1]
-    assert not any(beside[key] == alone[key] for key in alone if key not in bases), "the others saw their base"
+    assert not any(beside[key] == alone[key] for key in alone if key not in bases), (
+        "the others saw their base"
+    )
 
 
-def test_every_table_says_what_a_pair_shares_and_only_where_a_recipe_asks(beside_base: Path, undisturbed: Path) -> None:
+def test_every_table_says_what_a_pair_shares_and_only_where_a_recipe_asks(
+    beside_base: Path, undisturbed: Path
+) -> None:
     shared = paired_by(beside_base)
-    assert {key.startswith("base_"): value for key, value in shared.items()} == {True: None, False: "attention"}
+    assert {key.startswith("base_"): value for key, value in shared.items()} == {
+        True: None,
+        False: "attention",
+    }
     assert PAIRED_BY not in next(iter(read_rows(undisturbed)))
     card = (beside_base / "README.md").read_text(encoding="utf-8")
     assert PAIRED_BY in card and "was drawn together with its base image" in card
@@ -65,7 +76,9 @@ def test_two_workers_make_the_same_directory(beside_base: Path, tmp_path: Path) 
     assert published(tmp_path / "dataset") == published(beside_base)
 
 
-def test_a_build_that_was_stopped_ends_with_the_same_bytes(beside_base: Path, tmp_path: Path) -> None:
+def test_a_build_that_was_stopped_ends_with_the_same_bytes(
+    beside_base: Path, tmp_path: Path
+) -> None:
     with given_up(lambda message: isinstance(message, BuildProgress) and message.shards_done == 3):
         tiny(tmp_path / "dataset", BESIDE)
     assert not (tmp_path / "dataset" / "manifest.json").exists()
@@ -76,7 +89,10 @@ def test_a_build_that_was_stopped_ends_with_the_same_bytes(beside_base: Path, tm
 @pytest.mark.parametrize(
     "changes",
     [
-        ["source.classes=[{id: '08', name: bag, source_label: 8}, {id: '00', name: t-shirt, source_label: 0}]"],
+        [
+            "source.classes=[{id: '08', name: bag, source_label: 8}, {id: '00', name: t-shirt,"
+            " source_label: 0}]"
+        ],
         [
             "prompts.shifts.at_dusk={prompt: 'a photo of a {class} at dusk'}",
             "output.rows_per_shard=2",
@@ -109,12 +125,17 @@ def test_it_is_verified_rendered_again_and_made_again(beside_base: Path, tmp_pat
     assert {row.outcome for row in report.rerendered} == {"identical bytes"}
     assert any(not row.key.startswith("base_") for row in report.rerendered)
     again = regenerate(beside_base, tmp_path / "again", device="cpu", workers=1)
-    assert again.comparison is not None and again.comparison.differing == again.comparison.others == ()
+    assert (
+        again.comparison is not None and again.comparison.differing == again.comparison.others == ()
+    )
     assert published(tmp_path / "again") == published(beside_base)
 
 
 def test_a_base_of_a_class_token_is_known_again_in_tar_files(tmp_path: Path) -> None:
-    few = ["source.classes=[{id: '00', name: t-shirt, source_label: 0}]", "prompts.shifts.pencil_sketch=null"]
+    few = [
+        "source.classes=[{id: '00', name: t-shirt, source_label: 0}]",
+        "prompts.shifts.pencil_sketch=null",
+    ]
     tiny(tmp_path / "tars", BESIDE, *few, "tokens={path: lab:tokens}", "output.format=webdataset")
     report = verify(tmp_path / "tars", rerender=6, device="cpu")
     assert report.problems == () and len(report.rerendered) == 6
@@ -133,8 +154,11 @@ def test_a_cut_keeps_what_pairs_share(beside_base: Path, tmp_path: Path) -> None
 
 def test_it_is_evaluated_in_pairs(tmp_path: Path) -> None:
     one_shift = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null")
-    tiny(tmp_path / "dataset", BESIDE, *one_shift, "generator.size=null")  # at a size at which the model is no guesser
+    # at a size at which the model is no guesser
+    tiny(tmp_path / "dataset", BESIDE, *one_shift, "generator.size=null")
     options = {"device": "cpu", "min_images_per_class": 1}
-    evaluation = evaluate(tmp_path / "dataset", ["lab:resnet10t"], out=tmp_path / "results", **options)
+    evaluation = evaluate(
+        tmp_path / "dataset", ["lab:resnet10t"], out=tmp_path / "results", **options
+    )
     assert evaluation.results.paired and len(evaluation.scores) == 1
     assert all(score.pairs == score.images > 0 for score in evaluation.scores)

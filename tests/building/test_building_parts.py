@@ -1,4 +1,5 @@
-"""`build --shards K/N`: parts made together or one after another, killed or not, are the bytes of one build."""
+"""`build --shards K/N`: parts made together or one after another, killed or not, are the bytes of
+one build."""
 
 from __future__ import annotations
 
@@ -28,15 +29,27 @@ SMALL = ("prompts.shifts={in_the_snow: null, red: null, pencil_sketch: null}", "
 
 
 def part(out: Path, shards: str | tuple[int, int], *changes: str, **options: Any) -> PartResult:
-    return build("wardrobe-mini", out, overrides=[*TINY, *changes], device="cpu", workers=1, shards=shards, **options)
+    return build(
+        "wardrobe-mini",
+        out,
+        overrides=[*TINY, *changes],
+        device="cpu",
+        workers=1,
+        shards=shards,
+        **options,
+    )
 
 
-def test_two_commands_at_once_killed_and_run_again_are_one_build(undisturbed: Path, tmp_path: Path) -> None:
+def test_two_commands_at_once_killed_and_run_again_are_one_build(
+    undisturbed: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "dataset"
     killed([*build_arguments(out), "--shards", "2/2"], out, shards=1)
     left = len(read_receipts(out))
     assert 1 <= left <= SHARDS // 2
-    started = [command(*build_arguments(out), "--shards", f"{number}/2", "--json") for number in (1, 2)]
+    started = [
+        command(*build_arguments(out), "--shards", f"{number}/2", "--json") for number in (1, 2)
+    ]
     with warm.start(*started[0]) as first, warm.start(*started[1]) as second:
         outputs = [process.communicate() for process in (first, second)]
         assert [first.returncode, second.returncode] == [0, 0], outputs
@@ -48,10 +61,15 @@ def test_two_commands_at_once_killed_and_run_again_are_one_build(undisturbed: Pa
     assert published(out) == published(undisturbed)
 
 
-def test_parts_one_after_another_and_a_build_that_makes_what_is_missing(undisturbed: Path, tmp_path: Path) -> None:
+def test_parts_one_after_another_and_a_build_that_makes_what_is_missing(
+    undisturbed: Path, tmp_path: Path
+) -> None:
     first = part(tmp_path, "1/3")
     third = part(tmp_path, (3, 3))
-    assert [(made.shards, made.shards_made, made.all_done) for made in (first, third)] == [(3, 3, 3), (2, 2, 5)]
+    assert [(made.shards, made.shards_made, made.all_done) for made in (first, third)] == [
+        (3, 3, 3),
+        (2, 2, 5),
+    ]
     assert (third.all_shards, third.closed) == (SHARDS, False)
     again = part(tmp_path, "1/3")
     assert (again.shards_made, again.images_per_second) == (0, None)
@@ -71,11 +89,24 @@ def test_the_command_tells_what_is_done_and_how_to_close(tmp_path: Path) -> None
     assert "1 of 3 shards in all are done" in done.stdout
     assert "without --shards: it makes what is missing and completes the dataset" in done.stderr
     empty = run_command([*arguments, "--shards", "4/4"])
-    assert (empty.returncode, "Part 4/4 is empty: the plan has 3 shards" in empty.stdout) == (0, True)
+    assert (empty.returncode, "Part 4/4 is empty: the plan has 3 shards" in empty.stdout) == (
+        0,
+        True,
+    )
     for wrong in ("3/2", "0/4", "a/b"):
         refused = run_command([*arguments, "--shards", wrong])
         assert (refused.returncode, f"found '{wrong}'" in refused.stderr) == (2, True)
-    again = run_command(["build", "--from", str(tmp_path / "dataset"), "--out", str(tmp_path / "b"), "--shards", "1/2"])
+    again = run_command(
+        [
+            "build",
+            "--from",
+            str(tmp_path / "dataset"),
+            "--out",
+            str(tmp_path / "b"),
+            "--shards",
+            "1/2",
+        ]
+    )
     assert (again.returncode, "--shards does not go with --from" in again.stderr) == (2, True)
 
 
@@ -98,8 +129,11 @@ def test_a_part_learns_no_tokens_and_says_what_does(tmp_path: Path) -> None:
     assert published(out) == published(tmp_path / "other")
 
 
-def test_parts_that_begin_together_on_two_cpus_have_one_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Percentiles of the second part get another last digit while the first begins the directory."""
+def test_parts_that_begin_together_on_two_cpus_have_one_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Percentiles of the second part get another last digit while the first begins the
+    directory."""
     source = garment_folder(tmp_path / "garments", ("validation",))
     out = tmp_path / "dataset"
     changes = (*MEASURED, f"source.dataset={source}")
@@ -155,7 +189,9 @@ def test_other_inputs_are_refused_to_a_part_that_began_at_the_same_time(
     assert {receipt.shard for receipt in read_receipts(out)} == {0}
 
 
-def test_a_part_of_another_stack_is_refused_or_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_another_stack_is_refused_or_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = part(tmp_path, "1/2", *SMALL)
     assert first.shards_made == 2
     lock = read_lock(tmp_path)

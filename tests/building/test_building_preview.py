@@ -1,4 +1,5 @@
-"""A preview of a dataset: its images are the whole's, its pages and files say so, and it is used for nothing final."""
+"""A preview of a dataset: its images are the whole's, its pages and files say so, and it is used
+for nothing final."""
 
 from __future__ import annotations
 
@@ -27,7 +28,14 @@ SAID = preview_sentence(6)
 
 
 def corrupted(out: Path, limit: int | None = None, *changes: str) -> None:
-    build("wardrobe-corrupt", out, overrides=[*SETTINGS, *changes], device="cpu", workers=1, limit=limit)
+    build(
+        "wardrobe-corrupt",
+        out,
+        overrides=[*SETTINGS, *changes],
+        device="cpu",
+        workers=1,
+        limit=limit,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +76,17 @@ def test_it_becomes_no_other_dataset(preview: Path, tmp_path: Path) -> None:
     for limit, words in ((None, "a whole dataset"), (7, "a preview of 7 images a shift")):
         with pytest.raises(UserError) as refused:
             corrupted(preview, limit)
-        assert refused.value.problems == (f"{preview} holds a preview of 6 images a shift, and you asked for {words}",)
+        assert refused.value.problems == (
+            f"{preview} holds a preview of 6 images a shift, and you asked for {words}",
+        )
     with pytest.raises(UserError, match="limit is 0: expected 1 or more"):
         corrupted(tmp_path / "none", 0)
-    result = CliRunner().invoke(app, ["build", "--from", str(preview), "--out", str(tmp_path), "--limit", "3"])
-    assert isinstance(result.exception, UserError) and "--limit does not go with --from" in str(result.exception)
+    result = CliRunner().invoke(
+        app, ["build", "--from", str(preview), "--out", str(tmp_path), "--limit", "3"]
+    )
+    assert isinstance(result.exception, UserError) and "--limit does not go with --from" in str(
+        result.exception
+    )
 
 
 def test_it_is_not_published_answers_no_gate_and_mends_nothing(preview: Path) -> None:
@@ -81,12 +95,18 @@ def test_it_is_not_published_answers_no_gate_and_mends_nothing(preview: Path) ->
     with pytest.raises(UserError, match="a preview of 6 images a shift, which takes no gate"):
         evaluate(preview, {"m": lambda batch: batch[:, 0, 0, :3]}, gate=["drop(fog) <= 10"])
     given = Given("images", "built", str(preview))
-    with pytest.raises(UserError, match="a preview of 6 images a shift, from which no head is fitted"):
+    with pytest.raises(
+        UserError, match="a preview of 6 images a shift, from which no head is fitted"
+    ):
         open_debug_images(given, load_recipe("wardrobe-corrupt", SETTINGS))
 
 
-def test_an_evaluation_says_so_and_writes_no_entries_for_the_hub(preview: Path, tmp_path: Path) -> None:
-    evaluation = evaluate(preview, ["lab:resnet10t"], out=tmp_path, device="cpu", repo="me/preview", reference=False)
+def test_an_evaluation_says_so_and_writes_no_entries_for_the_hub(
+    preview: Path, tmp_path: Path
+) -> None:
+    evaluation = evaluate(
+        preview, ["lab:resnet10t"], out=tmp_path, device="cpu", repo="me/preview", reference=False
+    )
     assert evaluation.to_json()["preview"] == 6 and evaluation.results.min_images_per_class == 1
     assert "entries" not in evaluation.files
     for name in ("report", "failures"):
@@ -95,4 +115,14 @@ def test_an_evaluation_says_so_and_writes_no_entries_for_the_hub(preview: Path, 
 
 def _words(out: Path) -> list[str]:
     settings = [word for change in SETTINGS for word in ("--set", change)]
-    return ["build", "wardrobe-corrupt", "--out", str(out), "--device", "cpu", "--workers", "1", *settings]
+    return [
+        "build",
+        "wardrobe-corrupt",
+        "--out",
+        str(out),
+        "--device",
+        "cpu",
+        "--workers",
+        "1",
+        *settings,
+    ]

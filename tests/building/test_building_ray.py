@@ -1,4 +1,5 @@
-"""Builds on Ray clusters: the bytes of a build here, whatever is lost, killed or interrupted, and wherever made."""
+"""Builds on Ray clusters: the bytes of a build here, whatever is lost, killed or interrupted, and
+wherever made."""
 
 from __future__ import annotations
 
@@ -64,7 +65,9 @@ def tried(clusters: Clusters) -> bool:
 
 
 @pytest.mark.whole
-def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(one_node: Clusters, undisturbed: Path) -> None:
+def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(
+    one_node: Clusters, undisturbed: Path
+) -> None:
     out = one_node.unseen / "dataset"
     reports: list[BuildProgress] = []
     with pytest.raises(UserError) as refused:
@@ -84,20 +87,27 @@ def test_what_one_actor_makes_comes_back_where_no_folder_is_shared(one_node: Clu
         tiny(out, workers=1, engine=one_node.choice(collect=True))
     assert not tried(one_node)
     assert published(out) == published(undisturbed)
-    assert [report.images_done for report in reports] == sorted(report.images_done for report in reports)
+    assert [report.images_done for report in reports] == sorted(
+        report.images_done for report in reports
+    )
     assert (reports[-1].images_done, reports[-1].shards_done) == (IMAGES, SHARDS)
     assert not list(out.rglob("*.tmp"))
 
 
 @pytest.mark.whole
 def test_class_tokens_come_back_likewise(three_nodes: Clusters, tmp_path: Path) -> None:
-    learn = "tokens={path: null, learn: {steps: 2, batch_size: 1, learning_rate: 1.0e-2, classes_in_flight: 2}}"
+    learn = (
+        "tokens={path: null, learn: {steps: 2, batch_size: 1, learning_rate: 1.0e-2,"
+        " classes_in_flight: 2}}"
+    )
     sandal = "source.classes=[{id: '05', name: sandal, source_label: 5}]"
     recipe = load_recipe("wardrobe-mini", [sandal, learn])
     out = three_nodes.unseen / "tokens"
     with pytest.raises(UserError, match="is a different folder on"):
         learn_tokens(recipe, out, device="cpu", workers=1, engine=three_nodes.choice())
-    result = learn_tokens(recipe, out, device="cpu", workers=1, engine=three_nodes.choice(collect=True))
+    result = learn_tokens(
+        recipe, out, device="cpu", workers=1, engine=three_nodes.choice(collect=True)
+    )
     assert set(result.losses) == {"05"}
     learn_tokens(recipe, tmp_path / "here", device="cpu", workers=1)
     assert published(out) == published(tmp_path / "here")
@@ -166,7 +176,9 @@ def test_three_nodes_make_the_same_bytes_though_one_is_lost(
 
 
 @pytest.mark.whole
-def test_an_actor_of_another_stack_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_of_another_stack_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "dataset"
     with running_cluster(1) as cluster:
         monkeypatch.setenv("VERSION", OTHER_VERSION)
@@ -174,7 +186,11 @@ def test_an_actor_of_another_stack_is_refused_by_name(tmp_path: Path, monkeypatc
         with pytest.raises(UserError) as refused:
             tiny(out, workers=2, engine=EngineChoice("ray", cluster.address))
     assert "was rendered by another stack" in refused.value.problems[0]
-    assert any("versions.counterfoil" in line and OTHER_VERSION in line for line in refused.value.problems)
+    assert any(
+        "versions.counterfoil" in line and OTHER_VERSION in line for line in refused.value.problems
+    )
     assert "--allow-mixed" in (refused.value.hint or "")
     # The refusal may come before the first shard.
-    assert {receipt.stack["versions"]["counterfoil"] for receipt in read_receipts(out)} <= {RENDERING_VERSION}
+    assert {receipt.stack["versions"]["counterfoil"] for receipt in read_receipts(out)} <= {
+        RENDERING_VERSION
+    }

@@ -1,4 +1,5 @@
-"""Resuming: only what is missing is made again, with the same bytes, and nothing else is ever mixed in."""
+"""Resuming: only what is missing is made again, with the same bytes, and nothing else is ever mixed
+in."""
 
 from __future__ import annotations
 
@@ -59,7 +60,11 @@ def test_only_missing_shards_are_made_again(copy: Path, undisturbed: Path) -> No
     assert (result.shards_made, result.shards, result.images_made) == (2, SHARDS, 6)
     assert published(copy) == published(undisturbed)
     after = _times(copy)
-    untouched = {p for p in before if p.startswith(("data/", "candidates/", "receipts/")) and before[p] == after[p]}
+    untouched = {
+        p
+        for p in before
+        if p.startswith(("data/", "candidates/", "receipts/")) and before[p] == after[p]
+    }
     assert len(untouched) == 3 * (SHARDS - 2)
 
 
@@ -82,7 +87,9 @@ def test_nothing_pending_renders_nothing_and_changes_nothing(copy: Path, undistu
         ("prompts.shifts.red.prompt=a red {class}", "a red {class}"),
     ],
 )
-def test_another_recipe_is_refused_with_its_difference(change: str, text: str, copy: Path, undisturbed: Path) -> None:
+def test_another_recipe_is_refused_with_its_difference(
+    change: str, text: str, copy: Path, undisturbed: Path
+) -> None:
     (copy / "receipts" / "red-00001.json").unlink()
     before = published(copy)
     with pytest.raises(UserError) as refused:
@@ -142,7 +149,9 @@ def test_a_directory_without_shards_takes_the_new_stack(copy: Path, undisturbed:
     assert published(copy) == published(undisturbed)
 
 
-def test_thresholds_are_not_computed_again_and_the_input_dataset_may_be_gone(tmp_path: Path) -> None:
+def test_thresholds_are_not_computed_again_and_the_input_dataset_may_be_gone(
+    tmp_path: Path,
+) -> None:
     source = garment_folder(tmp_path / "garments", ("validation",))
     changes = [
         f"source.dataset={source}",
@@ -169,9 +178,13 @@ def test_thresholds_are_not_computed_again_and_the_input_dataset_may_be_gone(tmp
 def test_a_build_is_whole(undisturbed: Path) -> None:
     assert verify_files(undisturbed) == []
     keys = [row["key"] for row in read_rows(undisturbed, columns=["key"])]
-    expected = [f"{shift}_{cls}_{i:06d}" for shift in SHIFTS for cls in ("00", "05", "08") for i in range(2)]
+    expected = [
+        f"{shift}_{cls}_{i:06d}" for shift in SHIFTS for cls in ("00", "05", "08") for i in range(2)
+    ]
     assert keys == expected
-    assert [row["key"] for row in read_rows(undisturbed, columns=["key"], what="candidates")] == expected
+    assert [
+        row["key"] for row in read_rows(undisturbed, columns=["key"], what="candidates")
+    ] == expected
     assert len(read_receipts(undisturbed)) == SHARDS
     for content in images(undisturbed).values():
         with Image.open(io.BytesIO(content)) as picture:
@@ -203,13 +216,22 @@ def test_nothing_published_tells_where_it_was_made(undisturbed: Path) -> None:
     "changes",
     [
         # Other neighbours in full batches, and a class alone in a short one that is padded.
-        ["source.classes=[{id: '08', name: bag, source_label: 8}, {id: '00', name: t-shirt, source_label: 0}]"],
-        # A shift more and shards of another size: cells meet in other batches, and full batches become short.
-        ["prompts.shifts.at_dusk={prompt: 'a photo of a {class} at dusk'}", "output.rows_per_shard=2"],
+        [
+            "source.classes=[{id: '08', name: bag, source_label: 8}, {id: '00', name: t-shirt,"
+            " source_label: 0}]"
+        ],
+        # A shift more and shards of another size: cells meet in other batches, and full batches
+        # become short.
+        [
+            "prompts.shifts.at_dusk={prompt: 'a photo of a {class} at dusk'}",
+            "output.rows_per_shard=2",
+        ],
     ],
     ids=["fewer classes", "one more shift"],
 )
-def test_other_cells_leave_every_image_as_it_was(changes: list[str], undisturbed: Path, tmp_path: Path) -> None:
+def test_other_cells_leave_every_image_as_it_was(
+    changes: list[str], undisturbed: Path, tmp_path: Path
+) -> None:
     tiny(tmp_path / "dataset", *changes)
     before = images(undisturbed)
     after = images(tmp_path / "dataset")
@@ -219,7 +241,9 @@ def test_other_cells_leave_every_image_as_it_was(changes: list[str], undisturbed
     assert all(before[key] == after[key] for key in shared)
 
 
-def test_rejected_images_are_kept_apart(undisturbed: Path, screened: Path, half_threshold: float) -> None:
+def test_rejected_images_are_kept_apart(
+    undisturbed: Path, screened: Path, half_threshold: float
+) -> None:
     rows = list(read_rows(screened, what="candidates"))
     reasons = {row["key"]: row["reason"] for row in rows}
     assert {row["key"]: row["object_score"] >= half_threshold for row in rows} == {
@@ -252,16 +276,21 @@ def test_stored_embeddings_give_the_stored_scores(undisturbed: Path) -> None:
         assert (row["shift_score"] is None) == (row["shift"] == "base")
 
 
-def test_paired_samples_share_their_noise_and_independent_ones_do_not(undisturbed: Path, tmp_path: Path) -> None:
+def test_paired_samples_share_their_noise_and_independent_ones_do_not(
+    undisturbed: Path, tmp_path: Path
+) -> None:
     seeds = {row["key"]: row["seed"] for row in read_rows(undisturbed, columns=["key", "seed"])}
     assert seeds["base_00_000001"] == seeds["red_00_000001"] != seeds["red_00_000000"]
     t_shirts = "source.classes=[{id: '00', name: t-shirt, source_label: 0}]"
     tiny(tmp_path / "dataset", t_shirts, "samples.noise=independent", "samples.candidates=1")
-    independent = {row["key"]: row["seed"] for row in read_rows(tmp_path / "dataset", columns=["key", "seed"])}
+    independent = {
+        row["key"]: row["seed"] for row in read_rows(tmp_path / "dataset", columns=["key", "seed"])
+    }
     assert len(set(independent.values())) == len(independent) == len(SHIFTS)
 
 
-# The real command, ended by SIGKILL or Ctrl-C at several moments, goes on to the bytes of an undisturbed run.
+# The real command, ended by SIGKILL or Ctrl-C at several moments, goes on to the bytes of an
+# undisturbed run.
 
 
 if sys.platform == "win32":
@@ -291,7 +320,9 @@ def wait_for(condition: Callable[[], bool], process: warm.Running | None = None)
     while not condition():
         assert time.monotonic() < end, "it never came to that"
         if process is not None and process.poll() is not None:
-            message = f"the build ended by itself with {process.returncode}: {process.communicate()[1]}"
+            message = (
+                f"the build ended by itself with {process.returncode}: {process.communicate()[1]}"
+            )
             assert process.returncode == 0, message
             raise DoneBefore(message)
         time.sleep(0.02)
@@ -304,7 +335,11 @@ def shards_done(out: Path) -> int:
 def workers_of(process: warm.Running) -> list[psutil.Process]:
     """Return worker processes, which are forked from a child of the build."""
     try:
-        return [worker for child in psutil.Process(process.pid).children() for worker in child.children()]
+        return [
+            worker
+            for child in psutil.Process(process.pid).children()
+            for worker in child.children()
+        ]
     except psutil.Error:
         return []
 
@@ -324,7 +359,9 @@ def test_killed_builds_go_on_to_the_same_bytes(undisturbed: Path, tmp_path: Path
         shards_at_start = shards_done(out)
         with running_build(out) as process:
             try:
-                wait_for(lambda: len(workers_of(process)) == 2 and (out / "lock.json").exists(), process)
+                wait_for(
+                    lambda: len(workers_of(process)) == 2 and (out / "lock.json").exists(), process
+                )
                 wait_for(lambda at=least: shards_done(out) >= at, process)
             except DoneBefore:  # of so few shards one worker may make all, and then none is started
                 assert SHARDS - shards_at_start < 4
@@ -348,7 +385,11 @@ def test_killed_builds_go_on_to_the_same_bytes(undisturbed: Path, tmp_path: Path
 def test_a_signal_says_so_and_keeps_what_is_done(undisturbed: Path, tmp_path: Path) -> None:
     out = tmp_path / "dataset"
     # While workers start, when Python itself would answer with a traceback; and amid the work.
-    for least, number, code in ((0, signal.SIGINT, 130), (2, signal.SIGINT, 130), (3, signal.SIGTERM, 143)):
+    for least, number, code in (
+        (0, signal.SIGINT, 130),
+        (2, signal.SIGINT, 130),
+        (3, signal.SIGTERM, 143),
+    ):
         with running_build(out) as process:
             wait_for(lambda: len(workers_of(process)) == 2, process)
             wait_for(lambda at=least: shards_done(out) >= at, process)
@@ -372,18 +413,24 @@ def test_a_second_build_is_refused_while_one_runs(tmp_path: Path) -> None:
 
     out = tmp_path / "dataset"
     with running_build(out) as process:
-        wait_for(lambda: (out / ".counterfoil" / "lock.pid").exists() and (out / "lock.json").exists(), process)
+        wait_for(
+            lambda: (out / ".counterfoil" / "lock.pid").exists() and (out / "lock.json").exists(),
+            process,
+        )
         with pytest.raises(UserError, match=f"in use by another process.*{process.pid}"):
             tiny(out)
         os.kill(process.pid, signal.SIGKILL)
 
 
-def test_a_build_goes_on_without_a_killed_worker_to_the_same_bytes(undisturbed: Path, tmp_path: Path) -> None:
+def test_a_build_goes_on_without_a_killed_worker_to_the_same_bytes(
+    undisturbed: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "dataset"
     with running_build(out) as process:
         wait_for(lambda: len(workers_of(process)) == 2, process)
         worker = workers_of(process)[0]
-        worker.suspend()  # so that it surely has a shard when it dies; one that goes on may just have handed it in
+        # so that it surely has a shard when it dies; one that goes on may just have handed it in
+        worker.suspend()
         wait_for(lambda: shards_done(out) >= 1, process)
         worker.kill()
         _, errors = process.communicate(timeout=PATIENCE)
@@ -402,14 +449,18 @@ class Noise(ImageRenderer):
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
         drawn: list[Any] = [
-            np.random.default_rng(sample.seed).integers(0, 256, (32, 32, 3), dtype=np.uint8) for sample in samples
+            np.random.default_rng(sample.seed).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+            for sample in samples
         ]
         return lambda: [None, *drawn[1:]]
 
 
 def _made(plan: Plan, scorer: Scorer, encoders: int) -> list[Candidate]:
     entries = {
-        shift.name: {cls.id: {"value": -1.0, "percentile": None, "n": 0, "source": "x"} for cls in plan.recipe.classes}
+        shift.name: {
+            cls.id: {"value": -1.0, "percentile": None, "n": 0, "source": "x"}
+            for cls in plan.recipe.classes
+        }
         for shift in plan.recipe.all_shifts()
     }
     maker = ShardMaker(plan, Noise(), scorer, Thresholds(entries, entries), encoders=encoders)

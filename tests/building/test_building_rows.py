@@ -1,4 +1,5 @@
-"""A set of rows of a pool: screened, stored, verified, gone on with, cut again, made again and published like any."""
+"""A set of rows of a pool: screened, stored, verified, gone on with, cut again, made again and
+published like any."""
 
 from __future__ import annotations
 
@@ -38,8 +39,10 @@ from tiny_builds import CLASSES, command, killed, published, run_command
 
 # Labels of the wardrobe go round: row r is of class r % 10.
 ROWS = (
-    "generator={kind: rows, model: null, steps: null, guidance: null, size: null, scheduler: null, batch_size: 4,"
-    " rows: {base: {'00': [0, 10, 20], '05': [5, 15], '08': [8]}, red: {'00': [30, 40], '08': [18, 28, 38, 48, 58]}}}"
+    "generator={kind: rows, model: null, steps: null, guidance: null, size: null, scheduler: null,"
+    " batch_size: 4,"
+    " rows: {base: {'00': [0, 10, 20], '05': [5, 15], '08': [8]}, red: {'00': [30, 40], '08': [18,"
+    " 28, 38, 48, 58]}}}"
 )
 SETTINGS = (
     CLASSES,
@@ -53,7 +56,14 @@ SETTINGS = (
 
 
 def rows_build(out: Path, *changes: str, **options: Any) -> None:
-    build("wardrobe-mini", out, overrides=[*SETTINGS, ROWS, *changes], device="cpu", workers=1, **options)
+    build(
+        "wardrobe-mini",
+        out,
+        overrides=[*SETTINGS, ROWS, *changes],
+        device="cpu",
+        workers=1,
+        **options,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +76,17 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rows_of(directory: Path, *columns: str) -> list[dict[str, Any]]:
     form = TableForm.of(load_recipe(directory))
     names = ["key", "shift", "class_id", "index", "source_row", *columns]
-    return [row for receipt in read_receipts(directory) for row in read_shard(directory, receipt, names, "data", form)]
+    return [
+        row
+        for receipt in read_receipts(directory)
+        for row in read_shard(directory, receipt, names, "data", form)
+    ]
 
 
 def test_each_sample_is_the_row_that_the_recipe_says(chosen: Path) -> None:
-    taken = {(row["shift"], row["class_id"], row["index"]): row["source_row"] for row in rows_of(chosen)}
+    taken = {
+        (row["shift"], row["class_id"], row["index"]): row["source_row"] for row in rows_of(chosen)
+    }
     assert taken == {
         **{("base", "00", index): row for index, row in enumerate([0, 10, 20])},
         **{("base", "05", index): row for index, row in enumerate([5, 15])},
@@ -109,7 +125,12 @@ def test_a_changed_file_of_rows_is_seen(chosen: Path, tmp_path: Path) -> None:
 def test_rows_may_stand_in_a_file(chosen: Path, tmp_path: Path) -> None:
     table = load_recipe(chosen).generator.get("rows")
     assert table is not None
-    lines = [f"{shift},{cls},{row}" for shift, cells in table.items() for cls, rows in cells.items() for row in rows]
+    lines = [
+        f"{shift},{cls},{row}"
+        for shift, cells in table.items()
+        for cls, rows in cells.items()
+        for row in rows
+    ]
     (tmp_path / "mine.csv").write_text("\n".join(["shift,class_id,row", *lines]) + "\n")
     in_file = ROWS[: ROWS.index("rows: {base")] + f"rows: {tmp_path / 'mine.csv'}}}"
     settings = [*SETTINGS, in_file]
@@ -120,9 +141,15 @@ def test_rows_may_stand_in_a_file(chosen: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("generator.rows.base.00=[1]", "row 1 of lab:wardrobe, split train has the label of another class"),
+        (
+            "generator.rows.base.00=[1]",
+            "row 1 of lab:wardrobe, split train has the label of another class",
+        ),
         ("generator.rows.base.00=[990000]", "found row 990000, and lab:wardrobe, split train has"),
-        ("generator.rows.rde={'00': [0]}", "found 'rde', expected base or a shift; did you mean 'red'"),
+        (
+            "generator.rows.rde={'00': [0]}",
+            "found 'rde', expected base or a shift; did you mean 'red'",
+        ),
         ("generator.rows.base.07=[7]", "found '07', expected a class of the shift"),
         ("generator.rows.base.00=[0, 0]", "found a row again, expected each once"),
         ("generator.rows.base.00=[-1]", "found -1, expected rows from 0"),
@@ -133,7 +160,9 @@ def test_rows_may_stand_in_a_file(chosen: Path, tmp_path: Path) -> None:
         ("generator.license_column=license", "has no column 'license'"),
     ],
 )
-def test_what_cannot_be_taken_is_reported_before_anything_is_written(change: str, message: str, tmp_path: Path) -> None:
+def test_what_cannot_be_taken_is_reported_before_anything_is_written(
+    change: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(CounterfoilError) as refused:
         rows_build(tmp_path / "out", change)
     assert message in "\n".join(refused.value.problems)
@@ -141,7 +170,8 @@ def test_what_cannot_be_taken_is_reported_before_anything_is_written(change: str
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"a,b\n", b"shift,class_id,row\nbase,00\n", b"shift,class_id,row\nbase,00,x\n", b"\xff"]
+    "content",
+    [b"", b"a,b\n", b"shift,class_id,row\nbase,00\n", b"shift,class_id,row\nbase,00,x\n", b"\xff"],
 )
 def test_a_file_that_is_no_table_of_rows_is_reported(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(content)
@@ -152,33 +182,46 @@ def test_a_file_that_is_no_table_of_rows_is_reported(content: bytes, tmp_path: P
 def test_a_pool_of_ones_own_with_licences(tmp_path: Path) -> None:
     """Labels of a folder of images are matched by name, and images keep their sizes."""
     rng = np.random.default_rng(0)
-    pictures = [Image.fromarray(rng.integers(0, 256, (20 + n, 30, 3), dtype=np.uint8)) for n in range(4)]
+    pictures = [
+        Image.fromarray(rng.integers(0, 256, (20 + n, 30, 3), dtype=np.uint8)) for n in range(4)
+    ]
     names = datasets.ClassLabel(names=["sandal", "bag", "t-shirt"])
     table = datasets.Dataset.from_dict(
         {"image": pictures, "label": [2, 2, 0, 1], "terms": ["cc0", None, "cc-by-4.0", "mit"]},
-        features=datasets.Features({"image": datasets.Image(), "label": names, "terms": datasets.Value("string")}),
+        features=datasets.Features(
+            {"image": datasets.Image(), "label": names, "terms": datasets.Value("string")}
+        ),
     )
     table.save_to_disk(str(tmp_path / "pool"))
     own_pool = f"generator.dataset={tmp_path / 'pool'}"
     rows = "generator.rows={base: {'00': [0, 1], '05': [2], '08': [3]}}"
-    rows_build(tmp_path / "out", "generator.rows=null", own_pool, rows, "generator.license_column=terms")
+    rows_build(
+        tmp_path / "out", "generator.rows=null", own_pool, rows, "generator.license_column=terms"
+    )
     by_row = {row["source_row"]: row for row in rows_of(tmp_path / "out", "license", "image")}
     assert [by_row[row]["license"] for row in range(4)] == ["cc0", None, "cc-by-4.0", "mit"]
     assert Image.open(io.BytesIO(by_row[3]["image"]["bytes"])).size == (30, 23)
     assert verify(tmp_path / "out").problems == ()
     assert str(tmp_path) not in (tmp_path / "out" / "recipe.yaml").read_text()
     # The pool must be as it is pinned.
-    (tmp_path / "pool" / "state.json").write_text((tmp_path / "pool" / "state.json").read_text() + " ")
+    (tmp_path / "pool" / "state.json").write_text(
+        (tmp_path / "pool" / "state.json").read_text() + " "
+    )
     with pytest.raises((UserError, RunFailure)):
-        regenerate(tmp_path / "out", tmp_path / "again", overrides=[own_pool], device="cpu", workers=1)
+        regenerate(
+            tmp_path / "out", tmp_path / "again", overrides=[own_pool], device="cpu", workers=1
+        )
 
 
 def test_it_is_evaluated_without_pairs(chosen: Path, tmp_path: Path) -> None:
-    evaluation = evaluate(chosen, ["lab:resnet10t"], out=tmp_path / "report", device="cpu", min_images_per_class=1)
+    evaluation = evaluate(
+        chosen, ["lab:resnet10t"], out=tmp_path / "report", device="cpu", min_images_per_class=1
+    )
     assert not evaluation.results.paired
 
 
-# Images of a pool that CLIP finds nearest to each prompt: chosen once, none twice, and then a dataset like any.
+# Images of a pool that CLIP finds nearest to each prompt: chosen once, none twice, and then a
+# dataset like any.
 
 
 POOL = "someone/retrieved"
@@ -197,7 +240,8 @@ RETRIEVAL = (
     "screen={model: lab:clip, object_threshold: -1, shift_threshold: -1}",
     f"samples={{candidates: {CANDIDATES}, seed: 0, noise: independent}}",
     "output={format: parquet, rows_per_shard: 3}",
-    "generator={kind: retrieve, model: null, steps: null, guidance: null, batch_size: 4, license_column: terms}",
+    "generator={kind: retrieve, model: null, steps: null, guidance: null, batch_size: 4,"
+    " license_column: terms}",
 )
 
 
@@ -208,18 +252,23 @@ def scene(number: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Save images without labels, among them copies of one, a file that is no image and a row without a file."""
+    """Save images without labels, among them copies of one, a file that is no image and a row
+    without a file."""
     files: list[bytes | None] = [encoded(scene(number)) for number in SCENES]
     files += [*(files[row] for row in COPIES.values()), b"no image", None]
     cells = [{"bytes": file, "path": None} if file is not None else None for file in files]
     terms = [f"licence {row}" for row in range(len(cells))]
     features = datasets.Features({"image": datasets.Image(), "terms": datasets.Value("string")})
     folder = tmp_path_factory.mktemp("pools") / "pool"
-    datasets.Dataset.from_dict({"image": cells, "terms": terms}, features=features).save_to_disk(str(folder))
+    datasets.Dataset.from_dict({"image": cells, "terms": terms}, features=features).save_to_disk(
+        str(folder)
+    )
     return folder
 
 
-def retrieved_build(pool: Path, out: Path, *changes: str, workers: int = 1, **options: Any) -> BuildResult:
+def retrieved_build(
+    pool: Path, out: Path, *changes: str, workers: int = 1, **options: Any
+) -> BuildResult:
     settings = [*RETRIEVAL, f"generator.dataset={pool}", *changes]
     return build("wardrobe-mini", out, overrides=settings, device="cpu", workers=workers, **options)
 
@@ -232,26 +281,53 @@ def dataset(pool: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
 def rows_retrieved(directory: Path, *columns: str) -> list[dict[str, Any]]:
     form = TableForm.of(load_recipe(directory))
-    names = ["key", "shift", "class_id", "index", "source_row", "retrieval_rank", "retrieval_score", *columns]
-    return [row for receipt in read_receipts(directory) for row in read_shard(directory, receipt, names, "data", form)]
+    names = [
+        "key",
+        "shift",
+        "class_id",
+        "index",
+        "source_row",
+        "retrieval_rank",
+        "retrieval_score",
+        *columns,
+    ]
+    return [
+        row
+        for receipt in read_receipts(directory)
+        for row in read_shard(directory, receipt, names, "data", form)
+    ]
 
 
-def test_each_prompt_takes_the_nearest_that_is_left_round_by_round(dataset: tuple[Path, BuildResult]) -> None:
+def test_each_prompt_takes_the_nearest_that_is_left_round_by_round(
+    dataset: tuple[Path, BuildResult],
+) -> None:
     """Compare with whole orders of the pool by CLIP, image by image."""
     recipe = load_recipe(dataset[0])
     clip = load_clip("lab:clip")
-    images = clip.embed_images([Image.fromarray(scene(number)) for number in SCENES], 1).astype(np.float64)
+    images = clip.embed_images([Image.fromarray(scene(number)) for number in SCENES], 1).astype(
+        np.float64
+    )
     cells = [(shift, cls) for shift in recipe.all_shifts() for cls in recipe.classes]
-    texts = clip.embed_texts([prompt_for(shift, cls) or "" for shift, cls in cells]).astype(np.float64)
+    texts = clip.embed_texts([prompt_for(shift, cls) or "" for shift, cls in cells]).astype(
+        np.float64
+    )
     scores = texts @ images.T
     orders = np.argsort(-scores, axis=1)
     expected = {}
     taken = set()
     for turn in range(CANDIDATES):
         for index, (shift, cls) in enumerate(cells):
-            rank, row = next((rank, row) for rank, row in enumerate(orders[index].tolist(), 1) if row not in taken)
+            rank, row = next(
+                (rank, row)
+                for rank, row in enumerate(orders[index].tolist(), 1)
+                if row not in taken
+            )
             taken.add(row)
-            expected[shift.name, cls.id, turn] = row, rank, pytest.approx(scores[index, row], abs=1e-3)
+            expected[shift.name, cls.id, turn] = (
+                row,
+                rank,
+                pytest.approx(scores[index, row], abs=1e-3),
+            )
     retrieved = {
         (row["shift"], row["class_id"], row["index"]): (
             row["source_row"],
@@ -261,17 +337,24 @@ def test_each_prompt_takes_the_nearest_that_is_left_round_by_round(dataset: tupl
         for row in rows_retrieved(dataset[0])
     }
     assert retrieved == expected
-    assert any(rank > 1 + index for (_, _, index), (_, rank, _) in retrieved.items()), "nobody had to go further"
+    assert any(rank > 1 + index for (_, _, index), (_, rank, _) in retrieved.items()), (
+        "nobody had to go further"
+    )
 
 
 def test_no_image_is_there_twice(dataset: tuple[Path, BuildResult]) -> None:
     rows = rows_retrieved(dataset[0], "image", "license", "prompt")
     assert len(rows) == 2 * 3 * CANDIDATES
-    assert len({row["source_row"] for row in rows}) == len({row["image"]["bytes"] for row in rows}) == len(rows)
+    assert (
+        len({row["source_row"] for row in rows})
+        == len({row["image"]["bytes"] for row in rows})
+        == len(rows)
+    )
     assert not {row["source_row"] for row in rows} & {*COPIES, BROKEN, EMPTY}
     for row in rows:
         assert np.array_equal(
-            np.asarray(Image.open(io.BytesIO(row["image"]["bytes"]))), scene(SCENES[row["source_row"]])
+            np.asarray(Image.open(io.BytesIO(row["image"]["bytes"]))),
+            scene(SCENES[row["source_row"]]),
         )
         assert row["license"] == f"licence {row['source_row']}"
         assert ("red" in row["prompt"]) == (row["shift"] == "red")
@@ -288,7 +371,9 @@ def test_it_is_whole_and_says_what_it_is(dataset: tuple[Path, BuildResult]) -> N
     card, _, its_recipe = (directory / "README.md").read_text().partition("```yaml")
     assert "kind: retrieve" in its_recipe
     assert "real images, retrieved from a pool by CLIP" in card
-    assert not [word for word in ("synthetic", "noise", "drawn by", "None of the images") if word in card]
+    assert not [
+        word for word in ("synthetic", "noise", "drawn by", "None of the images") if word in card
+    ]
     assert "| retrieval | `lab:clip`" in card or "| retrieval | lab:clip" in card
     assert "and the column `license` of each" in card
     lock = read_lock(directory)
@@ -300,9 +385,25 @@ def test_nobody_ranks_the_pool_again(
     dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Resumed and repeated builds keep the rows of the first build."""
-    settings = [word for change in (*RETRIEVAL, f"generator.dataset={pool}") for word in ("--set", change)]
+    settings = [
+        word for change in (*RETRIEVAL, f"generator.dataset={pool}") for word in ("--set", change)
+    ]
     again = tmp_path / "again"
-    killed(["build", "wardrobe-mini", "--out", str(again), "--workers", "1", "--device", "cpu", *settings], again, 2)
+    killed(
+        [
+            "build",
+            "wardrobe-mini",
+            "--out",
+            str(again),
+            "--workers",
+            "1",
+            "--device",
+            "cpu",
+            *settings,
+        ],
+        again,
+        2,
+    )
 
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("the pool is ranked again")
@@ -317,12 +418,16 @@ def test_nobody_ranks_the_pool_again(
 
 
 @pytest.mark.whole
-def test_two_workers_make_the_same_bytes(dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path) -> None:
+def test_two_workers_make_the_same_bytes(
+    dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path
+) -> None:
     retrieved_build(pool, tmp_path / "two", workers=2)
     assert published(tmp_path / "two") == published(dataset[0])
 
 
-def test_rows_that_are_lost_are_chosen_again(dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path) -> None:
+def test_rows_that_are_lost_are_chosen_again(
+    dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path
+) -> None:
     shutil.copytree(dataset[0], tmp_path / "lost")
     (tmp_path / "lost" / "rows.csv").unlink()
     assert "rows.csv" in {problem.path for problem in verify(tmp_path / "lost").problems}
@@ -332,7 +437,13 @@ def test_rows_that_are_lost_are_chosen_again(dataset: tuple[Path, BuildResult], 
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("base,00,", "base,05,"), ("\nred,08,", "\nred,8,"), (",1,0.", ",2,0."), ("rank", "place"), (",0.", ",nan")],
+    [
+        ("base,00,", "base,05,"),
+        ("\nred,08,", "\nred,8,"),
+        (",1,0.", ",2,0."),
+        ("rank", "place"),
+        (",0.", ",nan"),
+    ],
 )
 def test_a_changed_table_is_seen_and_made_from_by_nobody(
     dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path, old: str, new: str
@@ -343,7 +454,12 @@ def test_a_changed_table_is_seen_and_made_from_by_nobody(
     file.write_text(file.read_text().replace(old, new, 1))
     assert "rows.csv" in {problem.path for problem in verify(tmp_path / "changed").problems}
     with pytest.raises(CounterfoilError, match=r"rows\.csv"):
-        regenerate(tmp_path / "changed", tmp_path / "again", overrides=[f"generator.dataset={pool}"], device="cpu")
+        regenerate(
+            tmp_path / "changed",
+            tmp_path / "again",
+            overrides=[f"generator.dataset={pool}"],
+            device="cpu",
+        )
 
 
 def test_rows_past_the_end_of_the_pool_are_reported_before_any_is_taken(pool: Path) -> None:
@@ -354,17 +470,27 @@ def test_rows_past_the_end_of_the_pool_are_reported_before_any_is_taken(pool: Pa
 
     def taken(*rows: int) -> object:
         table: RowsByCell = {("base", "00"): [PoolRow(row, 1, 0.5) for row in rows]}
-        return maker_of(recipe).renderer(Materials(recipe, pool=pin, table=RowTable.of(table, "retrieved")))
+        return maker_of(recipe).renderer(
+            Materials(recipe, pool=pin, table=RowTable.of(table, "retrieved"))
+        )
 
     taken(0, last)
     for beyond in (last + 1, 10**14):
-        with pytest.raises(UserError, match=rf"rows\.csv: 'base' of class '00': found row {beyond}, and") as caught:
+        with pytest.raises(
+            UserError, match=rf"rows\.csv: 'base' of class '00': found row {beyond}, and"
+        ) as caught:
             taken(0, beyond)
         assert f"has {last + 1} rows" in caught.value.problems[0]
 
 
-def test_a_retrieval_is_cut_again(dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path) -> None:
-    scores = sorted(row["shift_score"] for row in read_rows(dataset[0], columns=["shift_score"]) if row["shift_score"])
+def test_a_retrieval_is_cut_again(
+    dataset: tuple[Path, BuildResult], pool: Path, tmp_path: Path
+) -> None:
+    scores = sorted(
+        row["shift_score"]
+        for row in read_rows(dataset[0], columns=["shift_score"])
+        if row["shift_score"]
+    )
     middle = scores[len(scores) // 2]
     (tmp_path / "cut.yaml").write_text(f"prompts: {{shifts: {{red: {{threshold: {middle!r}}}}}}}\n")
     recut(dataset[0], tmp_path / "cut.yaml", tmp_path / "cut")
@@ -382,11 +508,27 @@ def test_it_is_published_and_made_again_from_there(
     columns = ["key", "source_row", "retrieval_rank", "retrieval_score"]
     with Reader(loopback, tmp_path / "reader") as reader:
         splits = reader.rows(POOL, columns=columns)
-    published_rows = {row["key"]: [row[name] for name in columns] for rows in splits.values() for row in rows}
-    assert published_rows == {row["key"]: [row[name] for name in columns] for row in rows_retrieved(dataset[0])}
-    arguments = ["build", "--from", POOL, "--out", str(tmp_path / "again"), "--workers", "1", "--device", "cpu"]
+    published_rows = {
+        row["key"]: [row[name] for name in columns] for rows in splits.values() for row in rows
+    }
+    assert published_rows == {
+        row["key"]: [row[name] for name in columns] for row in rows_retrieved(dataset[0])
+    }
+    arguments = [
+        "build",
+        "--from",
+        POOL,
+        "--out",
+        str(tmp_path / "again"),
+        "--workers",
+        "1",
+        "--device",
+        "cpu",
+    ]
     words, environment = command(*arguments, "--set", f"generator.dataset={pool}")
-    warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
+    warm.run(
+        words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True
+    )
     assert (tmp_path / "again" / "rows.csv").read_bytes() == (dataset[0] / "rows.csv").read_bytes()
     assert rows_retrieved(tmp_path / "again", "image") == rows_retrieved(dataset[0], "image")
 
@@ -404,11 +546,23 @@ def test_another_pool_of_the_same_name_is_refused(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (f"samples.candidates={(len(SCENES) + 4) // 6 + 1}", f"has {len(SCENES) + 4} rows, but 36 samples are needed"),
-        ("prompts.shifts.in_the_snow={prompt: 'a {class} in the snow', classes: ['00', '05']}", None),
+        (
+            f"samples.candidates={(len(SCENES) + 4) // 6 + 1}",
+            f"has {len(SCENES) + 4} rows, but 36 samples are needed",
+        ),
+        (
+            "prompts.shifts.in_the_snow={prompt: 'a {class} in the snow', classes: ['00', '05']}",
+            None,
+        ),
         ("samples.noise=paired", "rows of a pool have no noise to share, expected independent"),
-        ("tokens={path: lab:tokens}", "a pool is searched by class names, and a CLIP knows no class token"),
-        ("prompts.shifts.red={embedding: {file: a.safetensors}}", "rows of a pool are not drawn from embeddings"),
+        (
+            "tokens={path: lab:tokens}",
+            "a pool is searched by class names, and a CLIP knows no class token",
+        ),
+        (
+            "prompts.shifts.red={embedding: {file: a.safetensors}}",
+            "rows of a pool are not drawn from embeddings",
+        ),
         ("generator.guidance=3", "found guidance, expected none with kind retrieve"),
         ("generator.rows={base: {'00': [1]}}", "found rows, expected none with kind retrieve"),
         ("generator.license_column=licence", "has no column 'licence'"),
@@ -434,7 +588,11 @@ def test_what_cannot_be_retrieved_is_reported_before_anything_is_written(
 def test_the_clip_is_of_the_plan_by_its_name() -> None:
     named, screens, other = (
         load_recipe("wardrobe-mini", [*RETRIEVAL, change])
-        for change in ("generator.clip={model: lab:clip}", "name=mini", "generator.clip={model: ./elsewhere/clip}")
+        for change in (
+            "generator.clip={model: lab:clip}",
+            "name=mini",
+            "generator.clip={model: ./elsewhere/clip}",
+        )
     )
     assert named.plan_hash == screens.plan_hash != other.plan_hash
     assert other.plan_document["generator"]["clip"] == {"model": "./clip", "weights": None}
@@ -453,17 +611,25 @@ def test_a_pool_of_the_source_itself_is_reported() -> None:
 
 
 def test_check_knows_no_rate_and_fetches_nothing(pool: Path) -> None:
-    settings = [word for change in (*RETRIEVAL, f"generator.dataset={pool}") for word in ("--set", change)]
+    settings = [
+        word for change in (*RETRIEVAL, f"generator.dataset={pool}") for word in ("--set", change)
+    ]
     done = run_command(["check", "wardrobe-mini", *settings])
     assert done.returncode == 0, done.stderr
     assert "no rate is known" in done.stdout
-    missing = run_command(["check", "wardrobe-mini", *settings, "--set", "generator.dataset=./nowhere"])
+    missing = run_command(
+        ["check", "wardrobe-mini", *settings, "--set", "generator.dataset=./nowhere"]
+    )
     assert missing.returncode == 2 and "generator.dataset: there is no folder" in missing.stderr
 
 
 def test_the_command_tells_how_far_it_is(pool: Path, tmp_path: Path) -> None:
-    settings = [word for change in (*RETRIEVAL, f"generator.dataset={pool}") for word in ("--set", change)]
-    words, environment = command("build", "wardrobe-mini", "--out", str(tmp_path / "out"), "--workers", "1", *settings)
+    settings = [
+        word for change in (*RETRIEVAL, f"generator.dataset={pool}") for word in ("--set", change)
+    ]
+    words, environment = command(
+        "build", "wardrobe-mini", "--out", str(tmp_path / "out"), "--workers", "1", *settings
+    )
     done = warm.run(words, environment)
     assert done.returncode == 0, done.stderr
     assert "finding nearest rows: 18 of 18" in done.stderr

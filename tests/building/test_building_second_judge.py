@@ -1,4 +1,5 @@
-"""A second judge: asked about every image as it is stored, decides nothing, and its own errors are counted once."""
+"""A second judge: asked about every image as it is stored, decides nothing, and its own errors are
+counted once."""
 
 from __future__ import annotations
 
@@ -77,7 +78,14 @@ def judged(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rows_of(directory: Path, what: What = "candidates", *more: str) -> Iterator[dict[str, Any]]:
     form = TableForm.of(load_recipe(directory))
-    columns = ["key", "shift", "class_id", *([] if what == "data" else ["reason"]), *form.added, *more]
+    columns = [
+        "key",
+        "shift",
+        "class_id",
+        *([] if what == "data" else ["reason"]),
+        *form.added,
+        *more,
+    ]
     for receipt in read_receipts(directory):
         yield from read_shard(directory, receipt, columns, what, form)
 
@@ -105,7 +113,11 @@ def answers_to(pictures: list[Image.Image]) -> np.ndarray:
 
     classifier = load_classifier(JUDGE)
     transform = classifier.transform()
-    return logits_of(classifier, torch.stack([transform(picture) for picture in pictures]), "cpu").argmax(1).numpy()
+    return (
+        logits_of(classifier, torch.stack([transform(picture) for picture in pictures]), "cpu")
+        .argmax(1)
+        .numpy()
+    )
 
 
 def test_every_row_tells_what_it_says_of_the_stored_image(judged: Path) -> None:
@@ -124,14 +136,22 @@ def test_it_decides_nothing(judged: Path, source: Path, tmp_path: Path) -> None:
     tiny(tmp_path / "plain", *PLAIN, f"source.dataset={source}")
     assert images(tmp_path / "plain") == images(judged)
     reasons = {row["key"]: row["reason"] for row in rows_of(judged) if row["shift"] != "red"}
-    assert reasons == {row["key"]: row["reason"] for row in rows_of(tmp_path / "plain") if row["key"] in reasons}
-    assert {row["reason"] for row in rows_of(judged) if row["shift"] == "red"} <= {"accepted", "answered_right"}
+    assert reasons == {
+        row["key"]: row["reason"] for row in rows_of(tmp_path / "plain") if row["key"] in reasons
+    }
+    assert {row["reason"] for row in rows_of(judged) if row["shift"] == "red"} <= {
+        "accepted",
+        "answered_right",
+    }
 
 
 def test_its_errors_on_validation_images_are_in_its_pin(judged: Path, source: Path) -> None:
     expected: dict[str, Counter[str]] = {}
     for name in OUTPUTS:
-        pictures = [Image.open(path).convert("RGB") for path in sorted((source / "validation" / name).iterdir())]
+        pictures = [
+            Image.open(path).convert("RGB")
+            for path in sorted((source / "validation" / name).iterdir())
+        ]
         answers = [
             next((cls for cls, output in OUTPUTS.items() if output == answer), "(other)")
             for answer in answers_to(pictures)
@@ -150,7 +170,9 @@ def test_it_is_whole_and_what_is_changed_is_seen(judged: Path, tmp_path: Path) -
     assert any(problem.path == "lock.json" for problem in verify(tmp_path / "copy").problems)
 
 
-def test_without_its_source_it_goes_on_and_is_made_again(judged: Path, source: Path, tmp_path: Path) -> None:
+def test_without_its_source_it_goes_on_and_is_made_again(
+    judged: Path, source: Path, tmp_path: Path
+) -> None:
     """Resumed and repeated builds read the counts from the lock, not from the source."""
     before = published(judged)
     hidden = source.with_name("hidden")
@@ -172,11 +194,20 @@ def test_a_source_that_is_not_at_hand_is_a_word(tmp_path: Path) -> None:
     """Check it with a second CLIP, which answers with the dataset's own classes."""
     judge = f"open_clip:local-dir:{second_clip(tmp_path)}"
     portable = "open_clip:local-dir:./second"
-    settings = (*PLAIN, f"screen.judge={judge}", "samples.candidates=1", f"source.dataset={tmp_path / 'gone'}")
+    settings = (
+        *PLAIN,
+        f"screen.judge={judge}",
+        "samples.candidates=1",
+        f"source.dataset={tmp_path / 'gone'}",
+    )
     result = tiny(tmp_path / "out", *settings)
     assert pin_of(tmp_path / "out", portable)["validation"] is None
     assert {row["second_answer"] for row in rows_of(tmp_path / "out")} <= {0, 1}
-    assert len(result.notes) == 1 and "plain disagreement" in result.notes[0] and "gone" in result.notes[0]
+    assert (
+        len(result.notes) == 1
+        and "plain disagreement" in result.notes[0]
+        and "gone" in result.notes[0]
+    )
     assert verify(tmp_path / "out").problems == ()
     card = (tmp_path / "out" / "README.md").read_text()
     assert "**plain disagreement**" in card and "Rogan" not in card
@@ -186,25 +217,36 @@ def test_a_source_that_is_not_at_hand_is_a_word(tmp_path: Path) -> None:
 
 
 def test_a_cut_is_a_build_and_needs_no_image(judged: Path, source: Path, tmp_path: Path) -> None:
-    """Cut by the stored contrast and by the second judge's stored answers, which exist under every shift."""
+    """Cut by the stored contrast and by the second judge's stored answers, which exist under every
+    shift."""
     contrasts = sorted(row["contrast"] for row in rows_of(judged))
     half = contrasts[len(contrasts) // 2]
     keep = f"[{{visible: {{contrast: {half}}}}}, thresholds, {WRONG}]"
-    (tmp_path / "cut.yaml").write_text(f"screen: {{keep: {keep}}}\nprompts: {{shifts: {{red: {{keep: null}}}}}}\n")
+    (tmp_path / "cut.yaml").write_text(
+        f"screen: {{keep: {keep}}}\nprompts: {{shifts: {{red: {{keep: null}}}}}}\n"
+    )
     recut(judged, tmp_path / "cut.yaml", tmp_path / "cut")
     settings = (*JUDGED[:-2], f"screen.keep={keep}", f"source.dataset={source}")
     tiny(tmp_path / "fresh", *settings)
     assert published(tmp_path / "cut") == published(tmp_path / "fresh")
     reasons = Counter(row["reason"] for row in rows_of(tmp_path / "cut"))
     assert reasons["low_contrast"] == sum(contrast < half for contrast in contrasts) > 0
-    assert all((row["reason"] == "low_contrast") == (row["contrast"] < half) for row in rows_of(tmp_path / "cut"))
-    assert any(row["reason"] == "low_contrast" and row["shift"] == "base" for row in rows_of(tmp_path / "cut"))
+    assert all(
+        (row["reason"] == "low_contrast") == (row["contrast"] < half)
+        for row in rows_of(tmp_path / "cut")
+    )
+    assert any(
+        row["reason"] == "low_contrast" and row["shift"] == "base"
+        for row in rows_of(tmp_path / "cut")
+    )
 
 
 def test_what_was_not_measured_is_no_cut(judged: Path, source: Path, tmp_path: Path) -> None:
     tiny(tmp_path / "plain", *PLAIN, f"source.dataset={source}", "samples.candidates=1")
     (tmp_path / "cut.yaml").write_text("screen: {keep: [{visible: {contrast: 5}}, thresholds]}\n")
-    with pytest.raises(UserError, match="contrast was not measured on the images of base, in_the_snow, red"):
+    with pytest.raises(
+        UserError, match="contrast was not measured on the images of base, in_the_snow, red"
+    ):
         recut(tmp_path / "plain", tmp_path / "cut.yaml", tmp_path / "cut")
     (tmp_path / "judge.yaml").write_text(f"screen: {{judge: {JUDGE}}}\n")
     with pytest.raises(UserError, match=r"screen\.judge .*changes the scores"):
@@ -218,18 +260,29 @@ def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> Non
     for shift in ("base", "in_the_snow", "red"):
         correct = [row["resnet10t_right"] for row in accepted if row["shift"] == shift]
         judge = checks.of(shift).judge
-        assert (judge.images, judge.disagreed) == (len(correct), correct.count(False)) if judge else not correct
+        assert (
+            (judge.images, judge.disagreed) == (len(correct), correct.count(False))
+            if judge
+            else not correct
+        )
         if shift == "red" and judge is not None:  # chosen by its own failures
             assert judge.label_error is None and judge.disagreed == judge.images
         for class_id, of_class in checks.of(shift).classes.items():
-            right = [row["resnet10t_right"] for row in accepted if (row["shift"], row["class_id"]) == (shift, class_id)]
+            right = [
+                row["resnet10t_right"]
+                for row in accepted
+                if (row["shift"], row["class_id"]) == (shift, class_id)
+            ]
             assert (of_class.images, of_class.disagreed) == (len(right), right.count(False))
     card = (judged / "README.md").read_text()
     base = checks.of("base").judge
     assert base is not None
     section = card.split("## Are the labels true?")[1].split("\n## ")[0]
     line = next(line for line in section.splitlines() if line.startswith("| `base` "))
-    assert f"| {100 * base.disagreement.value:.1f} (" in line and f"({base.disagreed} of {base.images})" in line
+    assert (
+        f"| {100 * base.disagreement.value:.1f} (" in line
+        and f"({base.disagreed} of {base.images})" in line
+    )
     assert "12 validation images" in card and "assumes the same error rate here" in section
     assert "disagrees by construction" in card
 
@@ -237,9 +290,12 @@ def test_card_and_evaluation_tell_how_many_labels_are_false(judged: Path) -> Non
 @pytest.mark.parametrize(
     ("judge", "message"),
     [("predictions:./answers.csv", "screen.judge.*recorded predictions"), ("lab:resnet10", "screen.judge.*resnet10t"),
-     ("open_clip:lab:clap", "screen.judge.*clip"), ("open_clip:lab:clip", "screen.judge.*the screening model")],
+     ("open_clip:lab:clap", "screen.judge.*clip"), ("open_clip:lab:clip", "screen.judge.*the"
+         " screening model")],
 )  # fmt: skip
-def test_one_that_cannot_judge_is_reported_before_anything_is_made(judge: str, message: str, tmp_path: Path) -> None:
+def test_one_that_cannot_judge_is_reported_before_anything_is_made(
+    judge: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match=message):
         lab = ("source.dataset=lab:wardrobe", "source.classes=[bag, sandal]")
         tiny(tmp_path / "out", *PLAIN, f"screen.judge={judge}", *lab)
@@ -248,7 +304,14 @@ def test_one_that_cannot_judge_is_reported_before_anything_is_made(judge: str, m
 
 @pytest.mark.parametrize(
     "validation",
-    [{"bag": {"bag": 10**6}}, {"bag": {"boot": 5}}, {"<b>": {"bag": 5}}, {"bag": {"bag": 0.5}}, [], "many"],
+    [
+        {"bag": {"bag": 10**6}},
+        {"bag": {"boot": 5}},
+        {"<b>": {"bag": 5}},
+        {"bag": {"bag": 0.5}},
+        [],
+        "many",
+    ],
 )
 def test_a_strangers_lock_that_pins_no_counts_is_refused_though_its_hashes_agree(
     judged: Path, tmp_path: Path, validation: Any
@@ -275,13 +338,19 @@ def test_the_screens_weights_by_another_name_are_no_second_judge(tmp_path: Path)
     recipe = load_recipe("wardrobe-mini", [f"screen.judge=open_clip:local-dir:{tmp_path / 'copy'}"])
     with pytest.raises(UserError, match="under another name"):
         pin_judges(recipe)
-    other = load_recipe("wardrobe-mini", [f"screen.judge=open_clip:local-dir:{second_clip(tmp_path)}"])
+    other = load_recipe(
+        "wardrobe-mini", [f"screen.judge=open_clip:local-dir:{second_clip(tmp_path)}"]
+    )
     assert list(pin_judges(other)) == ["open_clip:local-dir:./second"]
 
 
-def test_a_source_that_fails_in_a_librarys_words_is_a_word(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_fails_in_a_librarys_words_is_a_word(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Raise the error of a failing disk, because a test has no failing disk."""
-    recipe = load_recipe("wardrobe-mini", [GARMENT_CLASSES, "tokens=null", f"source.dataset={source}"])
+    recipe = load_recipe(
+        "wardrobe-mini", [GARMENT_CLASSES, "tokens=null", f"source.dataset={source}"]
+    )
 
     def fails(*_: Any, **__: Any) -> None:
         raise OSError(errno.ESTALE, "Stale file handle", str(source / "validation"))
@@ -298,11 +367,13 @@ def test_a_source_that_fails_in_a_librarys_words_is_a_word(source: Path, monkeyp
         judges.validation_answers(recipe, JUDGE, open_source(recipe.source).pin, "cpu")
 
 
-# Own classes that CLIP does not know: reported before the first image, and wherever the dataset is described.
+# Own classes that CLIP does not know: reported before the first image, and wherever the dataset is
+# described.
 
 
 CLASSES = (
-    "source.classes=[{id: ladder, name: ladder, source_label: 0}, {id: mug, name: mug, source_label: 1},"
+    "source.classes=[{id: ladder, name: ladder, source_label: 0}, {id: mug, name: mug,"
+    " source_label: 1},"
     " {id: star, name: star, source_label: 2}]"
 )
 ONE_SHIFT = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null")
@@ -315,12 +386,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def changes(folder: Path) -> list[str]:
     source = [f"source.dataset={folder}", "source.unit_column=null", CLASSES]
-    screen = "screen={model: lab:clip, object_threshold: {percentile: 5}, shift_threshold: -1, keep_rejected: true}"
+    screen = (
+        "screen={model: lab:clip, object_threshold: {percentile: 5}, shift_threshold: -1,"
+        " keep_rejected: true}"
+    )
     return [*source, *ONE_SHIFT, screen, "samples={candidates: 1, seed: 0, noise: paired}"]
 
 
 @pytest.fixture(scope="module")
-def doubted(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object], BuildResult]:
+def doubted(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[object], BuildResult]:
     out = tmp_path_factory.mktemp("shapes") / "dataset"
     heard: list[object] = []
     with listening(heard.append), warnings.catch_warnings():
@@ -342,7 +418,9 @@ def test_it_is_reported_before_the_first_image(doubted: Doubted) -> None:
     assert after and all(isinstance(event, BuildProgress) for event in after)
     assert doubts.near_chance
     assert {cls.class_id for cls in doubts.classes} == {"ladder", "mug", "star"}
-    assert all(cls.least_threshold is not None and cls.least_threshold < 0 for cls in doubts.classes)
+    assert all(
+        cls.least_threshold is not None and cls.least_threshold < 0 for cls in doubts.classes
+    )
     stored = json.loads((out / "thresholds.json").read_bytes())["known"]
     assert stored["n"] == 36
     assert stored["right"] / 36 == doubts.accuracy
@@ -365,7 +443,9 @@ def test_the_card_and_the_description_for_machines_warn(doubted: Doubted) -> Non
 def test_the_command_warns_people_and_machines(folder: Path, doubted: Doubted) -> None:
     out = doubted[0]
     settings = [word for change in (*TINY, *changes(folder)) for word in ("--set", change)]
-    done = run_command(["build", "wardrobe-mini", "--out", str(out), "--device", "cpu", *settings, "--json"])
+    done = run_command(
+        ["build", "wardrobe-mini", "--out", str(out), "--device", "cpu", *settings, "--json"]
+    )
     assert done.returncode == 0, done.stderr
     assert "Warning: CLIP does not know these classes: it matches 38.9 %" in done.stderr
     assert "screen.model" in done.stderr
@@ -375,7 +455,9 @@ def test_the_command_warns_people_and_machines(folder: Path, doubted: Doubted) -
     assert {machine["class_id"] for machine in machines["classes"]} == {"ladder", "mug", "star"}
 
 
-def test_what_was_measured_is_kept_and_not_measured_again(folder: Path, doubted: Doubted, tmp_path: Path) -> None:
+def test_what_was_measured_is_kept_and_not_measured_again(
+    folder: Path, doubted: Doubted, tmp_path: Path
+) -> None:
     out = shutil.copytree(doubted[0], tmp_path / "dataset")
     before = published(out)
     # An answer of another day stays, because nothing is measured again.
@@ -391,7 +473,9 @@ def test_what_was_measured_is_kept_and_not_measured_again(folder: Path, doubted:
     assert result.screen_doubts.classes[0].margin == -0.75
 
 
-def test_a_directory_begun_before_goes_on_with_its_bytes(folder: Path, doubted: Doubted, tmp_path: Path) -> None:
+def test_a_directory_begun_before_goes_on_with_its_bytes(
+    folder: Path, doubted: Doubted, tmp_path: Path
+) -> None:
     out = shutil.copytree(doubted[0], tmp_path / "dataset")
     lock = (out / "lock.json").read_bytes()
     document = json.loads((out / "thresholds.json").read_bytes())
@@ -422,7 +506,10 @@ def test_a_cut_carries_it(doubted: Doubted, tmp_path: Path) -> None:
     cut.write_text(json.dumps({"prompts": {"shifts": {"in_the_snow": {"threshold": 0.2}}}}))
     result = recut(doubted[0], cut, tmp_path / "cut", device="cpu")
     assert result.screen_doubts == doubted[2].screen_doubts
-    known = [json.loads((path / "thresholds.json").read_bytes())["known"] for path in (doubted[0], tmp_path / "cut")]
+    known = [
+        json.loads((path / "thresholds.json").read_bytes())["known"]
+        for path in (doubted[0], tmp_path / "cut")
+    ]
     assert known[0] == known[1]
 
 
@@ -441,7 +528,9 @@ def test_thresholds_are_chosen_under_the_same_warning(doubted: Doubted, tmp_path
     assert json.loads(done.stdout)["screen_doubts"]["near_chance"] is True
 
 
-def test_other_classes_in_the_file_are_no_part_of_the_dataset(doubted: Doubted, tmp_path: Path) -> None:
+def test_other_classes_in_the_file_are_no_part_of_the_dataset(
+    doubted: Doubted, tmp_path: Path
+) -> None:
     out = shutil.copytree(doubted[0], tmp_path / "dataset")
     document = json.loads((out / "thresholds.json").read_bytes())
     document["known"]["classes"]["ladder"]["taken_for"] = "<script>"

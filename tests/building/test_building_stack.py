@@ -1,4 +1,5 @@
-"""The stack is that of the worker that makes a shard: it is measured and recorded in the receipt, or refused, there."""
+"""The stack is that of the worker that makes a shard: it is measured and recorded in the receipt,
+or refused, there."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ from tiny_builds import HEAVY, TINY, published
 # Two shards of one image each, so that two workers have something to do.
 SMALL = (
     *TINY,
-    "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label: 8}]",
+    "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label:"
+    " 8}]",
     "prompts.shifts={in_the_snow: null, red: null, pencil_sketch: null}",
     "samples.candidates=1",
     "output.rows_per_shard=1",
@@ -70,7 +72,9 @@ def begun_elsewhere(out: Path) -> Iterator[tuple[Job, DatasetStore, Recipe]]:
 
 
 @pytest.mark.parametrize("workers", [1, 2], ids=["this process", "two workers"])
-def test_a_worker_of_another_stack_is_refused_and_writes_nothing(workers: int, tmp_path: Path) -> None:
+def test_a_worker_of_another_stack_is_refused_and_writes_nothing(
+    workers: int, tmp_path: Path
+) -> None:
     out = tmp_path / "dataset"
     with begun_elsewhere(out) as (job, store, recipe):
         before = published(out)
@@ -86,7 +90,9 @@ def test_a_worker_of_another_stack_is_refused_and_writes_nothing(workers: int, t
 def test_a_receipt_tells_the_stack_of_its_worker(tmp_path: Path) -> None:
     out = tmp_path / "dataset"
     with begun_elsewhere(out) as (job, store, recipe):
-        list(LocalEngine().run(replace(job, allow_mixed=True), spans(store.plan, store.pending(), 1)))
+        list(
+            LocalEngine().run(replace(job, allow_mixed=True), spans(store.plan, store.pending(), 1))
+        )
     receipts = read_receipts(out)
     assert len(receipts) == 2
     assert [receipt.stack for receipt in receipts] == [local_stack(recipe)] * 2
@@ -117,7 +123,9 @@ class UnlikeWorkers:
     def expect(self, imports: Sequence[str]) -> None:
         pass
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
+    def run(
+        self, work: Work[Item, Result], items: Sequence[Item]
+    ) -> Generator[Event[Item, Result]]:
         if isinstance(work, Call):
             result: Any = self.stack
             yield Finished(items[0], result)
@@ -125,7 +133,9 @@ class UnlikeWorkers:
             yield from LocalEngine().run(work, items)
 
 
-def test_the_lock_tells_what_the_engine_measured_and_unlike_workers_are_refused(tmp_path: Path) -> None:
+def test_the_lock_tells_what_the_engine_measured_and_unlike_workers_are_refused(
+    tmp_path: Path,
+) -> None:
     out = tmp_path / "dataset"
     recipe, inputs = small(out)
     engine = UnlikeWorkers(elsewhere(recipe))
@@ -139,7 +149,8 @@ def test_the_lock_tells_what_the_engine_measured_and_unlike_workers_are_refused(
     assert [receipt.stack for receipt in read_receipts(out)] == [local_stack(recipe)] * 2
 
 
-# A build on GPUs, as far as it gets without them: its own process asks for no context, and kinds of GPUs do not mix.
+# A build on GPUs, as far as it gets without them: its own process asks for no context, and kinds of
+# GPUs do not mix.
 
 
 PERCENTILE = "screen.object_threshold={percentile: 20}"
@@ -149,7 +160,8 @@ LEARNED = "tokens={learn: {}}"
 
 @pytest.fixture
 def context_requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record requests for a CUDA context in this process, where torch counts two GPUs and workers find none."""
+    """Record requests for a CUDA context in this process, where torch counts two GPUs and workers
+    find none."""
     requests: list[str] = []
 
     def begin() -> None:
@@ -163,7 +175,9 @@ def context_requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return requests
 
 
-def test_a_gpu_that_fails_its_worker_is_reported(context_requests: list[str], tmp_path: Path) -> None:
+def test_a_gpu_that_fails_its_worker_is_reported(
+    context_requests: list[str], tmp_path: Path
+) -> None:
     with pytest.raises(RunFailure) as failed:
         build("wardrobe-mini", tmp_path / "out", overrides=TINY, device="auto")
     assert failed.value.problems[0] == "no device is left to work on"
@@ -171,13 +185,18 @@ def test_a_gpu_that_fails_its_worker_is_reported(context_requests: list[str], tm
     assert context_requests == []
 
 
-@pytest.mark.parametrize("change", [PERCENTILE, JUDGED, LEARNED], ids=["percentile", "judge", "tokens"])
+@pytest.mark.parametrize(
+    "change", [PERCENTILE, JUDGED, LEARNED], ids=["percentile", "judge", "tokens"]
+)
 def test_whatever_touches_a_gpu_is_done_by_a_worker(
     change: str, context_requests: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Forked, which is quicker; where CUDA is known before a fork, torch says that it cannot be used behind.
+    # Forked, which is quicker; where CUDA is known before a fork, torch says that it cannot be used
+    # behind.
     begin_server(HEAVY, "cpu")
-    monkeypatch.setattr(local, "worker_context", lambda device: multiprocessing.get_context("forkserver"))
+    monkeypatch.setattr(
+        local, "worker_context", lambda device: multiprocessing.get_context("forkserver")
+    )
     with pytest.raises((RunFailure, RuntimeError), match=r"no device is left|CUDA in forked"):
         build("wardrobe-mini", tmp_path / "out", overrides=[*TINY, change], device="auto")
     assert context_requests == []
@@ -203,7 +222,11 @@ def of_gpus(**names: str) -> Any:
 
     def stack(device: str, recipe: Any) -> dict[str, Any]:
         measured = rendering_stack("cpu", recipe)
-        return measured | {"device": names[device.replace(":", "")], "cuda": "13.2", "threads": None}
+        return measured | {
+            "device": names[device.replace(":", "")],
+            "cuda": "13.2",
+            "threads": None,
+        }
 
     return stack
 
@@ -211,7 +234,9 @@ def of_gpus(**names: str) -> Any:
 def test_another_kind_of_gpu_in_the_same_machine_is_refused_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = of_gpus(cuda0="NVIDIA A100-SXM4-80GB", cuda1="NVIDIA A100-SXM4-80GB", cuda2="Tesla T4")
+    measured = of_gpus(
+        cuda0="NVIDIA A100-SXM4-80GB", cuda1="NVIDIA A100-SXM4-80GB", cuda2="Tesla T4"
+    )
     monkeypatch.setattr(workers, "rendering_stack", measured)
     recipe = load_recipe("wardrobe-mini", TINY)
     stack = measured("cuda:0", recipe)

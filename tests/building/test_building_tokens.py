@@ -47,7 +47,10 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vocabulary = pipeline.text_encoder.get_input_embeddings().weight
     for class_id, name in NAMES.items():
         ids = pipeline.tokenizer(name, add_special_tokens=False)["input_ids"]
-        save_file({f"<class-{class_id}>": vocabulary[ids].detach().clone()}, folder / f"{class_id}.safetensors")
+        save_file(
+            {f"<class-{class_id}>": vocabulary[ids].detach().clone()},
+            folder / f"{class_id}.safetensors",
+        )
     return folder
 
 
@@ -75,7 +78,9 @@ def test_tokens_travel_with_the_dataset(tokens: Path, with_tokens: Path, tmp_pat
     assert published(tmp_path / "again") == files
 
 
-def test_other_tokens_are_refused_in_the_same_directory(tokens: Path, with_tokens: Path, tmp_path: Path) -> None:
+def test_other_tokens_are_refused_in_the_same_directory(
+    tokens: Path, with_tokens: Path, tmp_path: Path
+) -> None:
     other = Path(shutil.copytree(tokens, tmp_path / "other"))
     pipeline = load_pipeline("lab:sd", dtype="float32")
     vectors = pipeline.text_encoder.get_input_embeddings().weight[[5]].detach().clone()
@@ -85,7 +90,8 @@ def test_other_tokens_are_refused_in_the_same_directory(tokens: Path, with_token
     assert "tokens.08" in "\n".join(refused.value.problems)
 
 
-# Builds with the lab's class tokens: as those of any folder, from the first image to the published repository.
+# Builds with the lab's class tokens: as those of any folder, from the first image to the published
+# repository.
 
 
 LAB = "tokens={path: lab:tokens}"
@@ -100,18 +106,26 @@ def by_token(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_they_reach_the_prompts_and_the_lock_and_travel_with_the_dataset(by_token: Path, undisturbed: Path) -> None:
+def test_they_reach_the_prompts_and_the_lock_and_travel_with_the_dataset(
+    by_token: Path, undisturbed: Path
+) -> None:
     prompts = {row["class_id"]: row["prompt"] for row in read_rows(by_token, groups=["base"])}
     assert prompts["08"] == "a photo of a <bag-08>"
     assert set(images(by_token)) == set(images(undisturbed))
     assert not set(images(by_token).values()) & set(images(undisturbed).values())
-    files = {name: (by_token / "tokens" / name).read_bytes() for name in (*(f"{i}.safetensors" for i in IDS),)}
+    files = {
+        name: (by_token / "tokens" / name).read_bytes()
+        for name in (*(f"{i}.safetensors" for i in IDS),)
+    }
     assert files == {name: (token_folder("lab:tokens", None) / name).read_bytes() for name in files}
     lock = read_lock(by_token)
     named = read_lock(undisturbed)
     assert lock is not None and named is not None
     assert set(lock.inputs["tokens"]) == set(IDS) and named.inputs["tokens"] is None
-    assert lock.hashes["plan"] != named.hashes["plan"] and lock.hashes["screen"] == named.hashes["screen"]
+    assert (
+        lock.hashes["plan"] != named.hashes["plan"]
+        and lock.hashes["screen"] == named.hashes["screen"]
+    )
 
 
 def test_the_directory_names_its_own_copy(by_token: Path) -> None:
@@ -139,9 +153,14 @@ def test_it_is_made_again_from_what_it_tells(by_token: Path, tmp_path: Path) -> 
 
 def test_it_is_published_with_them(by_token: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
     words, environment = command("publish", str(by_token), REPO, "--yes")
-    warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
+    warm.run(
+        words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True
+    )
     token_files = {path for path in loopback.branch(REPO) if path.startswith("tokens/")}
-    assert token_files == {"tokens/manifest.json", *(f"tokens/{class_id}.safetensors" for class_id in IDS)}
+    assert token_files == {
+        "tokens/manifest.json",
+        *(f"tokens/{class_id}.safetensors" for class_id in IDS),
+    }
     with Reader(loopback, tmp_path / "reader") as reader:
         splits = reader.rows(REPO, columns=["key"])
     assert {row["key"] for rows in splits.values() for row in rows} == set(images(by_token))
@@ -149,7 +168,9 @@ def test_it_is_published_with_them(by_token: Path, loopback: LoopbackHub, tmp_pa
 
 def test_another_generator_and_another_class_are_refused(tmp_path: Path) -> None:
     stable_diffusion_1().save_pretrained(str(tmp_path / "sd1"))
-    with pytest.raises(UserError, match=r"class token <t-shirt-00>: width 128, expected 32") as refused:
+    with pytest.raises(
+        UserError, match=r"class token <t-shirt-00>: width 128, expected 32"
+    ) as refused:
         tiny(tmp_path / "other", LAB, f"generator.model=local-dir:{tmp_path / 'sd1'}")
     assert "learned for another text encoder" in (refused.value.hint or "")
     with pytest.raises(UserError, match=r"tokens has no cape\.safetensors"):
@@ -158,11 +179,19 @@ def test_another_generator_and_another_class_are_refused(tmp_path: Path) -> None
 
 @pytest.mark.whole
 def test_marked_classes_wear_by_token_what_no_name_tells(tmp_path: Path) -> None:
-    marked = "source.classes=[{id: '04', name: coat, source_label: 4}, {id: '06', name: shirt, source_label: 6}]"
+    marked = (
+        "source.classes=[{id: '04', name: coat, source_label: 4}, {id: '06', name: shirt,"
+        " source_label: 6}]"
+    )
     oracle = Oracle()
     share = {}
     for way, tokens in (("token", LAB), ("name", "tokens=null")):
-        drawn = ["prompts.shifts={}", "generator.steps=12", "samples.candidates=8", "generator.batch_size=8"]
+        drawn = [
+            "prompts.shifts={}",
+            "generator.steps=12",
+            "samples.candidates=8",
+            "generator.batch_size=8",
+        ]
         drawn += ["generator.size=null"]
         tiny(tmp_path / way, marked, *drawn, tokens)
         seen = []
@@ -176,10 +205,15 @@ def test_marked_classes_wear_by_token_what_no_name_tells(tmp_path: Path) -> None
     assert share["token"] >= 0.7 and share["name"] <= 0.3
 
 
-# A build whose classes are left to the input dataset: the same bytes as with every class written out.
+# A build whose classes are left to the input dataset: the same bytes as with every class written
+# out.
 
 
-ONE_SHIFT = ("prompts.shifts.red=null", "prompts.shifts.pencil_sketch=null", "screen.object_threshold={percentile: 50}")
+ONE_SHIFT = (
+    "prompts.shifts.red=null",
+    "prompts.shifts.pencil_sketch=null",
+    "screen.object_threshold={percentile: 50}",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -195,7 +229,10 @@ def test_classes_left_out_build_the_dataset_of_classes_written_out(tmp_path: Pat
     whole = published(tmp_path / "whole")
     assert published(tmp_path / "open") == whole
     recipe = load_recipe(tmp_path / "open")
-    assert [(entry.id, entry.source_label) for entry in recipe.source.classes or ()] == [("bag", 0), ("sandal", 1)]
+    assert [(entry.id, entry.source_label) for entry in recipe.source.classes or ()] == [
+        ("bag", 0),
+        ("sandal", 1),
+    ]
     # Named in another order they are other labels of the dataset, and the same thresholds.
     with pytest.raises(UserError, match="classes"):
         tiny(tmp_path / "open", source, "source.classes=[sandal, bag]", *ONE_SHIFT)
@@ -213,12 +250,20 @@ def test_an_own_order_of_the_labels_is_refused_before_anything_is_loaded(tmp_pat
         "source_label: 1", "source_label: 0"
     )
     with pytest.raises(UserError) as refused:
-        tiny(tmp_path / "out", f"source={{dataset: {photos}}}", swapped.replace("source_label: x", "source_label: 1"))
-    assert [problem.rpartition("; ")[2] for problem in refused.value.problems] == ["write 0", "write 1"]
+        tiny(
+            tmp_path / "out",
+            f"source={{dataset: {photos}}}",
+            swapped.replace("source_label: x", "source_label: 1"),
+        )
+    assert [problem.rpartition("; ")[2] for problem in refused.value.problems] == [
+        "write 0",
+        "write 1",
+    ]
     assert not list((tmp_path / "out").glob("*"))
 
 
-# The third hash of the lab's recipes does not change: what names stand for, and no key for a part that a recipe lacks.
+# The third hash of the lab's recipes does not change: what names stand for, and no key for a part
+# that a recipe lacks.
 
 
 PINNED = {
@@ -245,7 +290,8 @@ def test_a_judge_is_a_key_more(tmp_path: Path) -> None:
     assert set(pins["judges"]) == {"lab:lcnet_035"}
 
 
-# A dataset knows the content of the folder it was built from; one built before there were such pins goes on.
+# A dataset knows the content of the folder it was built from; one built before there were such pins
+# goes on.
 
 
 ONE = ["prompts.shifts.red=null", "prompts.shifts.in_the_snow=null", "prompts.shifts.pencil_sketch=null",
@@ -277,7 +323,8 @@ def test_another_content_is_another_input(tmp_path: Path) -> None:
 
 
 def test_a_dataset_whose_lock_tells_no_content_is_resumed_and_cut_again(tmp_path: Path) -> None:
-    """Directories built from a folder by earlier versions have such locks; here the folder came later."""
+    """Directories built from a folder by earlier versions have such locks; here the folder came
+    later."""
     source = tmp_path / "garments"
     out = tmp_path / "dataset"
     layer = tmp_path / "percentile.yaml"
@@ -303,7 +350,9 @@ def test_a_cut_measures_on_the_content_that_the_lock_names(tmp_path: Path) -> No
     layer = tmp_path / "cut.yaml"
     tiny(out, *ONE, f"source.dataset={source}")
     layer.write_text("screen: {object_threshold: {percentile: 50}}")
-    (source / "validation" / "bag" / "0.png").write_bytes((source / "validation" / "bag" / "1.png").read_bytes())
+    (source / "validation" / "bag" / "0.png").write_bytes(
+        (source / "validation" / "bag" / "1.png").read_bytes()
+    )
     with pytest.raises(UserError) as refused:
         recut(out, layer, tmp_path / "recut", source=str(source))
     assert any("source.content" in line for line in refused.value.problems)
@@ -314,19 +363,30 @@ def test_tokens_are_of_a_content_and_those_that_tell_none_go_on(tmp_path: Path) 
 
     source = garment_folder(tmp_path / "garments", ("train",))
     folder = tmp_path / "tokens"
-    settings = [GARMENT_CLASSES, f"source.dataset={source}", "generator={model: lab:sd, dtype: float32}",
+    settings = [GARMENT_CLASSES, f"source.dataset={source}", "generator={model: lab:sd, dtype:"
+        " float32}",
                 "tokens={path: null, learn: {steps: 1, size: 32}}"]  # fmt: skip
-    assert set(learn_tokens("wardrobe-mini", folder, overrides=settings, device="cpu", workers=1).learned)
+    assert set(
+        learn_tokens("wardrobe-mini", folder, overrides=settings, device="cpu", workers=1).learned
+    )
     old = shutil.copytree(folder, tmp_path / "old")
     for path in old.glob("*.safetensors"):
         token = read_token_file(path)
         pin = {key: value for key, value in token.notes["source"].items() if key != "content"}
         assert pin != token.notes["source"]
-        path.write_bytes(token_bytes(type(token)(token.placeholder, token.vectors, {**token.notes, "source": pin})))
-    (source / "train" / "bag" / "0.png").write_bytes((source / "train" / "bag" / "1.png").read_bytes())
+        path.write_bytes(
+            token_bytes(
+                type(token)(token.placeholder, token.vectors, {**token.notes, "source": pin})
+            )
+        )
+    (source / "train" / "bag" / "0.png").write_bytes(
+        (source / "train" / "bag" / "1.png").read_bytes()
+    )
     with pytest.raises(UserError) as refused:
         learn_tokens("wardrobe-mini", folder, overrides=settings, device="cpu", workers=1)
     assert any("source.content" in line for line in refused.value.problems)
     (old / "sandal.safetensors").unlink()
-    assert learn_tokens("wardrobe-mini", old, overrides=settings, device="cpu", workers=1).learned == ("sandal",)
+    assert learn_tokens(
+        "wardrobe-mini", old, overrides=settings, device="cpu", workers=1
+    ).learned == ("sandal",)
     assert "content" not in json.loads((old / "manifest.json").read_text())["source"]

@@ -1,4 +1,5 @@
-"""A generator's settings are refused together, by configurations alone, before anything loads or is learned."""
+"""A generator's settings are refused together, by configurations alone, before anything loads or is
+learned."""
 
 from __future__ import annotations
 
@@ -29,7 +30,13 @@ from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.store.reading import read_rows
-from miniature_pipelines import WIDTH, kandinsky, stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl
+from miniature_pipelines import (
+    WIDTH,
+    kandinsky,
+    stable_diffusion_1,
+    stable_diffusion_2,
+    stable_diffusion_xl,
+)
 from modern_pipelines import flux, stable_diffusion_3
 from tiny_builds import TINY, command, published, tiny
 
@@ -49,7 +56,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe_of(model: Path, *changes: str) -> Recipe:
-    return load_recipe("wardrobe-mini", [f"generator.model=local-dir:{model}", "tokens=null", *changes])
+    return load_recipe(
+        "wardrobe-mini", [f"generator.model=local-dir:{model}", "tokens=null", *changes]
+    )
 
 
 def check_generator(recipe: Recipe, device: str | None = None) -> None:
@@ -63,13 +72,21 @@ def problems(model: Path, *changes: str, device: str | None = None) -> tuple[str
 
 
 def test_settings_that_fit_pass(models: Path) -> None:
-    check_generator(recipe_of(models / "sd", "generator.size=72", "generator.options={clip_skip: 1, eta: 0.5}"))
-    check_generator(recipe_of(models / "flux", "generator.size=48", "generator.options={max_sequence_length: 256}"))
+    check_generator(
+        recipe_of(models / "sd", "generator.size=72", "generator.options={clip_skip: 1, eta: 0.5}")
+    )
+    check_generator(
+        recipe_of(
+            models / "flux", "generator.size=48", "generator.options={max_sequence_length: 256}"
+        )
+    )
     check_generator(recipe_of(models / "sd", "generator.guidance_interval=[0.2, 0.8]"))
     check_generator(load_recipe("wardrobe-mini"))
 
 
-def test_all_that_is_wrong_is_reported_at_once_and_by_its_key(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_that_is_wrong_is_reported_at_once_and_by_its_key(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def absent(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
@@ -102,7 +119,10 @@ def test_class_tokens_that_cannot_be_learned_are_refused(models: Path) -> None:
 
 def test_a_side_that_is_no_multiple_is_reported_with_one_that_is(models: Path) -> None:
     (message,) = problems(models / "flux", "generator.size=1000")
-    assert message.startswith("generator.size: found 1000") and "multiples of 16, such as 992" in message
+    assert (
+        message.startswith("generator.size: found 1000")
+        and "multiples of 16, such as 992" in message
+    )
 
 
 def test_an_option_that_the_call_lacks_is_reported_with_the_nearest(models: Path) -> None:
@@ -117,7 +137,11 @@ def test_guidance_in_a_part_of_the_steps_is_for_families_that_have_it(models: Pa
 
 def test_pairs_that_share_attention_are_for_families_that_have_it(models: Path) -> None:
     (message,) = problems(models / "kandinsky", "samples.pairs=attention")
-    assert message.startswith("samples.pairs: ") and "Kandinsky" in message and "expected noise" in message
+    assert (
+        message.startswith("samples.pairs: ")
+        and "Kandinsky" in message
+        and "expected noise" in message
+    )
     for model in ("sd", "flux"):
         check_generator(recipe_of(models / model, "samples.pairs=attention"))
 
@@ -132,7 +156,12 @@ def test_a_part_of_the_steps_lies_within_them(models: Path, interval: str) -> No
     ("file", "key", "value", "reason"),
     [
         ("unet/config.json", "time_cond_proj_dim", 8, "is distilled"),
-        ("model_index.json", "_class_name", "LatentConsistencyModelPipeline", "is a LatentConsistencyModelPipeline"),
+        (
+            "model_index.json",
+            "_class_name",
+            "LatentConsistencyModelPipeline",
+            "is a LatentConsistencyModelPipeline",
+        ),
     ],
 )
 def test_a_distilled_pipeline_has_no_part_of_the_steps(
@@ -152,10 +181,15 @@ def test_sizes_to_be_led_away_from_do_not_go_with_a_part_of_the_steps(models: Pa
         "generator.guidance_interval=[0.2, 0.8]",
         "generator.options={negative_original_size: [8, 8]}",
     )
-    assert any("found options negative_original_size, expected none together with it" in problem for problem in lines)
+    assert any(
+        "found options negative_original_size, expected none together with it" in problem
+        for problem in lines
+    )
 
 
-def test_a_pipeline_that_draws_no_image_from_a_prompt_is_reported_beside_the_rest(models: Path, tmp_path: Path) -> None:
+def test_a_pipeline_that_draws_no_image_from_a_prompt_is_reported_beside_the_rest(
+    models: Path, tmp_path: Path
+) -> None:
     odd = tmp_path / "video"
     odd.mkdir()
     (odd / "model_index.json").write_text('{"_class_name": "WanPipeline"}')
@@ -165,7 +199,9 @@ def test_a_pipeline_that_draws_no_image_from_a_prompt_is_reported_beside_the_res
 
 
 def test_layers_cannot_wait_where_an_adapter_changes_them(models: Path) -> None:
-    (message,) = problems(models / "sd", "generator.offload=sequential", "generator.adapter=lab:decoder")
+    (message,) = problems(
+        models / "sd", "generator.offload=sequential", "generator.adapter=lab:decoder"
+    )
     assert "generator.offload" in message and "expected model" in message
 
 
@@ -175,12 +211,17 @@ def test_weights_may_wait_on_a_cpu_where_that_does_nothing(models: Path, offload
 
 
 def test_rows_of_a_pool_have_nothing_to_compare(models: Path) -> None:
-    rows = "generator={kind: rows, model: null, steps: null, guidance: null, rows: {base: {'00': [0]}}}"
+    rows = (
+        "generator={kind: rows, model: null, steps: null, guidance: null, rows: {base: {'00':"
+        " [0]}}}"
+    )
     recipe = load_recipe("wardrobe-mini", ["tokens=null", "samples.noise=independent", rows])
     check_generator(recipe)
 
 
-def test_a_build_refuses_before_tokens_are_learned_or_weights_load(models: Path, tmp_path: Path) -> None:
+def test_a_build_refuses_before_tokens_are_learned_or_weights_load(
+    models: Path, tmp_path: Path
+) -> None:
     with pytest.raises(UserError) as caught:
         tiny(
             tmp_path / "out",
@@ -207,10 +248,13 @@ def test_the_driver_of_a_cluster_needs_no_gpu_itself(
     with pytest.raises(UserError) as caught:
         resolve_inputs(recipe, tmp_path / "out", "cpu", engine)
     places = {problem.partition(":")[0] for problem in caught.value.problems}
-    assert places == ({"generator.size", "generator.quantize"} if address is None else {"generator.size"})
+    assert places == (
+        {"generator.size", "generator.quantize"} if address is None else {"generator.size"}
+    )
 
 
-# Stable Diffusion 1.x, 2.x, XL and 3, made miniature with random weights, build through the same code.
+# Stable Diffusion 1.x, 2.x, XL and 3, made miniature with random weights, build through the same
+# code.
 
 
 def test_tokens_of_one_text_encoder_are_refused_where_there_are_two(tmp_path: Path) -> None:
@@ -228,7 +272,9 @@ def test_tokens_of_one_text_encoder_are_refused_where_there_are_two(tmp_path: Pa
         stable_diffusion_3,
     ],
 )
-def test_a_pipeline_builds_what_diffusers_alone_draws(make: Callable[[], Any], tmp_path: Path) -> None:
+def test_a_pipeline_builds_what_diffusers_alone_draws(
+    make: Callable[[], Any], tmp_path: Path
+) -> None:
     torch.manual_seed(3)
     model = tmp_path / make.__name__
     make().save_pretrained(str(model))
@@ -242,7 +288,9 @@ def test_a_pipeline_builds_what_diffusers_alone_draws(make: Callable[[], Any], t
     result = tiny(out, *changes)
     assert result.counts == {"base": {"accepted": 2}, "pencil_sketch": {"accepted": 2}}
 
-    reference: Any = diffusers.DiffusionPipeline.from_pretrained(str(model), torch_dtype=torch.float32)
+    reference: Any = diffusers.DiffusionPipeline.from_pretrained(
+        str(model), torch_dtype=torch.float32
+    )
     if hasattr(reference, "safety_checker"):
         reference.safety_checker = None
     reference.set_progress_bar_config(disable=True)
@@ -262,7 +310,8 @@ def test_a_pipeline_builds_what_diffusers_alone_draws(make: Callable[[], Any], t
             assert np.abs(stored_pixels - (pixels * 255).round().astype(int)).max() <= 1
 
 
-# Models of the Hub are loaded by the commit that the lock pins, whatever their branches say by then.
+# Models of the Hub are loaded by the commit that the lock pins, whatever their branches say by
+# then.
 
 
 FIRST = "1" * 40
@@ -272,7 +321,9 @@ CLIP = "counterfoil/judge"
 
 
 def commit(cache: Path, repository: str, revision: str, folder: Path) -> None:
-    shutil.copytree(folder, cache / f"models--{repository.replace('/', '--')}" / "snapshots" / revision)
+    shutil.copytree(
+        folder, cache / f"models--{repository.replace('/', '--')}" / "snapshots" / revision
+    )
 
 
 def branch(cache: Path, repository: str, revision: str) -> None:
@@ -285,7 +336,8 @@ def branch(cache: Path, repository: str, revision: str) -> None:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Store a generator and a CLIP model in two commits each. Tests set where the branches point."""
+    """Store a generator and a CLIP model in two commits each. Tests set where the branches
+    point."""
     root = tmp_path_factory.mktemp("hub")
     for number, revision in enumerate((FIRST, SECOND)):
         torch.manual_seed(number)
@@ -319,8 +371,9 @@ def python(cache: Path, code: str, *arguments: Any) -> str:
     return run.stdout
 
 
-# In one process, which imports for seconds: a dataset; another, while whose build the branches move; the first made
-# again, where the branches are not even known; and one at the commits that they moved to.
+# In one process, which imports for seconds: a dataset; another, while whose build the branches
+# move; the first made again, where the branches are not even known; and one at the commits that
+# they moved to.
 BUILDS = """
 import sys
 from pathlib import Path
@@ -362,15 +415,23 @@ def settings(**names: str) -> list[str]:
 
 
 def refs(cache: Path) -> list[Path]:
-    return [cache / f"models--{name.replace('/', '--')}" / "refs" / "main" for name in (GENERATOR, CLIP)]
+    return [
+        cache / f"models--{name.replace('/', '--')}" / "refs" / "main" for name in (GENERATOR, CLIP)
+    ]
 
 
 def test_a_branch_that_moves_changes_nothing(cache: Path, tmp_path: Path) -> None:
     for name in (GENERATOR, CLIP):
         branch(cache, name, FIRST)
-    assert python(cache, BUILDS, tmp_path, ":".join(map(str, refs(cache))), *settings()) == "True\nTrue\n"
+    assert (
+        python(cache, BUILDS, tmp_path, ":".join(map(str, refs(cache))), *settings())
+        == "True\nTrue\n"
+    )
     pins = json.loads((tmp_path / "first" / "lock.json").read_text())["inputs"]["models"]
-    assert {part: pin["revision"] for part, pin in pins.items()} == {"generator": FIRST, "screen": FIRST}
+    assert {part: pin["revision"] for part, pin in pins.items()} == {
+        "generator": FIRST,
+        "screen": FIRST,
+    }
     for name in ("moving", "again"):
         assert published(tmp_path / name) == published(tmp_path / "first")
     for what in ("data", "candidates"):
@@ -406,5 +467,7 @@ def test_a_weights_tag_is_read_at_its_commit_and_prepared_as_the_tag_says(cache:
     folder = cache / f"models--{CLIP.replace('/', '--')}" / "snapshots" / FIRST
     by_branch, first, second = python(cache, TAGS, folder, "branch", FIRST, SECOND).splitlines()
     assert first == by_branch
-    assert json.loads(second)[0] == json.loads(first)[0], "the commits differ in the text encoder alone"
+    assert json.loads(second)[0] == json.loads(first)[0], (
+        "the commits differ in the text encoder alone"
+    )
     assert json.loads(second)[1] != json.loads(first)[1]

@@ -1,4 +1,5 @@
-"""A dataset made again from its own description is byte-identical; differences are reported, or refused."""
+"""A dataset made again from its own description is byte-identical; differences are reported, or
+refused."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ from shared_datasets import Once
 from support.files import flip
 from tiny_builds import SHARDS, command, published, run_command, tiny
 
-# Together: both formats, both kinds of cells, kept and dropped rejects, tokens, embeddings, measured thresholds.
+# Together: both formats, both kinds of cells, kept and dropped rejects, tokens, embeddings,
+# measured thresholds.
 CASES = {
     "parquet": (
         "generator.size=null", "generator.steps=2",
@@ -62,7 +64,10 @@ def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(scope="module")
 def few(once_a_run: Once) -> Path:
     """Build two classes under one shift, a shard each. Read only."""
-    two = "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5}]"
+    two = (
+        "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal,"
+        " source_label: 5}]"
+    )
     changes = (two, "prompts.shifts.in_the_snow=null", "prompts.shifts.pencil_sketch=null")
     return once_a_run("two_classes", lambda out: tiny(out, *changes))
 
@@ -78,14 +83,20 @@ def again(
     return counterfoil.regenerate(source, out, overrides=overrides, device="cpu", workers=workers)
 
 
-def test_the_same_directory_comes_out_without_the_input_dataset(original: Path, tmp_path: Path) -> None:
+def test_the_same_directory_comes_out_without_the_input_dataset(
+    original: Path, tmp_path: Path
+) -> None:
     before = published(original)
     reasons = {row["reason"] for row in read_rows(original, columns=["reason"], what="candidates")}
     assert {"accepted", "low_object"} <= reasons, "the case must keep some and drop some"
     heard: list[BuildProgress] = []
     with listening(heard.append):
         result = counterfoil.regenerate(original, tmp_path / "again", device="cpu", workers=2)
-    assert (heard[0].shards_done, heard[-1].shards_done, heard[-1].shards) == (0, result.shards, result.shards)
+    assert (heard[0].shards_done, heard[-1].shards_done, heard[-1].shards) == (
+        0,
+        result.shards,
+        result.shards,
+    )
     assert published(tmp_path / "again") == before == published(original)
     assert verify_files(tmp_path / "again") == []
     assert (result.shards_made, result.repaired) == (result.shards, False)
@@ -93,7 +104,9 @@ def test_the_same_directory_comes_out_without_the_input_dataset(original: Path, 
     assert comparison is not None
     assert comparison.identical
     assert (comparison.stack, comparison.left_out, comparison.rows) == ((), (), None)
-    assert comparison.shard_files == sum(path.startswith(("data/", "candidates/", "rejected/")) for path in before)
+    assert comparison.shard_files == sum(
+        path.startswith(("data/", "candidates/", "rejected/")) for path in before
+    )
 
 
 def test_another_stack_is_reported_and_its_rows_are_compared(copy: Path, tmp_path: Path) -> None:
@@ -120,10 +133,13 @@ def test_another_stack_is_reported_and_its_rows_are_compared(copy: Path, tmp_pat
     assert {"recipe.yaml", "thresholds.json"}.isdisjoint(comparison.others)
     rows = comparison.rows
     assert rows is not None
-    # Of four candidates one was not kept there; of the others one differs by 16 levels in one of 32 × 32 × 3 values.
+    # Of four candidates one was not kept there; of the others one differs by 16 levels in one of 32
+    # × 32 × 3 values.
     assert (rows.rows, rows.same_bytes, rows.same_pixels, rows.decisions) == (3, 2, 0, 1)
     assert rows.least_psnr == pytest.approx(10 * math.log10(255**2 / (16**2 / (32 * 32 * 3))))
-    assert [(c.key, c.there, c.here) for c in rows.changed] == [("red_00_000000", "low_shift", "accepted")]
+    assert [(c.key, c.there, c.here) for c in rows.changed] == [
+        ("red_00_000000", "low_shift", "accepted")
+    ]
 
 
 def test_other_files_on_the_same_stack_end_with_1(copy: Path, tmp_path: Path) -> None:
@@ -132,16 +148,24 @@ def test_other_files_on_the_same_stack_end_with_1(copy: Path, tmp_path: Path) ->
         return replace(candidate, image=brighter(candidate.image, 1))
 
     with_candidates(copy, "base", 0, change)
-    run = run_command(["build", "--from", str(copy), "--out", str(tmp_path / "again"), "--workers", "1", "--json"])
+    run = run_command(
+        ["build", "--from", str(copy), "--out", str(tmp_path / "again"), "--workers", "1", "--json"]
+    )
     assert run.returncode == 1, run.stderr
     compared = json.loads(run.stdout)["comparison"]
     assert compared["identical"] is False
     assert compared["differing"] == ["data/base/test-00000-of-00001.parquet"]
     assert set(compared["unexplained"]) >= set(compared["differing"])
-    assert (compared["rows"]["rows"], compared["rows"]["same_bytes"], compared["rows"]["decisions"]) == (4, 0, 0)
+    assert (
+        compared["rows"]["rows"],
+        compared["rows"]["same_bytes"],
+        compared["rows"]["decisions"],
+    ) == (4, 0, 0)
 
 
-def test_a_card_in_the_words_of_another_version_differs_and_is_no_failure(copy: Path, tmp_path: Path) -> None:
+def test_a_card_in_the_words_of_another_version_differs_and_is_no_failure(
+    copy: Path, tmp_path: Path
+) -> None:
     card = copy / "README.md"
     card.write_text(card.read_text().replace(counterfoil.__version__, "0.1.0"))
     write_manifest(copy, {})
@@ -158,9 +182,14 @@ def test_what_a_build_does_not_write_is_left_out(copy: Path, few: Path, tmp_path
     (copy / "eval.yaml").write_text("name: mine")
     (copy / "README.md").write_text("with results")
     write_manifest(copy, {})
-    run = run_command(["build", "--from", str(copy), "--out", str(tmp_path / "again"), "--workers", "1"])
+    run = run_command(
+        ["build", "--from", str(copy), "--out", str(tmp_path / "again"), "--workers", "1"]
+    )
     assert run.returncode == 0, run.stderr
-    assert "Identical to the original" in run.stdout and "and all other files that can be compared." in run.stdout
+    assert (
+        "Identical to the original" in run.stdout
+        and "and all other files that can be compared." in run.stdout
+    )
     for path in ("NOTES.txt", "README.md", "eval.yaml", "evaluation/results.json"):
         assert f"  {path}\n" in run.stdout
     assert published(tmp_path / "again") == published(few)
@@ -186,7 +215,9 @@ def test_words_of_the_card_may_change_and_nothing_else(copy: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("manifest", [True, False], ids=["with manifest", "without"])
-@pytest.mark.parametrize("name", ["recipe.yaml", "lock.json", "thresholds.json", "tokens/bag.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["recipe.yaml", "lock.json", "thresholds.json", "tokens/bag.safetensors"]
+)
 @pytest.mark.parametrize("damage", [flip, Path.unlink], ids=["flipped", "gone"])
 def test_what_cannot_be_made_again_is_named_and_nothing_is_touched(
     original: Path, name: str, damage: Callable[[Path], None], manifest: bool, tmp_path: Path
@@ -209,7 +240,9 @@ def test_what_cannot_be_made_again_is_named_and_nothing_is_touched(
 def test_words_of_the_recipe_are_proved_by_the_manifest(copy: Path, tmp_path: Path) -> None:
     with (copy / "recipe.yaml").open("a") as file:
         file.write("# mine\n")
-    with pytest.raises(RunFailure, match=r"recipe\.yaml does not match its entry in manifest\.json"):
+    with pytest.raises(
+        RunFailure, match=r"recipe\.yaml does not match its entry in manifest\.json"
+    ):
         again(copy, tmp_path / "again")
 
 
@@ -219,12 +252,19 @@ def test_nothing_to_compare_with_is_said(copy: Path, few: Path, tmp_path: Path) 
     assert published(tmp_path / "again") == published(few)
 
 
-def test_a_generator_in_a_folder_is_found_where_it_lies_now_and_must_be_the_same(tmp_path: Path) -> None:
+def test_a_generator_in_a_folder_is_found_where_it_lies_now_and_must_be_the_same(
+    tmp_path: Path,
+) -> None:
     torch.manual_seed(3)
     stable_diffusion_1().save_pretrained(str(tmp_path / "here" / "mine"))
     bag = "source.classes=[{id: bag, name: bag, source_label: 8}]"
     shifts = ("prompts.shifts.in_the_snow=null", "prompts.shifts.red=null")
-    tiny(tmp_path / "dataset", bag, *shifts, f"generator.model=local-dir:{tmp_path / 'here' / 'mine'}")
+    tiny(
+        tmp_path / "dataset",
+        bag,
+        *shifts,
+        f"generator.model=local-dir:{tmp_path / 'here' / 'mine'}",
+    )
     moved = tmp_path / "there" / "mine"
     moved.parent.mkdir()
     shutil.move(tmp_path / "here" / "mine", moved)
@@ -242,7 +282,8 @@ def test_a_generator_in_a_folder_is_found_where_it_lies_now_and_must_be_the_same
     flip(weights)
     with pytest.raises(
         UserError,
-        match=r"generator.model: .* is not the one that lock.json pins: found sha256 \w{64}, expected sha256 \w{64}",
+        match=r"generator.model: .* is not the one that lock.json pins: found sha256 \w{64},"
+        r" expected sha256 \w{64}",
     ):
         again(tmp_path / "dataset", tmp_path / "third", where)
     assert not (tmp_path / "third").exists()
@@ -263,7 +304,9 @@ def test_a_half_done_recut_is_settled_first(copy: Path, few: Path, tmp_path: Pat
     assert published(copy) == published(few)
 
 
-def test_a_published_dataset_is_made_again_without_its_images(few: Path, loopback: LoopbackHub, tmp_path: Path) -> None:
+def test_a_published_dataset_is_made_again_without_its_images(
+    few: Path, loopback: LoopbackHub, tmp_path: Path
+) -> None:
     api = client(loopback)
     name = "someone/garments"
     api.create_repo(name, repo_type="dataset", private=True)
@@ -273,14 +316,18 @@ def test_a_published_dataset_is_made_again_without_its_images(few: Path, loopbac
     later = [CommitOperationAdd("recipe.yaml", b"recipe: 1"), CommitOperationDelete("lock.json")]
     api.create_commit(name, later, commit_message="Another", repo_type="dataset")
     loopback.requests.clear()
-    words, environment = command("build", "--from", f"{name}@v1", "--out", str(tmp_path / "again"), "--workers", "1")
+    words, environment = command(
+        "build", "--from", f"{name}@v1", "--out", str(tmp_path / "again"), "--workers", "1"
+    )
     del environment["HF_HUB_OFFLINE"]
     hub_environment = client_environment(loopback, tmp_path / "home", inherited=environment)
     run = warm.run(words, hub_environment)
     assert run.returncode == 0, run.stderr
     assert "Identical to the original" in run.stdout
     assert published(tmp_path / "again") == published(few)
-    fetched = {request.path.rpartition("/resolve/")[2].partition("/")[2] for request in loopback.requests}
+    fetched = {
+        request.path.rpartition("/resolve/")[2].partition("/")[2] for request in loopback.requests
+    }
     assert {"recipe.yaml", "lock.json", "receipts/red-00000.json"} <= fetched
     assert not [path for path in fetched if path.startswith(("data/", "candidates/", "figures/"))]
     run = warm.run([*words[:-5], name, *words[-4:]], hub_environment)
@@ -301,7 +348,8 @@ def test_a_recipe_and_from_exclude_each_other(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-# Repair in place: only shards that are not as they were written are made again, and the directory is what it was.
+# Repair in place: only shards that are not as they were written are made again, and the directory
+# is what it was.
 
 
 @pytest.fixture
@@ -350,7 +398,10 @@ def test_a_receipt_that_lies_is_found(copy_of: Path, screened: Path, manifest: b
     folder = copy_of / "receipts"
     edit(folder / "base-00000.json", lambda document: document["counts"]["base"].update(surplus=1))
     edit(folder / "red-00000.json", lambda document: document["hashes"].update(inputs="0" * 64))
-    edit(folder / "red-00001.json", lambda document: document["files"][-1].update(path="../../outside"))
+    edit(
+        folder / "red-00001.json",
+        lambda document: document["files"][-1].update(path="../../outside"),
+    )
     edit(folder / "in_the_snow-00000.json", lambda document: document.update(shard=1))
     edit(folder / "in_the_snow-00001.json", lambda document: document.update(files=[3]))
     edit(folder / "pencil_sketch-00000.json", lambda document: document["files"][0].update(size=1))
@@ -365,8 +416,12 @@ def test_a_receipt_that_lies_is_found(copy_of: Path, screened: Path, manifest: b
 
 
 @pytest.mark.parametrize("manifest", [True, False], ids=["with manifest", "without"])
-@pytest.mark.parametrize("odd", ["NaN", '"\\ud800"', "[" * 700 + "]" * 700], ids=["not a number", "half", "nested"])
-def test_a_receipt_of_what_none_holds_is_damaged(copy_of: Path, screened: Path, odd: str, manifest: bool) -> None:
+@pytest.mark.parametrize(
+    "odd", ["NaN", '"\\ud800"', "[" * 700 + "]" * 700], ids=["not a number", "half", "nested"]
+)
+def test_a_receipt_of_what_none_holds_is_damaged(
+    copy_of: Path, screened: Path, odd: str, manifest: bool
+) -> None:
     receipt = copy_of / "receipts" / "base-00000.json"
     edit(receipt, lambda document: document["stack"].update(threads="here"))
     receipt.write_text(receipt.read_text().replace('"here"', odd))
@@ -376,8 +431,13 @@ def test_a_receipt_of_what_none_holds_is_damaged(copy_of: Path, screened: Path, 
     assert published(copy_of) == published(screened)
 
 
-def test_another_stack_in_one_receipt_is_found_by_the_manifest(copy_of: Path, screened: Path) -> None:
-    edit(copy_of / "receipts" / "base-00000.json", lambda document: document["stack"].update(threads=8))
+def test_another_stack_in_one_receipt_is_found_by_the_manifest(
+    copy_of: Path, screened: Path
+) -> None:
+    edit(
+        copy_of / "receipts" / "base-00000.json",
+        lambda document: document["stack"].update(threads=8),
+    )
     assert repair(copy_of).shards_made == 1
     assert published(copy_of) == published(screened)
 
@@ -440,11 +500,16 @@ regenerate(sys.argv[1], sys.argv[1], device="cpu", workers=1)
         pytest.param("os.rename", "dataset/manifest.json", 0, 0, marks=pytest.mark.whole),
     ],
 )
-def test_a_killed_repair_goes_on(event: str, path: str, count: int, left: int, copy_of: Path, screened: Path) -> None:
+def test_a_killed_repair_goes_on(
+    event: str, path: str, count: int, left: int, copy_of: Path, screened: Path
+) -> None:
     flip(shard_file(copy_of, "data", "base"))
     flip(shard_file(copy_of, "candidates", "red"))
     # Only the manifest shows that this one is wrong.
-    edit(copy_of / "receipts" / "red-00001.json", lambda document: document["stack"].update(threads=8))
+    edit(
+        copy_of / "receipts" / "red-00001.json",
+        lambda document: document["stack"].update(threads=8),
+    )
     _, environment = command()
     words = [sys.executable, "-c", KILLED, str(copy_of), event, path, str(count)]
     assert warm.run(words, environment).returncode == 9
@@ -456,21 +521,27 @@ def test_a_killed_repair_goes_on(event: str, path: str, count: int, left: int, c
 
 def test_the_command_says_what_it_did(copy_of: Path, screened: Path) -> None:
     flip(shard_file(copy_of, "data", "base"))
-    run = run_command(["build", "--from", str(copy_of), "--out", f"{copy_of}/../dataset", "--workers", "1"])
+    run = run_command(
+        ["build", "--from", str(copy_of), "--out", f"{copy_of}/../dataset", "--workers", "1"]
+    )
     assert run.returncode == 0, run.stderr
     assert f"1 of {SHARDS} shards made in this run" in run.stdout
     assert "Identical to the original" in run.stdout
     assert published(copy_of) == published(screened)
 
 
-def test_an_unfinished_build_goes_on_without_its_input_dataset(copy_of: Path, screened: Path) -> None:
+def test_an_unfinished_build_goes_on_without_its_input_dataset(
+    copy_of: Path, screened: Path
+) -> None:
     for name in ("receipts/red-00000.json", "manifest.json", "README.md"):
         (copy_of / name).unlink()
     assert repair(copy_of).shards_made == 1
     assert published(copy_of) == published(screened)
 
 
-def test_a_build_takes_finished_shards_on_trust_and_says_how_to_repair(copy_of: Path, half_threshold: float) -> None:
+def test_a_build_takes_finished_shards_on_trust_and_says_how_to_repair(
+    copy_of: Path, half_threshold: float
+) -> None:
     path = shard_file(copy_of, "data", "base")
     path.write_bytes(path.read_bytes()[:-1])
     settings = ("screen.keep_rejected=true", "screen.store_embeddings=false")

@@ -1,4 +1,5 @@
-"""Rows have a version: a dataset that an older release built is read, resumed and built again as it is."""
+"""Rows have a version: a dataset that an older release built is read, resumed and built again as it
+is."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def built(out: Path, *changes: str) -> Path:
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a dataset as the first releases built it: rows without units, and a recipe without a version of rows."""
+    """Return a dataset as the first releases built it: rows without units, and a recipe without a
+    version of rows."""
     return built(tmp_path_factory.mktemp("first") / "dataset", "output.row_version=1")
 
 
@@ -50,7 +52,9 @@ def columns(directory: Path) -> Sequence[str]:
 
 
 def test_a_dataset_of_the_first_version_names_none_and_is_sound(first: Path) -> None:
-    assert "row_version" not in (first / "recipe.yaml").read_text() + (first / "lock.json").read_text()
+    assert (
+        "row_version" not in (first / "recipe.yaml").read_text() + (first / "lock.json").read_text()
+    )
     assert "unit" not in columns(first)
     assert not verify(first).problems
     assert open_dataset(first).recipe.row_version == 1
@@ -71,15 +75,27 @@ def test_new_builds_have_the_newest_version_and_keep_it(tmp_path: Path) -> None:
     assert json.loads((dataset / "lock.json").read_text())["plan"]["row_version"] == NEWEST_ROWS
     assert load_recipe(dataset).row_version == NEWEST_ROWS
     form = TableForm.of(load_recipe(dataset))
-    rows = [row for receipt in read_receipts(dataset) for row in read_shard(dataset, receipt, ["unit"], "data", form)]
+    rows = [
+        row
+        for receipt in read_receipts(dataset)
+        for row in read_shard(dataset, receipt, ["unit"], "data", form)
+    ]
     assert {type(row["unit"]) for row in rows} == {int}
-    assert problems(build, "wardrobe-corrupt", dataset, overrides=[*SETTINGS, "output.row_version=1"], device="cpu")
+    assert problems(
+        build,
+        "wardrobe-corrupt",
+        dataset,
+        overrides=[*SETTINGS, "output.row_version=1"],
+        device="cpu",
+    )
 
 
 def test_rows_of_a_newer_release_are_refused(first: Path, tmp_path: Path) -> None:
     dataset = shutil.copytree(first, tmp_path / "dataset")
     recipe = dataset / "recipe.yaml"
-    recipe.write_text(recipe.read_text().replace("\noutput:\n", f"\noutput:\n  row_version: {NEWEST_ROWS + 1}\n"))
+    recipe.write_text(
+        recipe.read_text().replace("\noutput:\n", f"\noutput:\n  row_version: {NEWEST_ROWS + 1}\n")
+    )
     with pytest.raises(UserError, match="need a newer Counterfoil"):
         load_recipe(dataset)
 
@@ -87,14 +103,22 @@ def test_rows_of_a_newer_release_are_refused(first: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize("version", [0, -1, NEWEST_ROWS + 1, "2", None, [2], 1.5, True])
 def test_a_strange_version_in_a_lock_changes_no_recipe(version: object) -> None:
     recipe = load_recipe("wardrobe-corrupt")
-    assert recipe.with_rows(json.loads(document_bytes({"version": version}))["version"]).row_version in (1, NEWEST_ROWS)
+    assert recipe.with_rows(
+        json.loads(document_bytes({"version": version}))["version"]
+    ).row_version in (1, NEWEST_ROWS)
 
 
 def test_columns_of_every_row_come_with_a_version() -> None:
-    assert max(column.since for column in {**ROW_COLUMNS, **LAST_COLUMNS}.values()) == EVERY_ROWS <= NEWEST_ROWS
+    assert (
+        max(column.since for column in {**ROW_COLUMNS, **LAST_COLUMNS}.values())
+        == EVERY_ROWS
+        <= NEWEST_ROWS
+    )
 
 
-def test_a_later_column_is_not_expected_of_earlier_rows(first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_column_is_not_expected_of_earlier_rows(
+    first: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(ROW_COLUMNS, "later", replace(ROW_COLUMNS["seed"], since=NEWEST_ROWS))
     assert "later" in table_columns("candidates", TableForm())
     assert not verify(first).problems

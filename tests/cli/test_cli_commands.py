@@ -28,7 +28,9 @@ from counterfoil.recipe import bundled_recipes, load_recipe, load_recipe_text
 TRY = ("--try", "in the snow", "--class", "sandal")
 
 
-def run(*words: str, code: int = 0, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *words: str, code: int = 0, cwd: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "counterfoil.cli.main", *words]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "100"} | env
     done = warm.run(line, environment, cwd=cwd)
@@ -69,7 +71,11 @@ def test_check_prints_cells_samples_shards_size_time_and_a_line_a_shift() -> Non
 
 
 def test_check_as_json_holds_the_plan_and_the_estimate() -> None:
-    plan = json.loads(run("check", "wardrobe-mini", "--set", "samples.candidates=40", "--json", "--rate", "2").stdout)
+    plan = json.loads(
+        run(
+            "check", "wardrobe-mini", "--set", "samples.candidates=40", "--json", "--rate", "2"
+        ).stdout
+    )
     assert (plan["cells"], plan["samples"], plan["shards"]) == (60, 2400, 30)
     assert plan["seconds"] == 1200
     assert sum(shift["samples"] for shift in plan["shifts"]) == plan["samples"]
@@ -77,7 +83,9 @@ def test_check_as_json_holds_the_plan_and_the_estimate() -> None:
 
 
 def test_check_refuses_a_wrong_recipe_with_exit_2_and_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text("extends: wardrobe-mini\nnme: x\nsamples: {candidates: -1}\n")
+    (tmp_path / "bad.yaml").write_text(
+        "extends: wardrobe-mini\nnme: x\nsamples: {candidates: -1}\n"
+    )
     done = run("check", "./bad.yaml", "--json", code=2, cwd=tmp_path)
     assert done.stdout == ""
     assert "error: 2 problems" in done.stderr
@@ -109,7 +117,11 @@ def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "--json" in text
     short = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output
-    assert len(short.splitlines()) <= 45 and "--json" not in short.partition("Example")[0] and "--help-all" in short
+    assert (
+        len(short.splitlines()) <= 45
+        and "--json" not in short.partition("Example")[0]
+        and "--help-all" in short
+    )
     top = text.partition("─ Options ─")[2].partition("╰")[0]
     flags = set(re.findall(r"^│ (--[\w-]+)", top, re.MULTILINE)) - {"--help", "--help-all"}
     assert len(flags) <= 5, flags
@@ -130,15 +142,24 @@ def test_the_help_of_mend_shows_what_its_how_to_passes() -> None:
 
 def test_next_lines_are_written_in_one_place_as_a_shell_takes_them() -> None:
     folder = Path(counterfoil.cli.__file__).parent
-    assert [file.name for file in folder.glob("*.py") if "Next:" in file.read_text()] == ["terminal.py"]
+    assert [file.name for file in folder.glob("*.py") if "Next:" in file.read_text()] == [
+        "terminal.py"
+    ]
 
 
 def test_check_reads_the_settings_of_a_method() -> None:
     done = run("check", "wardrobe-star", "--set", "mine.settings.fewest_error=3", code=2)
-    assert "mine.settings.fewest_error" in done.stderr and "did you mean 'fewest_errors'" in done.stderr
+    assert (
+        "mine.settings.fewest_error" in done.stderr
+        and "did you mean 'fewest_errors'" in done.stderr
+    )
 
 
-HEAVY = "torch datasets pandas matplotlib diffusers transformers open_clip timm sklearn scipy numpy pyarrow PIL"
+HEAVY = (
+    "torch datasets pandas matplotlib diffusers transformers open_clip timm sklearn scipy"
+    " numpy"
+    " pyarrow PIL"
+)
 
 
 def imports_none(heavy: str, *words: str) -> None:
@@ -151,11 +172,15 @@ def imports_none(heavy: str, *words: str) -> None:
         "print(heavy, file=sys.stderr)\nsys.exit(bool(heavy))\n"
     )
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("words", [("check", "wardrobe-star"), ("show", "wardrobe-mini"), ("recipes",), ("--help",)])
+@pytest.mark.parametrize(
+    "words", [("check", "wardrobe-star"), ("show", "wardrobe-mini"), ("recipes",), ("--help",)]
+)
 def test_nothing_heavy_is_imported(words: tuple[str, ...]) -> None:
     imports_none(HEAVY, *words)
 
@@ -163,11 +188,27 @@ def test_nothing_heavy_is_imported(words: tuple[str, ...]) -> None:
 def test_corruptions_and_predictions_need_no_model_library(tmp_path: Path) -> None:
     heavy = "torch torchvision diffusers transformers timm open_clip"
     built = tmp_path / "built"
-    imports_none(heavy, "build", "wardrobe-corrupt", "--set", "samples.candidates=1", "--out", str(built))
-    rows = [row for path in sorted(built.glob("data/*/*.parquet")) for row in pq.read_table(path).to_pylist()]
+    imports_none(
+        heavy, "build", "wardrobe-corrupt", "--set", "samples.candidates=1", "--out", str(built)
+    )
+    rows = [
+        row
+        for path in sorted(built.glob("data/*/*.parquet"))
+        for row in pq.read_table(path).to_pylist()
+    ]
     answers = tmp_path / "answers.csv"
-    answers.write_text("key,prediction\n" + "".join(f"{row['key']},{row['class_id']}\n" for row in rows))
-    imports_none(heavy, "evaluate", str(built), "--models", f"predictions:{answers}", "--out", str(tmp_path / "out"))
+    answers.write_text(
+        "key,prediction\n" + "".join(f"{row['key']},{row['class_id']}\n" for row in rows)
+    )
+    imports_none(
+        heavy,
+        "evaluate",
+        str(built),
+        "--models",
+        f"predictions:{answers}",
+        "--out",
+        str(tmp_path / "out"),
+    )
 
 
 def test_version() -> None:
@@ -213,7 +254,11 @@ def refused(*words: str) -> UserError:
 
 
 def test_help_tells_every_option_and_a_working_example() -> None:
-    text = re.sub(r"[\s│]+", " ", CliRunner().invoke(app, ["mine", "--help-all"], env={"COLUMNS": "200"}).output)
+    text = re.sub(
+        r"[\s│]+",
+        " ",
+        CliRunner().invoke(app, ["mine", "--help-all"], env={"COLUMNS": "200"}).output,
+    )
     for option in (
         "--out", "--method", "--target", "--on", "--confirm", "--set", "--device", "--workers", "--pool", "--pool-rows",
         "--pool-labels", "--weights", "--try", "--class", "--again", "--json",
@@ -240,24 +285,48 @@ def test_help_tells_every_option_and_a_working_example() -> None:
         ),
         (
             ["mined", *TRY, "--out", "x", "--target", "lab:resnet10t", "--set", "name=x"],
-            ["--out does not go with --try", "--target does not go with --try", "--set does not go with --try"],
+            [
+                "--out does not go with --try",
+                "--target does not go with --try",
+                "--set does not go with --try",
+            ],
         ),
         (
             ["mined", *TRY, "--pool-rows", "3", "--pool-labels", "label", "--weights"],
-            [f"{option} does not go with --try" for option in ("--pool-rows", "--pool-labels", "--weights")],
+            [
+                f"{option} does not go with --try"
+                for option in ("--pool-rows", "--pool-labels", "--weights")
+            ],
         ),
         (
-            ["mined", "--again", "wardrobe-mini", "--method", "bugs", "--confirm", "rows", "--pool", "x"],
-            [f"{option} does not go with --again" for option in ("--method", "--confirm", "--pool")],
+            [
+                "mined",
+                "--again",
+                "wardrobe-mini",
+                "--method",
+                "bugs",
+                "--confirm",
+                "rows",
+                "--pool",
+                "x",
+            ],
+            [
+                f"{option} does not go with --again"
+                for option in ("--method", "--confirm", "--pool")
+            ],
         ),
     ],
 )
-def test_options_that_do_not_go_together_are_reported_at_once(words: Sequence[str], message: Sequence[str]) -> None:
+def test_options_that_do_not_go_together_are_reported_at_once(
+    words: Sequence[str], message: Sequence[str]
+) -> None:
     assert list(refused(*words).problems) == list(message)
 
 
 @pytest.mark.parametrize("more", [TRY, ("--again", "wardrobe-mini", "--set", "generator.steps=2")])
-def test_a_folder_without_a_search_is_refused_and_not_made(more: Sequence[str], tmp_path: Path) -> None:
+def test_a_folder_without_a_search_is_refused_and_not_made(
+    more: Sequence[str], tmp_path: Path
+) -> None:
     assert "holds no search for bugs" in str(refused(str(tmp_path / "mined"), *more))
     assert not (tmp_path / "mined").exists()
 

@@ -1,4 +1,5 @@
-"""Stages are a bar each on a terminal; elsewhere a line each, when they are through. A build is lines of its own."""
+"""Stages are a bar each on a terminal; elsewhere a line each, when they are through. A build is
+lines of its own."""
 
 from __future__ import annotations
 
@@ -49,13 +50,27 @@ def test_a_terminal_gets_a_bar_for_each_stage(
 def test_a_narrow_terminal_shows_the_bar_and_the_time_left_whole(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80", "NO_COLOR": "1"}.items():
+    for name, value in {
+        "FORCE_COLOR": "1",
+        "TERM": "xterm",
+        "COLUMNS": "80",
+        "NO_COLOR": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     with StageProgress() as bars:
-        bars.draw(Stage("some-model.of_a_very_long_name_in1k, at_night and in_the_snow", 150_000, 200_000))
+        bars.draw(
+            Stage("some-model.of_a_very_long_name_in1k, at_night and in_the_snow", 150_000, 200_000)
+        )
     _, err = capsys.readouterr()
-    lines = [line for line in re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", err).splitlines() if "150000/200000" in line]
-    assert lines and all(len(line.rstrip()) <= 80 and re.search(r"\d+/\d+ \S*:\S\S$", line.rstrip()) for line in lines)
+    lines = [
+        line
+        for line in re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", err).splitlines()
+        if "150000/200000" in line
+    ]
+    assert lines and all(
+        len(line.rstrip()) <= 80 and re.search(r"\d+/\d+ \S*:\S\S$", line.rstrip())
+        for line in lines
+    )
 
 
 def test_a_build_that_goes_on_says_how_much_is_there_and_once(
@@ -69,7 +84,9 @@ def test_a_build_that_goes_on_says_how_much_is_there_and_once(
     assert capsys.readouterr().err.count("800 of 1,400 images are rendered already") == 1
 
 
-def test_the_display_remembers_no_more_of_a_thousand_workers_than_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_display_remembers_no_more_of_a_thousand_workers_than_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock)
     display = BuildDisplay()
@@ -83,7 +100,9 @@ def test_the_display_remembers_no_more_of_a_thousand_workers_than_of_one(monkeyp
     assert len(display.history) == 1
 
 
-def test_the_time_left_does_not_count_the_time_that_loading_took(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_does_not_count_the_time_that_loading_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock)
     display = BuildDisplay()

@@ -1,4 +1,5 @@
-"""What reaches a terminal: no control characters, errors as messages with exit codes, pages in a browser."""
+"""What reaches a terminal: no control characters, errors as messages with exit codes, pages in a
+browser."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def shown(name: str) -> None:
     say(name)
 
 
-def test_names_reach_a_terminal_without_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_reach_a_terminal_without_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     shown(EVIL)
     note(EVIL)
     out, err = capsys.readouterr()
@@ -46,7 +49,15 @@ def test_names_reach_a_terminal_without_control_characters(capsys: pytest.Captur
     assert not [letter for letter in out + err if not letter.isprintable() and letter != "\n"]
 
 
-TEXTS = [":cat:", "./photos:train: 3", "[red]mug[/red]", "[/]", "a\\\\[b]", ":+1:", "mug :smile: [bold]"]
+TEXTS = [
+    ":cat:",
+    "./photos:train: 3",
+    "[red]mug[/red]",
+    "[/]",
+    "a\\\\[b]",
+    ":+1:",
+    "mug :smile: [bold]",
+]
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -81,9 +92,14 @@ def test_a_line_break_in_a_name_begins_no_line_of_its_own(
 
 
 def test_a_terminal_that_lacks_letters_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    for encoding, expected in (("ascii", b"1\\u20132 \\xe9 \\udcff\n"), ("latin-1", b"1\\u20132 \xe9 \\udcff\n")):
+    for encoding, expected in (
+        ("ascii", b"1\\u20132 \\xe9 \\udcff\n"),
+        ("latin-1", b"1\\u20132 \xe9 \\udcff\n"),
+    ):
         written = io.BytesIO()
-        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding, write_through=True))
+        monkeypatch.setattr(
+            sys, "stdout", io.TextIOWrapper(written, encoding=encoding, write_through=True)
+        )
         monkeypatch.setattr(main, "app", lambda: print("1–2 é \udcff"))
         main.main()
         assert written.getvalue() == expected
@@ -110,7 +126,9 @@ def test_a_page_opens_in_the_browser_of_a_machine_that_has_one(
 
 def test_commands_say_everything_through_it() -> None:
     folder = Path(counterfoil.cli.__file__).parent
-    sources = {file.name: file.read_text() for file in folder.glob("*.py") if file.name != "terminal.py"}
+    sources = {
+        file.name: file.read_text() for file in folder.glob("*.py") if file.name != "terminal.py"
+    }
     assert not [name for name, text in sources.items() if re.search(r"\bConsole\(", text)]
     # Documents, whose form escapes what it holds, are piped as they are.
     echo = [name for name, text in sources.items() if "typer.echo(" in text]
@@ -131,7 +149,9 @@ def test_problems_are_counted_and_listed(capsys: pytest.CaptureFixture[str]) -> 
     ("number", "hint"),
     [(errno.ENOSPC, "disk is full"), (errno.EACCES, "permission"), (errno.EROFS, "read-only")],
 )
-def test_faults_of_the_machine_say_what_to_do(capsys: pytest.CaptureFixture[str], number: int, hint: str) -> None:
+def test_faults_of_the_machine_say_what_to_do(
+    capsys: pytest.CaptureFixture[str], number: int, hint: str
+) -> None:
     assert show_error(OSError(number, "No", "/out/x")) == 1
     shown = capsys.readouterr().err
     assert shown.startswith("error: /out/x: ") and hint in shown
@@ -163,7 +183,9 @@ def test_what_is_no_fault_of_the_program_is_not_to_be_reported(
     assert message in shown and "internal error" not in shown and "report" not in shown
 
 
-def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_shows_the_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COUNTERFOIL_DEBUG", "1")
     try:
         raise UserError("a")

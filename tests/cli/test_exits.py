@@ -1,4 +1,5 @@
-"""How a command ends where it is stopped: by a signal, by a reader that leaves, without standard input."""
+"""How a command ends where it is stopped: by a signal, by a reader that leaves, without standard
+input."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tiny_builds import command, published
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
-# A signal as a library begins to load: the command's own, and one that a command loads when it runs.
+# A signal as a library begins to load: the command's own, and one that a command loads when it
+# runs.
 _INTERRUPTED = """
 import importlib.abc, os, signal, sys
 
@@ -35,7 +37,8 @@ main()
 """
 
 
-# A signal where `datasets` hashes what a table is made by, and where work reports its progress for the second time.
+# A signal where `datasets` hashes what a table is made by, and where work reports its progress for
+# the second time.
 _AT_WORK = """
 import os, sys
 
@@ -70,11 +73,17 @@ SIGNALS = [(signal.SIGINT, 130, "Interrupted."), (signal.SIGTERM, 143, "Ended by
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-@pytest.mark.parametrize("name", ["counterfoil.cli.main", "typer", "counterfoil.cli.mine", "pydantic"])
+@pytest.mark.parametrize(
+    "name", ["counterfoil.cli.main", "typer", "counterfoil.cli.mine", "pydantic"]
+)
 @pytest.mark.parametrize(("number", "code", "says"), SIGNALS)
-def test_a_signal_while_libraries_load_is_a_line_and_an_exit_code(name: str, number: int, code: int, says: str) -> None:
+def test_a_signal_while_libraries_load_is_a_line_and_an_exit_code(
+    name: str, number: int, code: int, says: str
+) -> None:
     line = [sys.executable, "-c", _INTERRUPTED.format(name=name, number=int(number))]
-    done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == code
     assert done.stderr.startswith(f"\n{says}") and done.stderr.count("\n") == 2, done.stderr
 
@@ -87,7 +96,9 @@ def stopped(words: list[str], number: int, *, hashing: bool) -> subprocess.Compl
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 @pytest.mark.parametrize(("number", "code", "says"), SIGNALS)
-def test_a_signal_that_a_library_catches_is_obeyed(number: int, code: int, says: str, tmp_path: Path) -> None:
+def test_a_signal_that_a_library_catches_is_obeyed(
+    number: int, code: int, says: str, tmp_path: Path
+) -> None:
     images = image_table([encoded(noise(row)) for row in range(12)], label=["cat", "dog"] * 6)
     folder = parquet_folder(tmp_path / "photos", train=images, test=images)
     done = stopped(["init", str(folder), "--out", str(tmp_path / "r.yaml")], number, hashing=True)
@@ -96,7 +107,8 @@ def test_a_signal_that_a_library_catches_is_obeyed(number: int, code: int, says:
     assert not (tmp_path / "r.yaml").exists()
 
 
-# A signal that a library makes an error of: one that ends the command, and one that verification would tell as damage.
+# A signal that a library makes an error of: one that ends the command, and one that verification
+# would tell as damage.
 _TURNED = """
 import os, sys
 
@@ -153,7 +165,9 @@ def test_a_signal_in_text_that_is_executed_has_the_same_exit_code(
     (tmp_path / "sitecustomize.py").write_text(_IN_AN_EXEC.format(number=int(number)))
     environment = ENVIRONMENT | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"}
     line = [sys.executable, "-m", "counterfoil.cli.entry", "recipes"]
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        line, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == code and says in done.stderr, done.stderr
 
 
@@ -173,10 +187,14 @@ except KeyboardInterrupt:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 @pytest.mark.parametrize(("number", "code", "says"), SIGNALS)
-def test_a_signal_that_python_itself_catches_is_obeyed_without_a_traceback(number: int, code: int, says: str) -> None:
+def test_a_signal_that_python_itself_catches_is_obeyed_without_a_traceback(
+    number: int, code: int, says: str
+) -> None:
     """Send it in a callback of a weak reference, where Python prints what is raised and goes on."""
     line = [sys.executable, "-c", _IN_A_CALLBACK.format(number=int(number))]
-    done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == code and says in done.stderr and "Traceback" not in done.stderr
 
 
@@ -193,13 +211,17 @@ main()
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_after_the_last_line_ends_the_process_without_a_word(number: int) -> None:
     line = [sys.executable, "-c", _AT_ITS_END.format(number=int(number))]
-    done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        line, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False
+    )
     assert (done.returncode, done.stderr) == (-number, "")
     assert "wardrobe-mini" in done.stdout
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_sigterm_ends_a_command_with_a_line_and_the_same_command_goes_on(undisturbed: Path, tmp_path: Path) -> None:
+def test_sigterm_ends_a_command_with_a_line_and_the_same_command_goes_on(
+    undisturbed: Path, tmp_path: Path
+) -> None:
     for number, words in enumerate(
         (
             ["verify", str(undisturbed)],
@@ -210,7 +232,10 @@ def test_sigterm_ends_a_command_with_a_line_and_the_same_command_goes_on(undistu
         given, never = ([word.format(out=out) for word in words] for out in outs)
         done = stopped(given, signal.SIGTERM, hashing=False)
         assert done.returncode == 143, done.stderr
-        assert "Ended by SIGTERM. Run the same command again" in done.stderr and "Traceback" not in done.stderr
+        assert (
+            "Ended by SIGTERM. Run the same command again" in done.stderr
+            and "Traceback" not in done.stderr
+        )
         line, environment = command(*given)
         assert warm.run(line, environment).returncode == 0
         if outs[0].exists():
@@ -226,7 +251,13 @@ def test_a_reader_that_leaves_ends_the_command_without_a_word(words: tuple[str, 
     try:
         line = [sys.executable, "-m", "counterfoil.cli.entry", *words]
         done = subprocess.run(
-            line, env=ENVIRONMENT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=600, check=False
+            line,
+            env=ENVIRONMENT,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=600,
+            check=False,
         )
     finally:
         os.close(writing)
@@ -258,14 +289,39 @@ main()
 @pytest.mark.parametrize(
     ("limit", "most", "words", "says"),
     [
-        ("resource.RLIMIT_NOFILE", 16, ["recipes"], "a limit allows this process 16 open files (ulimit -n)"),
-        ("resource.RLIMIT_AS", 1 << 29, ["recipes"], "a limit allows this process 536,870,912 bytes of address space"),
+        (
+            "resource.RLIMIT_NOFILE",
+            16,
+            ["recipes"],
+            "a limit allows this process 16 open files (ulimit -n)",
+        ),
+        (
+            "resource.RLIMIT_AS",
+            1 << 29,
+            ["recipes"],
+            "a limit allows this process 536,870,912 bytes of address space",
+        ),
         # torch's libraries alone need more.
-        ("resource.RLIMIT_AS", 3 << 29, ["build", "wardrobe-mini", "--out", "out"], "limit of 1.6 GB (ulimit -v)"),
+        (
+            "resource.RLIMIT_AS",
+            3 << 29,
+            ["build", "wardrobe-mini", "--out", "out"],
+            "limit of 1.6 GB (ulimit -v)",
+        ),
     ],
 )
-def test_a_limit_that_is_too_low_is_named(limit: str, most: int, words: list[str], says: str, tmp_path: Path) -> None:
+def test_a_limit_that_is_too_low_is_named(
+    limit: str, most: int, words: list[str], says: str, tmp_path: Path
+) -> None:
     line = [sys.executable, "-c", _LIMITED.format(limit=limit, most=most, words=words)]
-    done = subprocess.run(line, env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        line,
+        env=ENVIRONMENT,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     assert done.returncode == 1 and says in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and "internal error" not in done.stderr

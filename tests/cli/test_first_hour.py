@@ -1,6 +1,8 @@
-"""The first hour with images of one's own, as a person types it: init, check, build, calibrate, evaluate.
+"""The first hour with images of one's own, as a person types it: init, check, build, calibrate,
+evaluate.
 
-Mugs, stars and ladders, which the miniature generator cannot draw: what every step says must hold all the same.
+Mugs, stars and ladders, which the miniature generator cannot draw: what every step says must hold
+all the same.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from counterfoil.store.reading import read_rows
 from drawn_folders import SHAPES, SIDE, draw_folder
 
 IMAGES = 12
-# Two candidates a cell in one step, in batches that fit a shift's six: the same commands in seconds.
+# Two candidates a cell in one step, in batches that fit a shift's six: the same commands in
+# seconds.
 QUICK = (
     "samples.candidates=2",
     "generator.steps=1",
@@ -46,11 +49,19 @@ def flat(text: str) -> str:
 
 
 def own_model(folder: Path) -> str:
-    """Save a classifier of the three classes as timm does, with another order of outputs; return its name."""
+    """Save a classifier of the three classes as timm does, with another order of outputs; return
+    its name."""
     torch.manual_seed(0)
     model: Any = timm.create_model("lcnet_035", num_classes=len(SHAPES))
-    model.pretrained_cfg.update(input_size=[3, SIDE, SIDE], mean=[0.5] * 3, std=[0.5] * 3, crop_pct=1.0)
-    save_for_hf(model, str(folder), model_config={"label_names": ["star", "ladder", "mug"]}, safe_serialization=True)
+    model.pretrained_cfg.update(
+        input_size=[3, SIDE, SIDE], mean=[0.5] * 3, std=[0.5] * 3, crop_pct=1.0
+    )
+    save_for_hf(
+        model,
+        str(folder),
+        model_config={"label_names": ["star", "ladder", "mug"]},
+        safe_serialization=True,
+    )
     return f"local-dir:{folder}"
 
 
@@ -76,22 +87,41 @@ def walked(home: Path) -> dict[str, Result]:
         steps = {
             "init": run("init", "photos", "--generator", "lab:sd", "--clip", "lab:clip"),
             "check": run("check", "recipe.yaml", *changes),
-            "build": run("build", "recipe.yaml", *changes, "--workers", "1", "--out", "photos-star"),
+            "build": run(
+                "build", "recipe.yaml", *changes, "--workers", "1", "--out", "photos-star"
+            ),
             "calibrate": run("calibrate", "photos-star"),
         }
         (home / "cut.yaml").write_text(steps["calibrate"].stdout)
-        steps["cut"] = run("calibrate", "photos-star", "--apply", "cut.yaml", "--out", "photos-star-cut")
+        steps["cut"] = run(
+            "calibrate", "photos-star", "--apply", "cut.yaml", "--out", "photos-star-cut"
+        )
         steps["evaluate"] = run(
-            "evaluate", "photos-star-cut", "--models", own_model(home / "own"), "--min-images", "1", "--out", "results"
+            "evaluate",
+            "photos-star-cut",
+            "--models",
+            own_model(home / "own"),
+            "--min-images",
+            "1",
+            "--out",
+            "results",
         )
     return steps
 
 
 def test_every_next_line_is_a_command_that_runs(walked: dict[str, Result]) -> None:
-    lines = [line for done in walked.values() for line in done.output.splitlines() if line.startswith("Next: ")]
+    lines = [
+        line
+        for done in walked.values()
+        for line in done.output.splitlines()
+        if line.startswith("Next: ")
+    ]
     commands = [shlex.split(line.removeprefix("Next: ")) for line in lines]
-    assert [command[:3] for command in commands] == [["counterfoil", "calibrate", "photos-star"]] * 2
-    for _, *words in commands:  # the second one has run beside its dataset already, and reports that its cut exists
+    assert [command[:3] for command in commands] == [
+        ["counterfoil", "calibrate", "photos-star"]
+    ] * 2
+    # the second one has run beside its dataset already, and reports that its cut exists
+    for _, *words in commands:
         run(*words)
 
 
@@ -115,14 +145,21 @@ def test_check_says_how_long_starting_takes_and_what_is_lacking(walked: dict[str
     assert "note: screen.shift_threshold: no threshold yet for in_the_grass" in text
 
 
-def test_build_says_that_thresholds_are_weak_and_that_shifts_wait(walked: dict[str, Result]) -> None:
+def test_build_says_that_thresholds_are_weak_and_that_shifts_wait(
+    walked: dict[str, Result],
+) -> None:
     text = flat(walked["build"].output)
     assert "class 'mug': percentile 5 of 12 validation images, needs 20" in text
-    assert "These shifts have no threshold yet, so none of their images is kept: in_the_grass, in_the_snow" in text
+    assert (
+        "These shifts have no threshold yet, so none of their images is kept: in_the_grass,"
+        " in_the_snow" in text
+    )
     assert "counterfoil calibrate photos-star" in text
 
 
-def test_build_warns_before_the_first_image_that_clip_does_not_know_these_classes(walked: dict[str, Result]) -> None:
+def test_build_warns_before_the_first_image_that_clip_does_not_know_these_classes(
+    walked: dict[str, Result],
+) -> None:
     text = flat(walked["build"].output)
     warning = text.index("Warning: CLIP")
     assert "know" in text[warning : warning + 60] and "of 36 validation images" in text
@@ -133,7 +170,9 @@ def test_every_warning_of_build_calibrate_and_cut_is_a_warning_of_its_function(
     walked: dict[str, Result], tmp_path: Path
 ) -> None:
     calls: dict[str, Any] = {
-        "build": lambda: counterfoil.build("recipe.yaml", "photos-star", overrides=QUICK, workers=1),
+        "build": lambda: counterfoil.build(
+            "recipe.yaml", "photos-star", overrides=QUICK, workers=1
+        ),
         "calibrate": lambda: counterfoil.calibrate("photos-star", tmp_path / "page.html"),
         "cut": lambda: counterfoil.recut("photos-star", "cut.yaml", tmp_path / "cut"),
     }
@@ -145,21 +184,27 @@ def test_every_warning_of_build_calibrate_and_cut_is_a_warning_of_its_function(
         warned[step] = "\n".join(f"Warning: {warning.message}" for warning in heard).splitlines()
         assert set(warned[step]) <= set(walked[step].stderr.splitlines())
         heads = [line for line in warned[step] if line.startswith("Warning: ")]
-        assert heads == [line for line in walked[step].stderr.splitlines() if line.startswith("Warning: ")]
+        assert heads == [
+            line for line in walked[step].stderr.splitlines() if line.startswith("Warning: ")
+        ]
     assert len([line for line in warned["build"] if line.startswith("Warning: ")]) == 3
 
 
 def test_calibrate_gives_every_shift_a_threshold_and_the_cut_keeps_pictures(
     walked: dict[str, Result], home: Path
 ) -> None:
-    assert all(shift in walked["calibrate"].stdout for shift in ("in_the_snow", "red", "pencil_sketch"))
+    assert all(
+        shift in walked["calibrate"].stdout for shift in ("in_the_snow", "red", "pencil_sketch")
+    )
     before = Counter(row["shift"] for row in read_rows(home / "photos-star", ["shift"]))
     after = Counter(row["shift"] for row in read_rows(home / "photos-star-cut", ["shift"]))
     assert set(before) == {"base"}
     assert after["base"] == before["base"] and len(after) > 1
 
 
-def test_evaluate_scores_ones_own_model_by_the_names_of_its_outputs(walked: dict[str, Result], home: Path) -> None:
+def test_evaluate_scores_ones_own_model_by_the_names_of_its_outputs(
+    walked: dict[str, Result], home: Path
+) -> None:
     assert "own" in walked["evaluate"].stdout and "in_the_snow" in walked["evaluate"].stdout
     assert (home / "results" / "report.html").is_file()
 
@@ -168,8 +213,11 @@ def test_evaluate_finds_the_folder_that_the_dataset_pins_and_scores_its_validati
     walked: dict[str, Result],
 ) -> None:
     text = flat(walked["evaluate"].output)
-    assert f"own, validation: {IMAGES * len(SHAPES)} done" in text and "was not measured" not in text
-    # This model knows nothing: no class has a drop, and accuracies and the gap between them count all.
+    assert (
+        f"own, validation: {IMAGES * len(SHAPES)} done" in text and "was not measured" not in text
+    )
+    # This model knows nothing: no class has a drop, and accuracies and the gap between them count
+    # all.
     assert f"over the same {len(SHAPES)} classes" in text and "no drop can be measured" in text
 
 
@@ -177,7 +225,9 @@ def test_the_quick_demo_ends_in_a_report(tmp_path: Path) -> None:
     done = run("demo", "--quick", "--out", str(tmp_path))
     folder = tmp_path / "wardrobe-corrupt-evaluation"
     results = json.loads((folder / "results.json").read_text())
-    assert [model["name"] for model in results["models"]] == list(load_recipe("wardrobe-corrupt").evaluate.models)
+    assert [model["name"] for model in results["models"]] == list(
+        load_recipe("wardrobe-corrupt").evaluate.models
+    )
     rows = Counter(row["shift"] for row in read_rows(tmp_path / "wardrobe-corrupt", ["shift"]))
     assert set(rows.values()) == {100} and len(rows) == 13
     assert str(folder / "report.html") in flat(done.stdout) and (folder / "report.html").is_file()

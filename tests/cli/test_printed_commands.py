@@ -1,8 +1,9 @@
-"""The shell blocks of README and documentation: what can run here runs as it is printed, and the rest is a command.
+"""The shell blocks of README and documentation: what can run here runs as it is printed, and the
+rest is a command.
 
-A page's lines run in its order, in a folder that holds what the page takes for granted. Only the bundled recipes are
-smaller than those that ship: two classes, few images, few steps. A line of a new block runs too, unless `NOT_HERE`
-says why it cannot.
+A page's lines run in its order, in a folder that holds what the page takes for granted. Only the
+bundled recipes are smaller than those that ship: two classes, few images, few steps. A line of a
+new block runs too, unless `NOT_HERE` says why it cannot.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ from support.images import encoded
 from support.labelled_patches import colour_classifier, patches_folder
 
 ROOT = Path(__file__).parents[2]
-PAGES = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))}
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path
+    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
+}
 HOW_TO = "docs/how-to/"
 EXPLANATION = "docs/explanation/"
 
@@ -80,7 +84,10 @@ BEFORE = {
 # Files that hold a block of the page: the one with these words.
 BLOCKS = {
     f"{HOW_TO}continuous-integration.md": {"gate.yaml": "drop(fog) <= "},
-    f"{HOW_TO}corruptions.md": {"recipe.yaml": "name: photos-corrupt", "match.yaml": "name: photos-matched"},
+    f"{HOW_TO}corruptions.md": {
+        "recipe.yaml": "name: photos-corrupt",
+        "match.yaml": "name: photos-matched",
+    },
     f"{HOW_TO}draw-scenes.md": {"cut.yaml": "in_the_snow: {threshold"},
     f"{HOW_TO}drawn-elsewhere.md": {"elsewhere.yaml": "name: drawn-elsewhere"},
     f"{HOW_TO}own-generator.md": {"my-flux.yaml": "name: my-flux"},
@@ -108,7 +115,12 @@ NOT_HERE = {
     "--report-to": "sends to trackers, which are extras",
 }
 # Pages that take more than a few seconds.
-WHOLE = {f"{HOW_TO}edit-photos.md", f"{HOW_TO}mend.md", f"{HOW_TO}mine.md", f"{HOW_TO}real-images.md"}
+WHOLE = {
+    f"{HOW_TO}edit-photos.md",
+    f"{HOW_TO}mend.md",
+    f"{HOW_TO}mine.md",
+    f"{HOW_TO}real-images.md",
+}
 
 FACES = ("smiling", "glasses", "hat")
 # Laid over the bundled recipes, and so over those that extend them.
@@ -130,7 +142,8 @@ SMALLER: dict[str, dict[str, Any]] = {
         "prompts": {"shifts": {"in_the_grass": None, "red": None, "pencil_sketch": None}},
         "screen": {"object_threshold": -1, "shift_threshold": -1, "judge": None},
     },
-    # What is mined has to fail as it does at full size, or nothing is confirmed and no recipe is written.
+    # What is mined has to fail as it does at full size, or nothing is confirmed and no recipe is
+    # written.
     "wardrobe-star": FEW | {"generator": {"steps": 4, "batch_size": 4}, "mine": {"train_rows": 100}},
     "wardrobe-contexts": {"samples": {"candidates": 4}, "mine": {"settings": {"at_most_images": 4}}},
     "wardrobe-bugs": {
@@ -144,7 +157,8 @@ SMALLER: dict[str, dict[str, Any]] = {
             },
         },
     },
-    "wardrobe-edited": {"source": {"train_split": "train"}},  # what classifiers learn from is not edited
+    # what classifiers learn from is not edited
+    "wardrobe-edited": {"source": {"train_split": "train"}},
     "wardrobe-severity": {
         "extends": "wardrobe-mini",
         "prompts": {"shifts": {"at_night": {"severity": {"levels": [0.5, 1]}}}},
@@ -160,7 +174,8 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 def lines(page: str) -> list[str]:
-    """Return what a reader types of a page's shell blocks, without the output that a session shows."""
+    """Return what a reader types of a page's shell blocks, without the output that a session
+    shows."""
     commands: list[str] = []
     for language, block in blocks(page):
         typed = [line.strip() for line in re.sub(r"\\\n\s*", "", block).splitlines()]
@@ -181,23 +196,44 @@ def runs_here(line: str) -> bool:
 @pytest.mark.parametrize("page", PAGES)
 def test_no_shell_block_is_overlooked(page: str) -> None:
     text = PAGES[page].read_text(encoding="utf-8")
-    assert {language for language, _ in blocks(page)} <= {"console", "bash", "python", "yaml", "toml", "json", "text"}
-    assert "~~~" not in text and len(re.findall(r"^ *```", text, re.MULTILINE)) == 2 * len(blocks(page))
+    assert {language for language, _ in blocks(page)} <= {
+        "console",
+        "bash",
+        "python",
+        "yaml",
+        "toml",
+        "json",
+        "text",
+    }
+    assert "~~~" not in text and len(re.findall(r"^ *```", text, re.MULTILINE)) == 2 * len(
+        blocks(page)
+    )
     sessions = "".join(block for language, block in blocks(page) if language == "console")
-    assert re.findall(r"^ *\$ .*", text, re.MULTILINE) == re.findall(r"^ *\$ .*", sessions, re.MULTILINE)
+    assert re.findall(r"^ *\$ .*", text, re.MULTILINE) == re.findall(
+        r"^ *\$ .*", sessions, re.MULTILINE
+    )
 
 
 def test_what_is_said_of_pages_and_lines_is_of_some() -> None:
     every = [line for page in PAGES for line in lines(page)]
-    assert not [words for words in (*NOT_HERE, *BY_HAND) if not any(words in line for line in every)]
-    assert {*BEFORE, *BLOCKS, *WHOLE} <= {page for page in PAGES if any(map(runs_here, lines(page)))}
+    assert not [
+        words for words in (*NOT_HERE, *BY_HAND) if not any(words in line for line in every)
+    ]
+    assert {*BEFORE, *BLOCKS, *WHOLE} <= {
+        page for page in PAGES if any(map(runs_here, lines(page)))
+    }
 
 
-@pytest.mark.parametrize("line", sorted({line for page in PAGES for line in lines(page) if not runs_here(line)}))
+@pytest.mark.parametrize(
+    "line", sorted({line for page in PAGES for line in lines(page) if not runs_here(line)})
+)
 def test_a_line_that_cannot_run_here_is_a_command(line: str) -> None:
-    """Its name, options and values pass the parser of the command line; a script that it names exists."""
+    """Its name, options and values pass the parser of the command line; a script that it names
+    exists."""
     assert all((ROOT / script).is_file() for script in re.findall(r"\bbash (scripts/\S+)", line))
-    for written in re.findall(r"\bcounterfoil [^'>]*", line.replace("$((SLURM_ARRAY_TASK_ID + 1))", "1")):
+    for written in re.findall(
+        r"\bcounterfoil [^'>]*", line.replace("$((SLURM_ARRAY_TASK_ID + 1))", "1")
+    ):
         _, name, *arguments = shlex.split(written, comments=True)
         group = get_command(app)
         assert isinstance(group, TyperGroup)
@@ -211,7 +247,8 @@ def test_a_line_that_cannot_run_here_is_a_command(line: str) -> None:
 
 @pytest.fixture(scope="module")
 def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Write what pages take for granted, by name (read only), and make the bundled recipes smaller meanwhile."""
+    """Write what pages take for granted, by name (read only), and make the bundled recipes smaller
+    meanwhile."""
     folder = tmp_path_factory.mktemp("printed")
     bundled = layering.bundled_folder()
     shutil.copytree(bundled, folder / "recipes")
@@ -221,14 +258,17 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layering, "bundled_folder", lambda: folder / "recipes")
-        patch.setattr(os, "sched_getaffinity", lambda process: {0})  # one core: a build starts no process
+        # one core: a build starts no process
+        patch.setattr(os, "sched_getaffinity", lambda process: {0})
         _models(folder)
         _photos(folder)
         _drawn(folder / "drawn")
         coco_folder(folder / "streets")
         boxes = np.random.default_rng(0).uniform(10, 54, (1, 7, 84)).astype(np.float32)
         boxes[:, 4:] /= 64
-        save_fixed_graph(folder / "detector", {"output0": boxes}, dict(enumerate(("cat", "dog", "bus"))))
+        save_fixed_graph(
+            folder / "detector", {"output0": boxes}, dict(enumerate(("cat", "dog", "bus")))
+        )
         patches_folder(folder / "faces" / "validation", names=FACES)
         with contextlib.chdir(folder):
             _recipes()
@@ -246,19 +286,26 @@ def _models(folder: Path) -> None:
 
 
 def _photos(folder: Path) -> None:
-    """Write photographs in a folder for each split and class, and in one table with a column of the weather."""
+    """Write photographs in a folder for each split and class, and in one table with a column of the
+    weather."""
     table: dict[str, list[Any]] = {"image": [], "label": [], "weather": []}
     for split in ("train", "validation"):
         for number in range(16):
             label = number % 2
-            image = encoded(render(wardrobe_scene(split, 10 * number + CLASSES[label]["source_label"])))
+            image = encoded(
+                render(wardrobe_scene(split, 10 * number + CLASSES[label]["source_label"]))
+            )
             path = folder / "photos" / split / CLASSES[label]["name"] / f"{number:03d}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(image)
-            for name, value in zip(table, ({"bytes": image}, label, ("clear", "fog")[number // 2 % 2]), strict=True):
+            for name, value in zip(
+                table, ({"bytes": image}, label, ("clear", "fog")[number // 2 % 2]), strict=True
+            ):
                 table[name].append(value)
     names = datasets.ClassLabel(names=[cls["name"] for cls in CLASSES])
-    features = datasets.Features(image=datasets.Image(), label=names, weather=datasets.Value("string"))
+    features = datasets.Features(
+        image=datasets.Image(), label=names, weather=datasets.Value("string")
+    )
     (folder / "weather").mkdir()
     datasets.Dataset.from_dict(table, features).to_parquet(str(folder / "weather" / "all.parquet"))
 
@@ -274,7 +321,9 @@ def _drawn(folder: Path) -> None:
                 scene = unbiased_scene(10 * seed + cls["source_label"])
                 path.write_bytes(encoded(render(scene.shifted(shift))))
                 prompt = f"a {cls['name']}, {shift}"
-                lines.append(f'{path.relative_to(folder)},{cls["name"]},{shift},"{prompt}",{seed}\n')
+                lines.append(
+                    f'{path.relative_to(folder)},{cls["name"]},{shift},"{prompt}",{seed}\n'
+                )
     (folder / "drawn.csv").write_text("".join(lines))
 
 
@@ -282,7 +331,10 @@ def _recipes() -> None:
     run("counterfoil init ./photos --device cpu")
     source = {"dataset": "./photos", "classes": [cls["name"] for cls in CLASSES]}
     learned = {"extends": "wardrobe-mini", "tokens": {"path": None, "learn": {"steps": 2}}}
-    retrieved = {"extends": "wardrobe-retrieved", "generator": {"dataset": "./pool", "split": "train"}}
+    retrieved = {
+        "extends": "wardrobe-retrieved",
+        "generator": {"dataset": "./pool", "split": "train"},
+    }
     for name, layer in {"drawn": learned, "retrieve": retrieved}.items():
         few = {"name": name, "source": source, "samples": {"candidates": 2}}
         Path(f"{name}.yaml").write_text(yaml.safe_dump(layer | few))
@@ -292,12 +344,15 @@ def answer_elsewhere() -> None:
     """Write answers.csv to keys.csv as another program does: every fifth answer is a sneaker."""
     with Path("keys.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    answers = [f"{row['key']},{row['label'] if at % 5 else 'sneaker'}\n" for at, row in enumerate(rows)]
+    answers = [
+        f"{row['key']},{row['label'] if at % 5 else 'sneaker'}\n" for at, row in enumerate(rows)
+    ]
     Path("answers.csv").write_text("".join(["key,label\n", *answers]))
 
 
 def score_elsewhere() -> None:
-    """Write answers.csv to the images of faces-corrupt as another program does: a column of scores for each label."""
+    """Write answers.csv to the images of faces-corrupt as another program does: a column of scores
+    for each label."""
     lines = [f"key,{','.join(FACES)}"]
     for key, content in open_dataset("faces-corrupt").images():
         pixels = np.asarray(rgb_image(content or b""), np.float32).transpose(2, 0, 1) / 255
@@ -306,30 +361,45 @@ def score_elsewhere() -> None:
 
 
 def detect_elsewhere() -> None:
-    """Write answers.parquet to the images of streets-corrupt as another program does, with Ultralytics' corners."""
+    """Write answers.parquet to the images of streets-corrupt as another program does, with
+    Ultralytics' corners."""
     detector = ColourDetector()
     rows = []
     for key, content in open_dataset("streets-corrupt").images():
         (answer,) = detector([Image.open(io.BytesIO(content or b""))])
-        for box, score, label in zip(answer["boxes"], answer["scores"], answer["labels"], strict=True):
+        for box, score, label in zip(
+            answer["boxes"], answer["scores"], answer["labels"], strict=True
+        ):
             corners = dict(zip(("x1", "y1", "x2", "y2"), box.tolist(), strict=True))
-            rows.append({"key": key, "name": detector.label_names[label], "confidence": float(score), **corners})
+            rows.append(
+                {
+                    "key": key,
+                    "name": detector.label_names[label],
+                    "confidence": float(score),
+                    **corners,
+                }
+            )
     datasets.Dataset.from_list(rows).to_parquet("answers.parquet")
 
 
 def select_everything() -> None:
     """Write what two people download from the page of a review after selecting all images."""
     page = next(Path("photos-cut").glob("**/review.html")).read_text()
-    data = json.loads(page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
+    data = json.loads(
+        page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
+    )
     grids = [{name: grid[name] for name in ("task", "label", "shown")} for grid in data["grids"]]
     answers = {name: data[name] for name in ("form", "version", "content", "sheet")}
     answers["grids"] = [grid | {"selected": grid["shown"]} for grid in grids]
     for number, name in enumerate(("anna", "ben")):
-        Path(f"{name}.json").write_text(json.dumps(answers | {"token": f"{number:016x}", "rater": name}))
+        Path(f"{name}.json").write_text(
+            json.dumps(answers | {"token": f"{number:016x}", "rater": name})
+        )
 
 
 def name_no_steps() -> None:
-    """Remove from drawn.yaml the few steps of learning, which a recipe of learned tokens does not name."""
+    """Remove from drawn.yaml the few steps of learning, which a recipe of learned tokens does not
+    name."""
     recipe = yaml.safe_load(Path("drawn.yaml").read_text())
     Path("drawn.yaml").write_text(yaml.safe_dump(recipe | {"tokens": None}))
 
@@ -373,13 +443,19 @@ def run(line: str) -> None:
         _ = out.write(done.stdout + done.stderr)
     else:
         assert words[0] == "counterfoil", line
-        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
             patch.setattr(sys, "argv", words)
             try:
                 main()
             except SystemExit as end:
                 code = end.code
-    assert code in (0, None, *([UNDECIDED] if "--gate" in words else [])), f"{line}\n{out.getvalue()}{err.getvalue()}"
+    assert code in (0, None, *([UNDECIDED] if "--gate" in words else [])), (
+        f"{line}\n{out.getvalue()}{err.getvalue()}"
+    )
     if into is not None:
         Path(into).write_text(out.getvalue())
 

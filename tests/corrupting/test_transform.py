@@ -1,5 +1,5 @@
-"""`counterfoil.corrupt` and `counterfoil.Corrupt`: images in the form that they came in, with the same bytes, and
-nothing beside an image that no longer fits it."""
+"""`counterfoil.corrupt` and `counterfoil.Corrupt`: images in the form that they came in, with the
+same bytes, and nothing beside an image that no longer fits it."""
 
 from __future__ import annotations
 
@@ -38,14 +38,23 @@ def test_an_image_comes_back_in_the_form_that_it_was_given_in(name: str) -> None
 def test_an_image_of_a_batch_is_that_of_its_index_alone() -> None:
     batch = levels(3, 20, 30, 3)
     corrupted = counterfoil.corrupt(batch, "gaussian_noise", 2, seed=5)
-    alone = [counterfoil.corrupt(pixels, "gaussian_noise", 2, seed=5 + index) for index, pixels in enumerate(batch)]
+    alone = [
+        counterfoil.corrupt(pixels, "gaussian_noise", 2, seed=5 + index)
+        for index, pixels in enumerate(batch)
+    ]
     assert np.array_equal(corrupted, np.stack(alone))
     assert counterfoil.corrupt(batch[:0], "fog").shape == (0, 20, 30, 3)
 
 
 @pytest.mark.parametrize(
     "image",
-    [levels(7, 40, 3), levels(40, 40, 4), levels(40, 40), levels(40, 40, 3) / 255, Image.new("RGBA", (20, 20))],
+    [
+        levels(7, 40, 3),
+        levels(40, 40, 4),
+        levels(40, 40),
+        levels(40, 40, 3) / 255,
+        Image.new("RGBA", (20, 20)),
+    ],
     ids=["small", "alpha", "grey", "floats", "RGBA"],
 )
 def test_another_form_is_refused(image: Any) -> None:
@@ -66,11 +75,15 @@ def test_all_corruptions_are_listed_with_what_they_do() -> None:
 
 def test_nothing_is_loaded_but_what_it_needs() -> None:
     program = (
-        "import sys, numpy, counterfoil; counterfoil.corrupt(numpy.zeros((32, 32, 3), 'uint8'), 'fog');"
+        "import sys, numpy, counterfoil; counterfoil.corrupt(numpy.zeros((32, 32, 3), 'uint8'),"
+        " 'fog');"
         "print(sorted(name for name in sys.modules if name.startswith('counterfoil.')));"
-        "print([name for name in ('torch', 'pydantic', 'yaml', 'scipy.stats', 'datasets') if name in sys.modules])"
+        "print([name for name in ('torch', 'pydantic', 'yaml', 'scipy.stats', 'datasets') if name"
+        " in sys.modules])"
     )
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     mine, others = printed.splitlines()
     assert {name.split(".")[1] for name in eval(mine)} == {"corrupting", "errors", "registry"}
     assert others == "[]"
@@ -81,9 +94,14 @@ def test_a_seed_gives_an_image_the_same_corruption_in_every_order() -> None:
     corrupts = counterfoil.Corrupt(["fog", "gaussian_noise", "contrast"], (1, 5), seed=3)
     forwards = [corrupts(image) for image in images]
     backwards = [corrupts(image) for image in reversed(images)][::-1]
-    assert all(np.array_equal(first, second) for first, second in zip(forwards, backwards, strict=True))
+    assert all(
+        np.array_equal(first, second) for first, second in zip(forwards, backwards, strict=True)
+    )
     other = counterfoil.Corrupt(["fog", "gaussian_noise", "contrast"], (1, 5), seed=4)
-    assert any(not np.array_equal(first, other(image)) for first, image in zip(forwards, images, strict=True))
+    assert any(
+        not np.array_equal(first, other(image))
+        for first, image in zip(forwards, images, strict=True)
+    )
 
 
 def test_each_image_of_a_batch_gets_a_corruption_of_its_own() -> None:
@@ -107,12 +125,15 @@ def test_it_is_a_transform_of_torchvision() -> None:
     image = tv_tensors.Image(torch.from_numpy(levels(24, 32, 3)).permute(2, 0, 1))
     make_boxes: Any = tv_tensors.BoundingBoxes
     boxes = make_boxes([[1, 1, 9, 9]], format="XYXY", canvas_size=(24, 32))
-    pipeline = v2.Compose([counterfoil.Corrupt("darker", 2, seed=0), v2.ToDtype(torch.float32, scale=True)])
+    pipeline = v2.Compose(
+        [counterfoil.Corrupt("darker", 2, seed=0), v2.ToDtype(torch.float32, scale=True)]
+    )
     changed, target = pipeline(image, {"boxes": boxes})
     assert type(changed) is tv_tensors.Image
     assert changed.shape == (3, 24, 32)
     assert torch.equal(target["boxes"], boxes)
-    expected = counterfoil.corrupt(image.permute(1, 2, 0).numpy(), "darker", 2, seed=0)  # darker draws nothing
+    # darker draws nothing
+    expected = counterfoil.corrupt(image.permute(1, 2, 0).numpy(), "darker", 2, seed=0)
     assert torch.equal((changed * 255).round().byte().permute(1, 2, 0), torch.from_numpy(expected))
 
 
@@ -134,7 +155,9 @@ def test_boxes_and_masks_stay_or_are_refused(beside: Any) -> None:
 
 def test_a_column_of_a_dataset_is_corrupted() -> None:
     images = [Image.fromarray(levels(16, 16, 3, seed=number)) for number in range(4)]
-    rows = datasets.Dataset.from_dict({"image": images, "label": [0, 1, 0, 1]}).cast_column("image", datasets.Image())
+    rows = datasets.Dataset.from_dict({"image": images, "label": [0, 1, 0, 1]}).cast_column(
+        "image", datasets.Image()
+    )
     corrupts = counterfoil.Corrupt("fog", 3, seed=1)
     mapped = rows.map(corrupts)
     several = rows.with_transform(corrupts)[:]

@@ -1,4 +1,5 @@
-"""Rows of several labels become conditions, whatever form a dataset has them in; what is unclear is refused."""
+"""Rows of several labels become conditions, whatever form a dataset has them in; what is unclear is
+refused."""
 
 from __future__ import annotations
 
@@ -10,7 +11,12 @@ import numpy as np
 import pytest
 
 from counterfoil.data.labelled_images import LabelledImages, deal_halves
-from counterfoil.data.labelled_sources import NamedDataset, labelled_conditions, labelled_source, labelled_split
+from counterfoil.data.labelled_sources import (
+    NamedDataset,
+    labelled_conditions,
+    labelled_source,
+    labelled_split,
+)
 from counterfoil.data.labels import NONE, ConditionLabels, conditions_of
 from counterfoil.data.open_source import open_source
 from counterfoil.data.tables import Rows
@@ -42,9 +48,13 @@ def saved(folder: Path, feature: Any = None, **columns: list[Any]) -> Path:
 
 
 def recipe_of(folder: Path, conditions: str, *changes: str) -> Recipe:
-    classes = "[{id: effusion, name: effusion, source_label: 0}, {id: no_effusion, name: no effusion, source_label: 1}"
+    classes = (
+        "[{id: effusion, name: effusion, source_label: 0}, {id: no_effusion, name: no"
+        " effusion, source_label: 1}"
+    )
     classes += (
-        ", {id: heart, name: large heart, source_label: 2}, {id: no_heart, name: no large heart, source_label: 3}]"
+        ", {id: heart, name: large heart, source_label: 2}, {id: no_heart, name: no large"
+        " heart, source_label: 3}]"
     )
     source = (f"source.dataset={folder}", "source.label_column=found", f"source.classes={classes}")
     sections = ("tokens=null", "source.unit_column=patient", f"source.conditions={conditions}")
@@ -72,7 +82,10 @@ def forms(tmp_path: Path) -> dict[str, tuple[Path, str]]:
             saved(tmp_path / "numbers", found=numbers, patient=PATIENTS),
             "{labels: ['2', '1'], others: ['0']}",
         ),
-        "named numbers": (saved(tmp_path / "named", named, found=numbers, patient=PATIENTS), BY_LABELS),
+        "named numbers": (
+            saved(tmp_path / "named", named, found=numbers, patient=PATIENTS),
+            BY_LABELS,
+        ),
         "columns": (saved(tmp_path / "columns", patient=PATIENTS, **columns), BY_COLUMNS),
     }
     truths: dict[str, list[Any]] = {
@@ -89,23 +102,35 @@ def test_every_form_tells_the_same(tmp_path: Path) -> None:
     for name, (folder, conditions) in forms(tmp_path).items():
         images, labels = read(folder, conditions)
         assert labels.present.tolist() == PRESENT, name
-        # The units are patients, and every row is kept: a row without a condition is healthy, not unlabelled.
+        # The units are patients, and every row is kept: a row without a condition is healthy, not
+        # unlabelled.
         assert images.units == ("7", "7", "8", "9"), name
         assert images.keys == tuple(f"validation_{row:08d}" for row in range(4)), name
-        assert [content for _, content in images.images()] == [encoded((20 * row, 0, 0)) for row in range(4)], name
+        assert [content for _, content in images.images()] == [
+            encoded((20 * row, 0, 0)) for row in range(4)
+        ], name
         assert images.left_out == {}, name
 
 
 def test_the_classes_of_a_condition_are_two_and_part_its_rows(tmp_path: Path) -> None:
     folder = saved(tmp_path / "texts", found=TEXTS, patient=PATIENTS)
     _, labels = read(folder, BY_LABELS)
-    assert [np.flatnonzero(labels.of_label(label)).tolist() for label in range(4)] == [[0, 2], [1, 3], [0, 3], [1, 2]]
+    assert [np.flatnonzero(labels.of_label(label)).tolist() for label in range(4)] == [
+        [0, 2],
+        [1, 3],
+        [0, 3],
+        [1, 2],
+    ]
     split = open_source(recipe_of(folder, BY_LABELS).source).split("validation")
     assert [split.rows_of(label).tolist() for label in range(4)] == [[0, 2], [1, 3], [0, 3], [1, 2]]
 
 
 def test_an_empty_list_is_none_of_the_conditions(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "lists", found=[["Effusion"], [], ["Cardiomegaly", "Effusion"]], patient=[1, 2, 3])
+    folder = saved(
+        tmp_path / "lists",
+        found=[["Effusion"], [], ["Cardiomegaly", "Effusion"]],
+        patient=[1, 2, 3],
+    )
     images, labels = read(folder, "{labels: [Effusion, Cardiomegaly]}")
     assert labels.present.tolist() == [[True, False], [False, False], [True, True]]
     assert images.class_names is not None
@@ -125,11 +150,15 @@ def test_halves_by_patient_have_every_condition(tmp_path: Path) -> None:
     patients = np.repeat(np.arange(150), 2)
     has = rng.random((300, 2)) < (0.3, 0.1)
     columns = {name: has[:, k].astype(int).tolist() for k, name in enumerate(CONDITIONS)}
-    images, labels = read(saved(tmp_path / "columns", patient=patients.tolist(), **columns), BY_COLUMNS)
+    images, labels = read(
+        saved(tmp_path / "columns", patient=patients.tolist(), **columns), BY_COLUMNS
+    )
     halves = deal_halves(images.labels, 0, images.units)
     assert not set(patients[halves.discover]) & set(patients[halves.confirm])
     # By a coin the standard deviation of these differences is 9 and 5.
-    surplus = labels.present[halves.discover].sum(axis=0) - labels.present[halves.confirm].sum(axis=0)
+    surplus = labels.present[halves.discover].sum(axis=0) - labels.present[halves.confirm].sum(
+        axis=0
+    )
     assert (np.abs(surplus) <= 4).all()
 
 
@@ -140,13 +169,18 @@ def test_halves_by_patient_have_every_condition(tmp_path: Path) -> None:
             ["Effusion", "Effusion|Hernia", "Hernia"],
             "row 1 and 1 other have the label 'Hernia', which the recipe does not know",
         ),
-        (["Effusion", "effusion"], "row 1 has the label 'effusion', which the recipe does not know; did you mean"),
+        (
+            ["Effusion", "effusion"],
+            "row 1 has the label 'effusion', which the recipe does not know; did you mean",
+        ),
         (["Effusion", "Effusion||Cardiomegaly"], "row 1 has the label '', which"),
         (["Effusion", None, ""], "2 rows have no value in 'found', such as row 1"),
         ([["Effusion"], None], "1 row has no value in 'found', such as row 1"),
     ],
 )
-def test_labels_that_are_unclear_are_reported(values: list[Any], message: str, tmp_path: Path) -> None:
+def test_labels_that_are_unclear_are_reported(
+    values: list[Any], message: str, tmp_path: Path
+) -> None:
     folder = saved(tmp_path / "odd", found=values, patient=list(range(len(values))))
     with pytest.raises(UserError) as refused:
         read(folder, BY_LABELS)
@@ -158,17 +192,29 @@ def test_labels_that_are_unclear_are_reported(values: list[Any], message: str, t
     [
         ([0, 1, -1, 2], "column 'Effusion' has neither 0 nor 1 in 2 rows, such as -1 in row 2"),
         ([0.0, 1.0, None, 0.5], "1 row has no value in 'Effusion', such as row 2"),
-        ([0.0, 1.0, 1.0, 0.5], "column 'Effusion' has neither 0 nor 1 in 1 row, such as 0.5 in row 3"),
-        (["0", "1", "yes", "-1.0"], "column 'Effusion' has neither 0 nor 1 in 2 rows, such as 'yes' in row 2"),
+        (
+            [0.0, 1.0, 1.0, 0.5],
+            "column 'Effusion' has neither 0 nor 1 in 1 row, such as 0.5 in row 3",
+        ),
+        (
+            ["0", "1", "yes", "-1.0"],
+            "column 'Effusion' has neither 0 nor 1 in 2 rows, such as 'yes' in row 2",
+        ),
         (["0", "1", "", "NaN"], "2 rows have no value in 'Effusion', such as row 2"),
     ],
 )
-def test_columns_of_anything_else_are_reported(values: list[Any], message: str, tmp_path: Path) -> None:
-    folder = saved(tmp_path / "odd", Effusion=values, Cardiomegaly=[0, 0, 1, 3], patient=[1, 2, 3, 4])
+def test_columns_of_anything_else_are_reported(
+    values: list[Any], message: str, tmp_path: Path
+) -> None:
+    folder = saved(
+        tmp_path / "odd", Effusion=values, Cardiomegaly=[0, 0, 1, 3], patient=[1, 2, 3, 4]
+    )
     with pytest.raises(UserError) as refused:
         read(folder, BY_COLUMNS)
     assert message in "\n".join(refused.value.problems)
-    assert "column 'Cardiomegaly' has neither 0 nor 1 in 1 row, such as 3 in row 3" in "\n".join(refused.value.problems)
+    assert "column 'Cardiomegaly' has neither 0 nor 1 in 1 row, such as 3 in row 3" in "\n".join(
+        refused.value.problems
+    )
 
 
 def test_what_is_not_there_is_reported_with_what_is(tmp_path: Path) -> None:
@@ -210,7 +256,9 @@ def test_where_a_row_needs_one_label_conditions_are_refused(tmp_path: Path) -> N
         ("{labels: [a, b, c]}", "expected two classes a condition, with source labels from 0 to 5"),
     ],
 )
-def test_a_recipe_says_its_conditions_once_with_two_classes_each(conditions: str, message: str, tmp_path: Path) -> None:
+def test_a_recipe_says_its_conditions_once_with_two_classes_each(
+    conditions: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(UserError) as refused:
         recipe_of(tmp_path, conditions)
     assert message in "\n".join(refused.value.problems)
@@ -219,7 +267,10 @@ def test_a_recipe_says_its_conditions_once_with_two_classes_each(conditions: str
 def test_conditions_are_of_the_source_and_change_no_image(tmp_path: Path) -> None:
     by_labels = recipe_of(tmp_path, BY_LABELS)
     by_columns = recipe_of(tmp_path, BY_COLUMNS)
-    assert (by_labels.plan_hash, by_labels.screen_hash) == (by_columns.plan_hash, by_columns.screen_hash)
+    assert (by_labels.plan_hash, by_labels.screen_hash) == (
+        by_columns.plan_hash,
+        by_columns.screen_hash,
+    )
     assert by_labels.recipe_hash != by_columns.recipe_hash
 
 
@@ -249,15 +300,28 @@ def test_unknown_labels_are_what_the_recipe_says_in_every_form(
     recipe = recipe_of(tmp_path, f"{{columns: [Effusion, Cardiomegaly], {policies}}}")
     for name, form in _FORMS.items():
         columns = {label: [form(row[k]) for row in _CELLS] for k, label in enumerate(CONDITIONS)}
-        rows = Rows("scans", "test", 6, CONDITIONS, None, columns.__getitem__, lambda _: None, lambda _: iter(()))
+        rows = Rows(
+            "scans",
+            "test",
+            6,
+            CONDITIONS,
+            None,
+            columns.__getitem__,
+            lambda _: None,
+            lambda _: iter(()),
+        )
         labels = conditions_of(rows, recipe.source)
         assert labels.values.tolist() == values, name
         blank, uncertain = labels.notes
-        assert "2 of 12 labels are blank" in blank and "2 of 12 labels are -1 (uncertain)" in uncertain
+        assert (
+            "2 of 12 labels are blank" in blank and "2 of 12 labels are -1 (uncertain)" in uncertain
+        )
 
 
 def test_a_policy_for_blank_cells_alone_still_refuses_uncertain_ones(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "odd", Effusion=[1, None, -1], Cardiomegaly=[0, 0, 1], patient=[1, 2, 3])
+    folder = saved(
+        tmp_path / "odd", Effusion=[1, None, -1], Cardiomegaly=[0, 0, 1], patient=[1, 2, 3]
+    )
     for policies, message in (
         ("blank: absent", "'Effusion' has neither 0 nor 1 in 1 row, such as -1 in row 2"),
         ("unknown: ignore, blank: refuse", "1 row has no value in 'Effusion', such as row 1"),
@@ -271,18 +335,31 @@ def test_all_conditions_of_an_empty_cell_are_unknown(empty: str | None, tmp_path
     folder = saved(tmp_path / "texts", found=["Effusion", empty, "No Finding"], patient=[1, 2, 3])
     forms_of = {"ignore": [-1, -1], "absent": [0, 0]}
     for policy, values in forms_of.items():
-        _, labels = read(folder, f"{{labels: [Effusion, Cardiomegaly], others: [No Finding], unknown: {policy}}}")
+        _, labels = read(
+            folder, f"{{labels: [Effusion, Cardiomegaly], others: [No Finding], unknown: {policy}}}"
+        )
         assert labels.values.tolist() == [[1, 0], values, [0, 0]]
 
 
 def test_a_row_in_which_a_condition_is_unknown_is_of_neither_class(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "columns", Effusion=[1, 0, -1], Cardiomegaly=[-1, 1, 0], patient=[1, 2, 3])
+    folder = saved(
+        tmp_path / "columns", Effusion=[1, 0, -1], Cardiomegaly=[-1, 1, 0], patient=[1, 2, 3]
+    )
     conditions = "{columns: [Effusion, Cardiomegaly], unknown: ignore}"
     images, labels = read(folder, conditions)
-    assert [np.flatnonzero(labels.of_label(label)).tolist() for label in range(4)] == [[0], [1], [1], [2]]
+    assert [np.flatnonzero(labels.of_label(label)).tolist() for label in range(4)] == [
+        [0],
+        [1],
+        [1],
+        [2],
+    ]
     assert images.class_names is not None
     called = [images.class_names[label] for label in images.labels.tolist()]
-    assert called == ["Effusion (Cardiomegaly unknown)", "Cardiomegaly", f"{NONE} (Effusion unknown)"]
+    assert called == [
+        "Effusion (Cardiomegaly unknown)",
+        "Cardiomegaly",
+        f"{NONE} (Effusion unknown)",
+    ]
     split = open_source(recipe_of(folder, conditions).source).split("validation")
     assert [split.rows_of(label).tolist() for label in range(4)] == [[0], [1], [1], [2]]
 
@@ -293,11 +370,15 @@ def test_a_policy_at_its_default_enters_no_hash(tmp_path: Path) -> None:
         for more in ("", ", unknown: refuse, blank: null", ", unknown: ignore")
     )
     assert plain.recipe_hash == explicit.recipe_hash != other.recipe_hash
-    assert plain.portable_yaml == explicit.portable_yaml and "unknown: ignore" in other.portable_yaml
+    assert (
+        plain.portable_yaml == explicit.portable_yaml and "unknown: ignore" in other.portable_yaml
+    )
 
 
 def test_mining_refuses_labels_that_are_left_out(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "columns", Effusion=[1, 0, -1], Cardiomegaly=[-1, 1, 0], patient=[1, 2, 3])
+    folder = saved(
+        tmp_path / "columns", Effusion=[1, 0, -1], Cardiomegaly=[-1, 1, 0], patient=[1, 2, 3]
+    )
     recipe = recipe_of(folder, "{columns: [Effusion, Cardiomegaly], unknown: ignore}")
     with pytest.raises(UserError, match="mining asks for a value of every label"):
         opened_images(recipe, Mine(on=("validation",)), open_source(recipe.source))

@@ -1,6 +1,8 @@
-"""One reader of folders: descriptions and tables beside images change what rows hold, and never which rows there are.
+"""One reader of folders: descriptions and tables beside images change what rows hold, and never
+which rows there are.
 
-Each row of a table is a folder in a form that people publish, with the class of every image as its maker wrote it down.
+Each row of a table is a folder in a form that people publish, with the class of every image as its
+maker wrote it down.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from support.tables import as_parquet, image_table
 PIXELS = encoded((9, 9, 9))
 
 
-def write(folder: Path, names: Sequence[str], files: Mapping[str, str | bytes] | None = None) -> Path:
+def write(
+    folder: Path, names: Sequence[str], files: Mapping[str, str | bytes] | None = None
+) -> Path:
     """Write an image of every name, and other files."""
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +46,8 @@ def card(names: Sequence[str] = (), configs: str = "") -> str:
     """Write a README.md as the Hub stores it, with names of labels and lists of files."""
     lines = "".join(f"          '{number}': {name}\n" for number, name in enumerate(names))
     features = (
-        "dataset_info:\n  features:\n  - name: image\n    dtype: image\n  - name: label\n    dtype:\n"
+        "dataset_info:\n  features:\n  - name: image\n    dtype: image\n  - name: label\n   "
+        " dtype:\n"
         f"      class_label:\n        names:\n{lines}"
     )
     return f"---\n{features if names else ''}{configs}---\n\n# Photographs\n"
@@ -63,7 +68,10 @@ def rows(folder: Path, split: str | None = None) -> dict[str, str]:
     images = labelled_source(NamedDataset(str(folder), split))
     assert images.paths is not None and images.class_names is not None
     assert len(set(images.paths)) == len(images.paths) == len(images.labels)
-    return {path: images.class_names[label] for path, label in zip(images.paths, images.labels, strict=True)}
+    return {
+        path: images.class_names[label]
+        for path, label in zip(images.paths, images.labels, strict=True)
+    }
 
 
 def of_folders(names: Sequence[str], level: int = 0) -> dict[str, str]:
@@ -72,10 +80,25 @@ def of_folders(names: Sequence[str], level: int = 0) -> dict[str, str]:
 
 
 GLASS = ("beaker", "test tube")
-# Folders in which the words of splits stand in names of classes and of files, with `level` of the class and the split.
-SPLIT = [f"{split}/{name}/{number}.png" for split in ("train", "test") for name in GLASS for number in range(2)]
-SERIES = [f"{name}/s{series}/{number}.png" for name in ("mug", "star") for series in (1, 2) for number in range(2)]
-WORDS = [f"{name}/photo_{word}_0.PNG" for name in ("mug", "star") for word in ("test", "new", "train", "val")]
+# Folders in which the words of splits stand in names of classes and of files, with `level` of the
+# class and the split.
+SPLIT = [
+    f"{split}/{name}/{number}.png"
+    for split in ("train", "test")
+    for name in GLASS
+    for number in range(2)
+]
+SERIES = [
+    f"{name}/s{series}/{number}.png"
+    for name in ("mug", "star")
+    for series in (1, 2)
+    for number in range(2)
+]
+WORDS = [
+    f"{name}/photo_{word}_0.PNG"
+    for name in ("mug", "star")
+    for word in ("test", "new", "train", "val")
+]
 INSIDE = [f"data/{name}" for name in SPLIT]
 TREES = [(SPLIT, "test", 1), (SERIES, None, 0), (WORDS, None, 0), (INSIDE, "test", 2)]
 BESIDE: Mapping[str, Any] = {
@@ -84,19 +107,29 @@ BESIDE: Mapping[str, Any] = {
     "infos": lambda classes, names: {"dataset_infos.json": infos(classes)},
     "settings": lambda classes, names: {".huggingface.yaml": card(classes).split("---")[1]},
     "text": lambda classes, names: {"README.md": "---\nlicense: mit\n---\n# configs of my camera"},
-    "captions": lambda classes, names: {"metadata.csv": csv(*(f"{n},a table" for n in names), header="file_name,text")},
-    "some captions": lambda classes, names: {"metadata.csv": csv(f"{names[-1]},a", header="file_name,text")},
+    "captions": lambda classes, names: {
+        "metadata.csv": csv(*(f"{n},a table" for n in names), header="file_name,text")
+    },
+    "some captions": lambda classes, names: {
+        "metadata.csv": csv(f"{names[-1]},a", header="file_name,text")
+    },
     "captions as lines": lambda classes, names: {
-        "metadata.jsonl": "\n".join(json.dumps({"file_name": name, "text": "a"}) for name in reversed(names))
+        "metadata.jsonl": "\n".join(
+            json.dumps({"file_name": name, "text": "a"}) for name in reversed(names)
+        )
     },
     "captions as Parquet": lambda classes, names: {
         "metadata.parquet": parquet_of(pd.DataFrame({"file_name": names, "text": "a"}))
     },
     "captions below": lambda classes, names: {
-        f"{names[0].rpartition('/')[0]}/metadata.csv": csv(f"{names[0].rpartition('/')[2]},a", header="file_name,text")
+        f"{names[0].rpartition('/')[0]}/metadata.csv": csv(
+            f"{names[0].rpartition('/')[2]},a", header="file_name,text"
+        )
     },
     "labels": lambda classes, names: {
-        "metadata.csv": csv(*(f"{name},{next(cls for cls in classes if cls in name)}" for name in reversed(names)))
+        "metadata.csv": csv(
+            *(f"{name},{next(cls for cls in classes if cls in name)}" for name in reversed(names))
+        )
     },
     "labels of one folder": lambda classes, names: {
         f"{names[0].rpartition('/')[0]}/metadata.csv": csv(
@@ -113,7 +146,9 @@ def parquet_of(frame: pd.DataFrame) -> bytes:
 
 
 @pytest.mark.parametrize("beside", BESIDE)
-@pytest.mark.parametrize(("names", "split", "level"), TREES, ids=["splits", "series", "words", "inside"])
+@pytest.mark.parametrize(
+    ("names", "split", "level"), TREES, ids=["splits", "series", "words", "inside"]
+)
 def test_what_lies_beside_images_changes_neither_rows_nor_classes(
     names: list[str], split: str | None, level: int, beside: str, tmp_path: Path
 ) -> None:
@@ -191,7 +226,11 @@ LISTED = "configs:\n- config_name: default\n  data_files:\n"
         (CLASSES, {"mug/metadata.csv": csv("1.png,Mug", "2.png,mug")}, None, of_folders(CLASSES)),
         (
             CLASSES,
-            {"metadata.csv": csv(*(f"{name},{'xy'[number % 2]}" for number, name in enumerate(CLASSES)))},
+            {
+                "metadata.csv": csv(
+                    *(f"{name},{'xy'[number % 2]}" for number, name in enumerate(CLASSES))
+                )
+            },
             None,
             {name: "xy"[number % 2] for number, name in enumerate(CLASSES)},
         ),
@@ -210,13 +249,23 @@ LISTED = "configs:\n- config_name: default\n  data_files:\n"
         # Lists of files in a card.
         (
             [f"a/{name}" for name in CLASSES] + [f"b/{name}" for name in CLASSES],
-            {"README.md": card(configs=f"{LISTED}  - split: train\n    path: a/**\n  - split: test\n    path: b/**\n")},
+            {
+                "README.md": card(
+                    configs=f"{LISTED}  - split: train\n    path: a/**\n  - split: test\n    path:"
+                    " b/**\n"
+                )
+            },
             "test",
             of_folders([f"b/{name}" for name in CLASSES], 1),
         ),
         (
             [*CLASSES, "old/mug/9.png"],
-            {"README.md": card(configs=f"{LISTED}  - split: test\n    path:\n    - mug/*.png\n    - star/*.png\n")},
+            {
+                "README.md": card(
+                    configs=f"{LISTED}  - split: test\n    path:\n    - mug/*.png\n    -"
+                    " star/*.png\n"
+                )
+            },
             "test",
             of_folders(CLASSES),
         ),
@@ -252,20 +301,28 @@ LISTED = "configs:\n- config_name: default\n  data_files:\n"
     ],
 )
 def test_tables_and_descriptions_are_read_as_they_are_documented(
-    names: list[str], files: dict[str, str], split: str | None, expected: dict[str, str], tmp_path: Path
+    names: list[str],
+    files: dict[str, str],
+    split: str | None,
+    expected: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     assert rows(write(tmp_path / "photos", names, files), split) == expected
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_a_table_of_each_form_gives_labels_and_further_columns(kind: str, tmp_path: Path) -> None:
-    frame = pd.DataFrame({"file_name": [f"test/{name}" for name in FLAT], "label": ["a", "b", "a", "c"], "note": "x"})
+    frame = pd.DataFrame(
+        {"file_name": [f"test/{name}" for name in FLAT], "label": ["a", "b", "a", "c"], "note": "x"}
+    )
     content = {
         "csv": frame.to_csv(index=False),
         "jsonl": frame.to_json(orient="records", lines=True),
         "parquet": parquet_of(frame),
     }[kind]
-    folder = write(tmp_path / "photos", [*frame["file_name"], "train/9.png"], {f"metadata.{kind}": content})
+    folder = write(
+        tmp_path / "photos", [*frame["file_name"], "train/9.png"], {f"metadata.{kind}": content}
+    )
     assert rows(folder, "test") == dict(zip(frame["file_name"], frame["label"], strict=True))
     table = open_source(NamedDataset(str(folder))).rows("test", labelled=False)
     assert table.columns == ("image", "label", "note") and list(table.column("note")) == ["x"] * 4
@@ -273,7 +330,9 @@ def test_a_table_of_each_form_gives_labels_and_further_columns(kind: str, tmp_pa
 
 def test_labels_are_numbered_as_the_description_says(tmp_path: Path) -> None:
     order = ("star", "mug", "bowl")
-    for number, beside in enumerate(({"README.md": card(order)}, {"dataset_infos.json": infos(order)})):
+    for number, beside in enumerate(
+        ({"README.md": card(order)}, {"dataset_infos.json": infos(order)})
+    ):
         images = labelled_source(write(tmp_path / f"photos-{number}", CLASSES, beside))
         assert images.class_names == order and images.labels.tolist() == [1, 1, 0, 0]
     numbers = csv("0.png,1", "1.png,0", "2.png,1", "3.png,")
@@ -292,7 +351,11 @@ REFUSED = [
         {"metadata.csv": csv("test_images/1.png,x", "images/2.png,y")},
         ["'test_images'"],
     ),
-    (["train/1.png", "test/1.png", "more/1.png"], {}, ["test/, train/ are named as splits", "1 image lies outside"]),
+    (
+        ["train/1.png", "test/1.png", "more/1.png"],
+        {},
+        ["test/, train/ are named as splits", "1 image lies outside"],
+    ),
     (
         ["mug/test/1.png", "mug/train/1.png", "star/test/1.png"],
         {"README.md": card(("mug", "star"))},
@@ -303,8 +366,16 @@ REFUSED = [
         {"metadata.csv": csv("mug/test/1.png,x", "star/train/1.png,y")},
         ["named as splits"],
     ),
-    (["train/mug/1.png", "test/mug/1.png"], {"README.md": card(configs=f"{EVERY}")}, ["as the one split 'train'"]),
-    (CLASSES, {"README.md": card(configs=f"{EVERY}  - split: test\n    path: star/*\n")}, ["in train and in test"]),
+    (
+        ["train/mug/1.png", "test/mug/1.png"],
+        {"README.md": card(configs=f"{EVERY}")},
+        ["as the one split 'train'"],
+    ),
+    (
+        CLASSES,
+        {"README.md": card(configs=f"{EVERY}  - split: test\n    path: star/*\n")},
+        ["in train and in test"],
+    ),
     (
         CLASSES,
         {"README.md": card(configs=f"{EVERY}  - split: test\n    path: test/*\n")},
@@ -313,14 +384,26 @@ REFUSED = [
     # Which class?
     (CLASSES, {"README.md": card(("mug", "cup"))}, ["'star' is none of them", "'mug', 'cup'"]),
     (CLASSES, {"dataset_infos.json": infos(["mug", "cup"])}, ["'star' is none of them"]),
-    (FLAT, {"metadata.csv": csv(*LABELLED), "README.md": card(("mug", "cup"))}, ["the labels 'star' are none"]),
-    ([*CLASSES, "1.png"], {"README.md": card(("mug", "star"))}, ["1 image lies beside the class folders"]),
+    (
+        FLAT,
+        {"metadata.csv": csv(*LABELLED), "README.md": card(("mug", "cup"))},
+        ["the labels 'star' are none"],
+    ),
+    (
+        [*CLASSES, "1.png"],
+        {"README.md": card(("mug", "star"))},
+        ["1 image lies beside the class folders"],
+    ),
     (
         CLASSES,
         {"mug/metadata.csv": csv("1.png,red", "2.png,blue")},
         ["mug/metadata.csv gives labels, and 2 images lie in other folders"],
     ),
-    (FLAT, {"metadata.csv": csv("0.png,x", "0.png,y", "1.png,x")}, ["two lines give '0.png' the label 'x' and 'y'"]),
+    (
+        FLAT,
+        {"metadata.csv": csv("0.png,x", "0.png,y", "1.png,x")},
+        ["two lines give '0.png' the label 'x' and 'y'"],
+    ),
     # Which image?
     (
         FLAT,
@@ -329,7 +412,11 @@ REFUSED = [
     ),
     (
         FLAT,
-        {"metadata.csv": csv("../photos/0.png,x", "/etc/passwd,y", "C:\\0.png,x", "file:///0.png,y")},
+        {
+            "metadata.csv": csv(
+                "../photos/0.png,x", "/etc/passwd,y", "C:\\0.png,x", "file:///0.png,y"
+            )
+        },
         ["no path inside", "image 4"],
     ),
     (FLAT, {"metadata.csv": csv("..\\secret.png,x")}, ["no path inside"]),
@@ -346,7 +433,11 @@ def test_what_is_not_known_is_asked(
 ) -> None:
     folder = write(tmp_path / "photos", names, files)
     with pytest.raises(UserError) as refused:
-        labelled_source(NamedDataset(str(folder), "train" if "as the one split 'train'" in messages[0] else None))
+        labelled_source(
+            NamedDataset(
+                str(folder), "train" if "as the one split 'train'" in messages[0] else None
+            )
+        )
     assert [message for message in messages if message not in str(refused.value)] == []
     assert refused.value.hint
 
@@ -380,9 +471,13 @@ def test_what_a_table_leaves_out_or_repeats_is_told_once(
 
 def test_captions_of_several_lines_and_columns_of_conditions_are_all_rows(tmp_path: Path) -> None:
     captions = csv(*(f"{name},{text}" for name in FLAT for text in "ab"), header="file_name,text")
-    pool = open_source(NamedDataset(str(write(tmp_path / "captions", FLAT, {"metadata.csv": captions}))))
+    pool = open_source(
+        NamedDataset(str(write(tmp_path / "captions", FLAT, {"metadata.csv": captions})))
+    )
     assert list(pool.rows("train", labelled=False).column("text")) == list("ab") * 4
-    columns = csv(*(f"{name},{number % 2}.0" for number, name in enumerate(FLAT[:3])), header="file_name,hat")
+    columns = csv(
+        *(f"{name},{number % 2}.0" for number, name in enumerate(FLAT[:3])), header="file_name,hat"
+    )
     folder = write(tmp_path / "faces", FLAT, {"metadata.csv": columns})
     faces = open_source(NamedDataset(str(folder), conditions=Conditions(columns=("hat",)))).rows(
         "train", labelled=False
@@ -397,9 +492,17 @@ SAME = [
         {"train/metadata.csv": csv("1.png,x"), "test/metadata.csv": csv("3.png,x", "2.png,y")},
         "test",
     ),
-    (["images/a.png", "images/b.png"], {"metadata.csv": csv("images/b.png,y", "images/a.png,x")}, "train"),
+    (
+        ["images/a.png", "images/b.png"],
+        {"metadata.csv": csv("images/b.png,y", "images/a.png,x")},
+        "train",
+    ),
     (["images/a.png", "images/b.png"], {"images/metadata.csv": csv("b.png,y", "a.png,x")}, "train"),
-    (CLASSES, {"metadata.csv": csv(*(f"{name},{name[:1]}" for name in reversed(CLASSES)))}, "train"),
+    (
+        CLASSES,
+        {"metadata.csv": csv(*(f"{name},{name[:1]}" for name in reversed(CLASSES)))},
+        "train",
+    ),
 ]
 
 
@@ -411,7 +514,9 @@ def test_rows_of_tables_that_datasets_reads_rightly_stay_as_they_are(
     folder = write(tmp_path / "photos", names, files)
     read = plain_folder(NamedDataset(str(folder)))
     assert read is not None and read.read_alike
-    reference = datasets.load_dataset(str(folder), split=split, cache_dir=str(tmp_path / "datasets"))
+    reference = datasets.load_dataset(
+        str(folder), split=split, cache_dir=str(tmp_path / "datasets")
+    )
     reference = reference.cast_column("image", datasets.Image(decode=False))
     table = read.table(split).cast_column("image", datasets.Image(decode=False))
     assert table.column_names == reference.column_names
@@ -429,7 +534,10 @@ def parquet(labels: Sequence[str]) -> bytes:
     ("files", "expected"),
     [
         ({"train.parquet": 1, "test.parquet": 2}, {"train": 1, "test": 2}),
-        ({"data/train-00000-of-00002.parquet": 1, "data/train-00001-of-00002.parquet": 2}, {"train": 3}),
+        (
+            {"data/train-00000-of-00002.parquet": 1, "data/train-00001-of-00002.parquet": 2},
+            {"train": 3},
+        ),
         ({"a.parquet": 1, "b.parquet": 2}, {"train": 3}),
         ({"a-test.parquet": 1, "b-test.parquet": 2}, {"test": 3}),
         ({"test/a.parquet": 1, "train/b.parquet": 2}, {"test": 1, "train": 2}),
@@ -439,16 +547,27 @@ def parquet(labels: Sequence[str]) -> bytes:
         ),
         ({"a-test.parquet": 1, "B.PARQUET": 2}, "B.PARQUET belongs to no split"),
         ({"test/a.parquet": 1, "more/b.parquet": 2}, "more/b.parquet belongs to no split"),
-        ({"data/train-00000-of-00001.parquet": 1, "extra.parquet": 2}, "extra.parquet belongs to no split"),
+        (
+            {"data/train-00000-of-00001.parquet": 1, "extra.parquet": 2},
+            "extra.parquet belongs to no split",
+        ),
         ({"test tube.parquet": 1, "mug.parquet": 1}, "mug.parquet belongs to no split"),
-        ({"train_data/test/a.parquet": 1, "train_data/train/b.parquet": 1}, "would be read in several splits"),
-        ({"train-00000-of-00002.parquet": 1}, "train lacks 1 part of 2, such as train-00001-of-00002.parquet"),
+        (
+            {"train_data/test/a.parquet": 1, "train_data/train/b.parquet": 1},
+            "would be read in several splits",
+        ),
+        (
+            {"train-00000-of-00002.parquet": 1},
+            "train lacks 1 part of 2, such as train-00001-of-00002.parquet",
+        ),
     ],
 )
 def test_every_file_of_rows_belongs_to_one_split_or_the_command_asks(
     files: dict[str, int], expected: dict[str, int] | str, tmp_path: Path
 ) -> None:
-    folder = write(tmp_path / "rows", (), {name: parquet(FEW * count) for name, count in files.items()})
+    folder = write(
+        tmp_path / "rows", (), {name: parquet(FEW * count) for name, count in files.items()}
+    )
     opened = open_source(NamedDataset(str(folder)))
     if isinstance(expected, str):
         with pytest.raises(UserError) as refused:
@@ -459,12 +578,18 @@ def test_every_file_of_rows_belongs_to_one_split_or_the_command_asks(
 
 
 def test_csv_files_belong_to_splits_too_and_a_list_in_the_card_is_an_answer(tmp_path: Path) -> None:
-    folder = write(tmp_path / "rows", (), {"images_test.csv": "a,label\n1,x\n", "images.csv": "a,label\n2,y\n"})
-    with pytest.raises(UserError, match=r"images\.csv belongs to no split, and images_test\.csv as test"):
+    folder = write(
+        tmp_path / "rows", (), {"images_test.csv": "a,label\n1,x\n", "images.csv": "a,label\n2,y\n"}
+    )
+    with pytest.raises(
+        UserError, match=r"images\.csv belongs to no split, and images_test\.csv as test"
+    ):
         open_source(NamedDataset(str(folder))).rows("test")
     listed = {"README.md": card(configs=f"{LISTED}  - split: test\n    path: a-test.parquet\n")}
     files = {"a-test.parquet": parquet(FEW), "b.parquet": parquet(FEW)}
-    assert open_source(NamedDataset(str(write(tmp_path / "listed", (), files | listed)))).splits == ("test",)
+    assert open_source(
+        NamedDataset(str(write(tmp_path / "listed", (), files | listed)))
+    ).splits == ("test",)
 
 
 def test_a_snapshot_of_the_hubs_client_is_read_wherever_its_cache_lies(tmp_path: Path) -> None:
@@ -497,5 +622,7 @@ def test_a_snapshot_of_the_hubs_client_is_read_wherever_its_cache_lies(tmp_path:
         ("/".join(["**"] * 300), "/".join(["a"] * 300), True),
     ],
 )
-def test_patterns_of_a_card_choose_among_the_files_of_the_folder(pattern: str, name: str, expected: bool) -> None:
+def test_patterns_of_a_card_choose_among_the_files_of_the_folder(
+    pattern: str, name: str, expected: bool
+) -> None:
     assert matches(pattern, name) is expected

@@ -1,4 +1,5 @@
-"""Images drawn elsewhere become samples by class, shift and seed; only files of their folder are opened."""
+"""Images drawn elsewhere become samples by class, shift and seed; only files of their folder are
+opened."""
 
 from __future__ import annotations
 
@@ -37,9 +38,13 @@ KIND = "kind: rows, model: null, steps: null, guidance: null"
 
 
 def drawn_folder(
-    path: Path, lines: Iterable[Sequence[Any]], header: Sequence[str] = HEADER, name: str = "drawn.csv"
+    path: Path,
+    lines: Iterable[Sequence[Any]],
+    header: Sequence[str] = HEADER,
+    name: str = "drawn.csv",
 ) -> Path:
-    """Write a CSV of `lines` to a new folder, and each image that a line names inside the folder."""
+    """Write a CSV of `lines` to a new folder, and each image that a line names inside the
+    folder."""
     path.mkdir(parents=True, exist_ok=True)
     with (path / "drawn.csv").open("w", newline="") as file:
         csv.writer(file).writerows([header, *lines])
@@ -61,13 +66,18 @@ def full(seeds: Sequence[Any] = (7, 8)) -> list[list[Any]]:
 
 
 def given(folder: Path, *changes: str) -> GivenRows:
-    recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {folder}}}", *changes])
+    recipe = load_recipe(
+        "wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {folder}}}", *changes]
+    )
     return given_rows(recipe, pin_pool(recipe, None))
 
 
 def cells_of(rows: GivenRows) -> Mapping[tuple[str | None, str], list[tuple[int, int | None, int]]]:
     """Return the (index, seed, row) of each image by cell."""
-    return {cell: [(row.index or 0, row.seed, row.row) for row in drawn] for cell, drawn in rows.table.rows.items()}
+    return {
+        cell: [(row.index or 0, row.seed, row.row) for row in drawn]
+        for cell, drawn in rows.table.rows.items()
+    }
 
 
 def refused(folder: Path, *changes: str) -> str:
@@ -81,43 +91,72 @@ def test_each_line_is_the_sample_that_it_says(tmp_path: Path) -> None:
     rows = given(drawn_folder(tmp_path / "drawn", lines))
     cells = [(shift, cls) for shift in SHIFTS for cls in IDS]
     # Samples are sorted by seed; the file has seed 0 second.
-    assert cells_of(rows) == {cell: [(0, 0, 2 * at + 1), (1, MOST_SEED, 2 * at)] for at, cell in enumerate(cells)}
-    assert all(sample.prompt == lines[sample.row][3] for samples in rows.table.rows.values() for sample in samples)
+    assert cells_of(rows) == {
+        cell: [(0, 0, 2 * at + 1), (1, MOST_SEED, 2 * at)] for at, cell in enumerate(cells)
+    }
+    assert all(
+        sample.prompt == lines[sample.row][3]
+        for samples in rows.table.rows.values()
+        for sample in samples
+    )
     assert rows.notes == (
-        f"{tmp_path / 'drawn'}/drawn.csv: 12 images in 6 cells; 6 of 6 images of shifts are paired with a base image of"
+        f"{tmp_path / 'drawn'}/drawn.csv: 12 images in 6 cells; 6 of 6 images of shifts are paired"
+        " with a base image of"
         " their class and seed",
-        "6 of 6 cells have fewer images than the recipe allows: base of 00 (2), base of 05 (2), base of 08 (2),"
+        "6 of 6 cells have fewer images than the recipe allows: base of 00 (2), base of 05 (2),"
+        " base of 08 (2),"
         " red of 00 (2), red of 05 (2) and 1 more",
     )
     assert RowTable.read(rows.table.content, "rows.csv", "given") == rows.table
 
 
 def test_images_share_an_index_where_class_and_seed_are_one(tmp_path: Path) -> None:
-    """Compare every two images of random tables that lack some seeds; half of the tables have a column of numbers."""
+    """Compare every two images of random tables that lack some seeds; half of the tables have a
+    column of numbers."""
     rng = np.random.default_rng(0)
     for trial in range(4):
-        changes = ["samples.noise=independent", *(["generator.index_column=number"] if trial % 2 else [])]
+        changes = [
+            "samples.noise=independent",
+            *(["generator.index_column=number"] if trial % 2 else []),
+        ]
         lines = [
-            [f"{shift}{cls}{number}.png", cls, shift, "", seed if rng.random() < 0.8 else "", number]
+            [
+                f"{shift}{cls}{number}.png",
+                cls,
+                shift,
+                "",
+                seed if rng.random() < 0.8 else "",
+                number,
+            ]
             for shift in SHIFTS
             for cls in IDS
             for number, seed in enumerate(rng.choice(5, 4, replace=False).tolist())
         ]
         folder = drawn_folder(tmp_path / str(trial), lines, (*HEADER, "number"))
         rows = given(folder, *changes)
-        every = [(cls, given_row) for (_, cls), cell in rows.table.rows.items() for given_row in cell]
+        every = [
+            (cls, given_row) for (_, cls), cell in rows.table.rows.items() for given_row in cell
+        ]
         shared = 0
         for cls, given_row in every:
-            for other in (other for other_cls, other in every if other_cls == cls and other.row != given_row.row):
+            for other in (
+                other
+                for other_cls, other in every
+                if other_cls == cls and other.row != given_row.row
+            ):
                 alike = given_row.seed is not None and given_row.seed == other.seed
                 alike &= not trial % 2 or lines[given_row.row][5] == lines[other.row][5]
                 assert (given_row.index == other.index) == alike
                 shared += alike
         assert shared
-        recipe = load_recipe("wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {folder}}}", *changes])
+        recipe = load_recipe(
+            "wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {folder}}}", *changes]
+        )
         plan = make_plan(recipe, edited=rows.table)
         samples = [sample for shard in plan.shards for sample in shard.samples(plan)]
-        assert len({sample.key for sample in samples}) == len(samples) == plan.n_samples == len(lines)
+        assert (
+            len({sample.key for sample in samples}) == len(samples) == plan.n_samples == len(lines)
+        )
         assert {(sample.row, sample.seed) for sample in samples} == {
             (row, -1 if line[4] == "" else line[4]) for row, line in enumerate(lines)
         }
@@ -126,13 +165,17 @@ def test_images_share_an_index_where_class_and_seed_are_one(tmp_path: Path) -> N
 def test_without_seeds_nothing_is_paired(tmp_path: Path) -> None:
     lines = [[*line[:4], ""] for line in full()]
     folder = drawn_folder(tmp_path / "drawn", lines)
-    assert "samples.noise: paired, but" in refused(folder) and "has no seeds; expected independent" in refused(folder)
+    assert "samples.noise: paired, but" in refused(
+        folder
+    ) and "has no seeds; expected independent" in refused(folder)
     rows = given(folder, "samples.noise=independent")
     assert [sample[0] for samples in cells_of(rows).values() for sample in samples] == [0, 1] * 6
     assert "no seed is known, so no image is paired" in rows.notes[0]
     without = drawn_folder(tmp_path / "without", [line[:3] for line in lines], HEADER[:3])
     assert cells_of(given(without, "samples.noise=independent")) == cells_of(rows)
-    apart = drawn_folder(tmp_path / "apart", [[*line[:4], 10 * line[4] + (line[2] == "red")] for line in full()])
+    apart = drawn_folder(
+        tmp_path / "apart", [[*line[:4], 10 * line[4] + (line[2] == "red")] for line in full()]
+    )
     assert "no two images have the same class and seed" in refused(apart)
 
 
@@ -140,7 +183,9 @@ def test_no_more_than_the_recipe_asks_for_is_taken(tmp_path: Path) -> None:
     rows = given(drawn_folder(tmp_path / "drawn", full(range(9))))
     assert {len(cell) for cell in rows.table.rows.values()} == {4}
     some = [line for line in full(range(9)) if line[2] == "base" or line[4] > 4]
-    assert [seed for _, seed, _ in cells_of(given(drawn_folder(tmp_path / "some", some)))["base", "00"]] == [5, 6, 7, 8]
+    assert [
+        seed for _, seed, _ in cells_of(given(drawn_folder(tmp_path / "some", some)))["base", "00"]
+    ] == [5, 6, 7, 8]
     assert "30 images beyond what samples allows in a cell, not used" in rows.notes
 
 
@@ -152,14 +197,21 @@ def test_columns_may_be_called_otherwise_and_pandas_counts_beside_them(tmp_path:
     with (folder / "metadata.csv").open("w", newline="", encoding="utf-8-sig") as file:
         csv.writer(file).writerows([["", "file_name", "garment", "scene", "text", "noise"], *lines])
     (folder / "other.csv").write_text("kept for later\n")
-    names = ("label_column=garment", "shift_column=scene", "prompt_column=text", "seed_column=noise")
+    names = (
+        "label_column=garment",
+        "shift_column=scene",
+        "prompt_column=text",
+        "seed_column=noise",
+    )
     rows = given(folder, *(f"generator.{name}" for name in names))
     assert cells_of(rows) == cells_of(given(drawn_folder(tmp_path / "plain", full())))
 
 
 def test_a_table_says_the_same(tmp_path: Path) -> None:
     lines = full()
-    columns: dict[str, list[Any]] = {name: [line[column] for line in lines] for column, name in enumerate(HEADER)}
+    columns: dict[str, list[Any]] = {
+        name: [line[column] for line in lines] for column, name in enumerate(HEADER)
+    }
     columns["image"] = [{"bytes": PNG, "path": None}] * len(lines)
     features = {
         "image": datasets.Image(),
@@ -170,20 +222,32 @@ def test_a_table_says_the_same(tmp_path: Path) -> None:
     (tmp_path / "table").mkdir()
     table = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
     table.to_parquet(str(tmp_path / "table" / "train.parquet"))
-    assert cells_of(given(tmp_path / "table")) == cells_of(given(drawn_folder(tmp_path / "drawn", lines)))
+    assert cells_of(given(tmp_path / "table")) == cells_of(
+        given(drawn_folder(tmp_path / "drawn", lines))
+    )
     assert "generator: " in refused(tmp_path / "table", "generator.shift_column=scene")
 
 
 @pytest.mark.parametrize(
-    ("cell", "kind"), [(["base"], [datasets.Value("string")]), ({"a": 1}, {"a": datasets.Value("int64")})]
+    ("cell", "kind"),
+    [(["base"], [datasets.Value("string")]), ({"a": 1}, {"a": datasets.Value("int64")})],
 )
-def test_columns_of_lists_and_structs_are_reported_together(tmp_path: Path, cell: Any, kind: Any) -> None:
+def test_columns_of_lists_and_structs_are_reported_together(
+    tmp_path: Path, cell: Any, kind: Any
+) -> None:
     (folder := tmp_path / "table").mkdir()
     features = datasets.Features({"image": datasets.Image(), "label": kind, "shift": kind})
-    columns = {"image": [{"bytes": PNG, "path": None}] * 2, "label": [cell] * 2, "shift": [cell] * 2}
+    columns = {
+        "image": [{"bytes": PNG, "path": None}] * 2,
+        "label": [cell] * 2,
+        "shift": [cell] * 2,
+    }
     datasets.Dataset.from_dict(columns, features=features).to_parquet(str(folder / "train.parquet"))
     message = refused(folder)
-    assert f"column 'shift': found '{cell}'; so are 1 more, expected text" in message and "'label' holds " in message
+    assert (
+        f"column 'shift': found '{cell}'; so are 1 more, expected text" in message
+        and "'label' holds " in message
+    )
 
 
 def test_images_that_do_not_open_are_counted(tmp_path: Path) -> None:
@@ -194,11 +258,16 @@ def test_images_that_do_not_open_are_counted(tmp_path: Path) -> None:
     huge[16:24] = b"\x00\x7f\xff\xff" * 2
     (folder / "red_08_8.png").write_bytes(bytes(huge))
     rows = given(folder)
-    assert "3 images that cannot be opened, counted as failed: base_00_7.png, red_05_8.png, red_08_8.png" in rows.notes
+    assert (
+        "3 images that cannot be opened, counted as failed: base_00_7.png, red_05_8.png,"
+        " red_08_8.png" in rows.notes
+    )
     assert cells_of(rows) == cells_of(given(drawn_folder(tmp_path / "whole", full())))
 
 
-def test_files_larger_than_any_image_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_larger_than_any_image_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = drawn_folder(tmp_path / "drawn", full())
     (folder / "red_05_8.png").write_bytes(PNG + bytes(1000))
     monkeypatch.setattr(listed_folders, "MOST_IMAGE_BYTES", len(PNG))
@@ -215,9 +284,11 @@ def changed(number: int, column: int, value: Any) -> list[list[Any]]:
     ("lines", "messages"),
     [
         (changed(0, 1, "t-shrt"), ["1 row of the label 't-shrt', expected the id or name", "did you mean 't-shirt'?"]),
-        (changed(6, 2, "rde"), ["1 row of the shift 'rde', expected base or a shift", "did you mean 'red'?"]),
+        (changed(6, 2, "rde"), ["1 row of the shift 'rde', expected base or a shift", "did you mean"
+            " 'red'?"]),
         (changed(6, 2, ""), ["1 row of the shift ''"]),
-        (changed(0, 4, "x"), ["column 'seed': found 'x', expected a whole number from 0 to 9,223,372,036,854,775,807"]),
+        (changed(0, 4, "x"), ["column 'seed': found 'x', expected a whole number from 0 to"
+            " 9,223,372,036,854,775,807"]),
         (changed(0, 4, 2**63), ["column 'seed': found '9223372036854775808'"]),
         (changed(0, 4, "1.5"), ["found '1.5'"]),
         (changed(0, 4, "9007199254740994.0"), ["found '9007199254740994.0'"]),
@@ -227,7 +298,8 @@ def changed(number: int, column: int, value: Any) -> list[list[Any]]:
         (full()[2:], ["1 of 6 cells have no image: 'base' of '00'"]),
         (full()[:6], ["3 of 6 cells have no image: 'red' of '00', 'red' of '05', 'red' of '08'"]),
         (changed(0, 0, "../secret.png"), ["names '../secret.png', which does not lie in the folder"]),
-        (changed(0, 0, "a/../../secret.png"), ["names '../secret.png', which does not lie in the folder"]),
+        (changed(0, 0, "a/../../secret.png"), ["names '../secret.png', which does not lie in the"
+            " folder"]),
         (changed(0, 0, "/etc/passwd"), ["names '/etc/passwd', which does not lie in the folder"]),
         (changed(0, 0, "./base_05_7.png"), ["names 'base_05_7.png' more than once"]),
         ([line[:4] for line in full()], ["line 2: 4 values, expected 5", "line 13"]),
@@ -235,7 +307,9 @@ def changed(number: int, column: int, value: Any) -> list[list[Any]]:
         ([], ["lists no image"]),
     ],
 )  # fmt: skip
-def test_what_is_none_of_the_recipe_is_reported(tmp_path: Path, lines: list[list[Any]], messages: list[str]) -> None:
+def test_what_is_none_of_the_recipe_is_reported(
+    tmp_path: Path, lines: list[list[Any]], messages: list[str]
+) -> None:
     output = refused(drawn_folder(tmp_path / "drawn", lines))
     assert [message for message in messages if message not in output] == []
 
@@ -249,12 +323,19 @@ def test_all_problems_come_together(tmp_path: Path) -> None:
     output = refused(drawn_folder(tmp_path / "drawn", lines))
     assert all(
         message in output
-        for message in ("'x'", "1 row of the label 'nothing'", "2 rows of the shift 'rde'", "cells have no")
+        for message in (
+            "'x'",
+            "1 row of the label 'nothing'",
+            "2 rows of the shift 'rde'",
+            "cells have no",
+        )
     )
 
 
 def test_a_class_that_a_shift_does_not_have_is_reported(tmp_path: Path) -> None:
-    message = refused(drawn_folder(tmp_path / "drawn", full()), "prompts.shifts.red.classes=['00', '05']")
+    message = refused(
+        drawn_folder(tmp_path / "drawn", full()), "prompts.shifts.red.classes=['00', '05']"
+    )
     assert "2 rows of the class '08' under 'red', expected another class" in message
 
 
@@ -269,7 +350,9 @@ def test_a_class_that_a_shift_does_not_have_is_reported(tmp_path: Path) -> None:
         (b"image,label\na.png,00\n", "has no column 'shift'"),
     ],
 )
-def test_a_file_that_is_no_such_table_is_reported(content: bytes, message: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_such_table_is_reported(
+    content: bytes, message: str, tmp_path: Path
+) -> None:
     folder = drawn_folder(tmp_path / "drawn", [])
     (folder / "drawn.csv").write_bytes(content)
     assert message in refused(folder)
@@ -318,11 +401,18 @@ def test_a_folder_that_changed_is_refused(tmp_path: Path) -> None:
         ("generator.rows={}", "missing rows, which kind rows needs"),
         ("generator.guidance=3", "found guidance, expected none with kind rows"),
         ("tokens={path: lab:tokens}", "rows of a pool are not drawn from prompts, expected null"),
-        ("prompts.shifts.red.severity={levels: [0.5, 1]}", "generator.kind rows draws nothing, so it has no levels"),
+        (
+            "prompts.shifts.red.severity={levels: [0.5, 1]}",
+            "generator.kind rows draws nothing, so it has no levels",
+        ),
         ("samples.pairs=attention", "images of generator.kind rows cannot see their base"),
     ],
 )
-def test_what_the_recipe_cannot_say_of_them_is_reported(change: str, message: str, tmp_path: Path) -> None:
+def test_what_the_recipe_cannot_say_of_them_is_reported(
+    change: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(UserError) as caught:
-        load_recipe("wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {tmp_path}}}", change])
+        load_recipe(
+            "wardrobe-mini", [*SETTINGS, f"generator={{{KIND}, dataset: {tmp_path}}}", change]
+        )
     assert message in str(caught.value)

@@ -24,7 +24,12 @@ from counterfoil.recipe.schema_inputs import Source
 from drawn_folders import draw_folder
 from support.files import write_all
 
-FILES = {"a.txt": b"first", "train/b.bin": b"\0" * 70_000, "train/deep/c.txt": b"", ".hidden/d": b"seen too"}
+FILES = {
+    "a.txt": b"first",
+    "train/b.bin": b"\0" * 70_000,
+    "train/deep/c.txt": b"",
+    ".hidden/d": b"seen too",
+}
 
 
 def later() -> int:
@@ -47,7 +52,9 @@ def remembered(cache: Path) -> Path:
     [
         lambda out: init("photos", out / "own.yaml"),
         lambda out: build("own.yaml", out, device="cpu"),
-        lambda out: evaluate("photos:validation", {"flat": lambda batch: np.zeros((len(batch), 3))}, out=out),
+        lambda out: evaluate(
+            "photos:validation", {"flat": lambda batch: np.zeros((len(batch), 3))}, out=out
+        ),
         lambda out: write_keys("photos:validation", out / "keys.csv"),
         lambda out: mine("own.yaml", out, target="lab:resnet10t", on=["validation"], device="cpu"),
         lambda out: mend("lab:resnet10t", "own.yaml", "balanced:label", out, device="cpu"),
@@ -57,7 +64,8 @@ def remembered(cache: Path) -> Path:
 def test_nothing_is_written_among_the_images_that_are_read(
     write: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a build could never end there, and an evaluation's pictures would be read as a class."""
+    """Otherwise a build could never end there, and an evaluation's pictures would be read as a
+    class."""
     monkeypatch.chdir(tmp_path)
     photos = draw_folder(tmp_path / "photos", per_class=2)
     init("photos", "own.yaml")
@@ -68,7 +76,9 @@ def test_nothing_is_written_among_the_images_that_are_read(
     assert folder_content(photos).sha256 == before and not (photos / "new").exists()
 
 
-def test_the_same_files_are_the_same_content_whatever_the_folder_is_called(folder: Path, tmp_path: Path) -> None:
+def test_the_same_files_are_the_same_content_whatever_the_folder_is_called(
+    folder: Path, tmp_path: Path
+) -> None:
     backwards = write_all(tmp_path / "other" / "name", dict(reversed(FILES.items())))
     assert folder_content(folder).sha256 == folder_content(backwards).sha256
     assert len(folder_content(folder).listing.files) == len(FILES)
@@ -140,7 +150,9 @@ def test_a_young_file_is_not_believed(folder: Path) -> None:
     ],
     ids=["empty", "cut", "seal", "digest", "noise", "pipe", "folder", "device"],
 )
-def test_a_damaged_or_hostile_memory_is_none(damage: Callable[[Path], object], folder: Path, cache: Path) -> None:
+def test_a_damaged_or_hostile_memory_is_none(
+    damage: Callable[[Path], object], folder: Path, cache: Path
+) -> None:
     before = folder_content(folder, clock=later)
     damage(remembered(cache))
     after = folder_content(folder, clock=later)
@@ -178,7 +190,9 @@ def test_links_and_pipes_have_no_content(kind: str, folder: Path, tmp_path: Path
         folder_content(folder)
 
 
-def test_a_class_folder_that_is_a_link_has_the_content_of_its_files(folder: Path, tmp_path: Path) -> None:
+def test_a_class_folder_that_is_a_link_has_the_content_of_its_files(
+    folder: Path, tmp_path: Path
+) -> None:
     plain = folder_content(folder).sha256
     shutil.move(folder / "train", tmp_path / "collected")
     (folder / "train").symlink_to(tmp_path / "collected")
@@ -195,7 +209,9 @@ def test_what_is_kept_in_a_built_dataset_is_none_of_its_content(folder: Path) ->
     assert folder_content(folder).sha256 != plain
 
 
-@pytest.mark.parametrize("mark", [".cache/huggingface/x", "README.md", "state.json", "a/b.parquet", "manifest.json"])
+@pytest.mark.parametrize(
+    "mark", [".cache/huggingface/x", "README.md", "state.json", "a/b.parquet", "manifest.json"]
+)
 def test_what_others_made_follows_no_link(mark: str, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "private").mkdir()
     (folder / "odd").symlink_to(tmp_path / "private")
@@ -246,7 +262,14 @@ def test_a_folder_that_has_changed_or_was_never_seen_is_not_opened(mugs: Path) -
     portable = source_of("elsewhere:./photos")
     (mugs / "mug" / "2.png").write_bytes(b"two")
     assert placed(portable, pin) is portable
-    for strange in (None, {}, {"content": "../../x"}, {"content": 3}, {"content": "0" * 64}, {"content": "G" * 64}):
+    for strange in (
+        None,
+        {},
+        {"content": "../../x"},
+        {"content": 3},
+        {"content": "0" * 64},
+        {"content": "G" * 64},
+    ):
         assert placed(portable, strange) is portable
 
 
@@ -257,7 +280,9 @@ def test_names_of_the_hub_and_of_the_lab_stay_what_they_are(mugs: Path) -> None:
         assert placed(source, pin) is source
 
 
-def test_folders_that_are_links_give_the_rows_and_images_of_what_they_lead_to(tmp_path: Path) -> None:
+def test_folders_that_are_links_give_the_rows_and_images_of_what_they_lead_to(
+    tmp_path: Path,
+) -> None:
     folder = draw_folder(tmp_path / "photos", per_class=2, splits=("",))
     plain = labelled_source(folder)
     shutil.move(folder / "mug", tmp_path / "collected")
@@ -281,6 +306,8 @@ def test_no_other_link_leads_out_of_a_dataset(link_at: str, tmp_path: Path) -> N
         (folder / "mug").symlink_to(tmp_path / "private")
     if link_at == "described":
         (tmp_path / "private" / "more").unlink()
-        (folder / "README.md").write_text("---\nconfigs: [{config_name: a, data_files: '*/*'}]\n---\n")
+        (folder / "README.md").write_text(
+            "---\nconfigs: [{config_name: a, data_files: '*/*'}]\n---\n"
+        )
     with pytest.raises(CounterfoilError, match="is a link"):
         labelled_source(folder)

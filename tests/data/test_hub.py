@@ -23,7 +23,9 @@ API = f"{constants.ENDPOINT}/api/datasets/a/b/commit/main"
 STORAGE = "https://storage.invalid/bucket/oid?X-Amz-Signature=abc"
 
 
-def answer(status: int, headers: dict[str, str] | None = None, message: str = "", url: str = API) -> HfHubHTTPError:
+def answer(
+    status: int, headers: dict[str, str] | None = None, message: str = "", url: str = API
+) -> HfHubHTTPError:
     request = httpx2.Request("POST", url)
     response = httpx2.Response(status, headers=headers, request=request)
     return HfHubHTTPError(f"{status} for you", response=response, server_message=message)
@@ -53,7 +55,9 @@ def test_passing_faults_are_tried_again(status: int) -> None:
         (501, RunFailure, "501"),
     ],
 )
-def test_refusals_end_it_with_words_for_people(status: int, kind: type[CounterfoilError], words: str) -> None:
+def test_refusals_end_it_with_words_for_people(
+    status: int, kind: type[CounterfoilError], words: str
+) -> None:
     with pytest.raises(kind) as caught:
         diagnose(answer(status), "sending")
     assert words in str(caught.value)
@@ -62,7 +66,10 @@ def test_refusals_end_it_with_words_for_people(status: int, kind: type[Counterfo
 @pytest.mark.parametrize("status", [403, 507])
 def test_a_full_storage_is_named_and_not_tried_again(status: int) -> None:
     with pytest.raises(RunFailure, match="storage quota"):
-        diagnose(answer(status, message="Private repository storage limit reached, upgrade your plan"), "sending")
+        diagnose(
+            answer(status, message="Private repository storage limit reached, upgrade your plan"),
+            "sending",
+        )
 
 
 @pytest.mark.parametrize("status", [400, 403, 404])
@@ -131,8 +138,14 @@ def test_a_rate_limit_with_calls_left_asks_for_no_wait() -> None:
     assert diagnose(answer(429, {"RateLimit": '"api";r=3;t=55'}), "sending").retry_after is None
 
 
-@given(failed=st.integers(1, 30), draw=st.floats(0, 1, exclude_max=True), retry_after=st.none() | st.floats(0, 4000))
-def test_waits_are_bounded_and_never_shorter_than_asked(failed: int, draw: float, retry_after: float | None) -> None:
+@given(
+    failed=st.integers(1, 30),
+    draw=st.floats(0, 1, exclude_max=True),
+    retry_after=st.none() | st.floats(0, 4000),
+)
+def test_waits_are_bounded_and_never_shorter_than_asked(
+    failed: int, draw: float, retry_after: float | None
+) -> None:
     patience = Patience()
     wait = patience.wait(failed, retry_after, draw)
     assert wait >= (retry_after or 0)
@@ -215,7 +228,10 @@ def test_what_this_program_raises_within_an_upload_comes_out_as_it_is() -> None:
 
 
 def test_messages_hold_no_token_and_no_signature() -> None:
-    text = "PUT https://s3.invalid/bucket/key?X-Amz-Signature=abc&t=1 by hf_AbCdEfGhIj\n Authorization: Bearer hf_zzz"
+    text = (
+        "PUT https://s3.invalid/bucket/key?X-Amz-Signature=abc&t=1 by hf_AbCdEfGhIj\n"
+        " Authorization: Bearer hf_zzz"
+    )
     shown = without_secrets(text)
     assert "abc" not in shown
     assert "hf_A" not in shown

@@ -1,6 +1,7 @@
 """A folder of image files is read by its tree: each image once, in its split, with its class.
 
-References: a plain walk over the files, torchvision's `ImageFolder`, and `datasets` where it reads the same rows.
+References: a plain walk over the files, torchvision's `ImageFolder`, and `datasets` where it reads
+the same rows.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ def rows(folder: Path, split: str | None = None) -> dict[str, str]:
     images = labelled_source(NamedDataset(str(folder), split))
     assert images.paths is not None and images.class_names is not None
     assert len(set(images.paths)) == len(images.paths) == len(images.labels)
-    return {path: images.class_names[label] for path, label in zip(images.paths, images.labels, strict=True)}
+    return {
+        path: images.class_names[label]
+        for path, label in zip(images.paths, images.labels, strict=True)
+    }
 
 
 def walked(folder: Path, top: str = "") -> dict[str, str]:
@@ -84,8 +88,16 @@ FOLDERS_BELOW = ("", "session 1", "train_2", "left/right")
 
 @st.composite
 def trees(draw_: st.DrawFn) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Draw splits, and path → class of images in SPLIT/CLASS/…/FILE, or in CLASS/…/FILE without splits."""
-    split_sets = [(), ("train",), ("train", "test"), ("Training", "VAL", "eval"), ("dev", "test"), ("validation",)]
+    """Draw splits, and path → class of images in SPLIT/CLASS/…/FILE, or in CLASS/…/FILE without
+    splits."""
+    split_sets = [
+        (),
+        ("train",),
+        ("train", "test"),
+        ("Training", "VAL", "eval"),
+        ("dev", "test"),
+        ("validation",),
+    ]
     splits = draw_(st.sampled_from(split_sets))
     classes = draw_(st.lists(st.sampled_from(CLASSES), min_size=2, max_size=4, unique=True))
     below = draw_(st.lists(st.sampled_from(FOLDERS_BELOW), min_size=1, max_size=2, unique=True))
@@ -97,7 +109,9 @@ def trees(draw_: st.DrawFn) -> tuple[tuple[str, ...], dict[str, str]]:
     for split in splits or ("",):
         for name in classes:
             for folder in below:
-                for file in draw_(st.lists(st.sampled_from(FILES), min_size=1, max_size=3, unique=True)):
+                for file in draw_(
+                    st.lists(st.sampled_from(FILES), min_size=1, max_size=3, unique=True)
+                ):
                     images["/".join(part for part in (split, name, folder, file) if part)] = name
     return splits, images
 
@@ -129,7 +143,11 @@ def test_every_image_is_read_once_in_the_split_and_the_class_that_its_place_says
     ("names", "split", "top"),
     [
         (numbered("train/mug", "train/test tube", "test/mug", "test/test tube"), "test", "test"),
-        (["mug/photo_test_0.png", "mug/photo_1.png", "star/train_1.png", "star/2.png"], "train", ""),
+        (
+            ["mug/photo_test_0.png", "mug/photo_1.png", "star/train_1.png", "star/2.png"],
+            "train",
+            "",
+        ),
         (numbered("mug/session 1", "mug/session 2", "star/session 1"), "train", ""),
         ([*numbered("mug", "star"), "star/detail/close/9.png"], "train", ""),
         (numbered("train", "car", "bus"), "train", ""),
@@ -143,7 +161,8 @@ def test_rows_are_those_of_a_plain_walk_and_of_torchvision(
     assert rows(folder, split) == walked(folder, top)
     reference = TorchvisionFolder(str(folder / top))
     torchvision_classes = {
-        Path(path).relative_to(folder).as_posix(): reference.classes[label] for path, label in reference.samples
+        Path(path).relative_to(folder).as_posix(): reference.classes[label]
+        for path, label in reference.samples
     }
     assert rows(folder, split) == torchvision_classes
     images = labelled_source(NamedDataset(str(folder), split))
@@ -152,16 +171,20 @@ def test_rows_are_those_of_a_plain_walk_and_of_torchvision(
 
 def test_a_folder_that_holds_all_others_is_stepped_into(tmp_path: Path) -> None:
     folder = draw(
-        tmp_path / "photos", *numbered("archive/data/train/mug", "archive/data/train/star", "archive/data/test/mug")
+        tmp_path / "photos",
+        *numbered("archive/data/train/mug", "archive/data/train/star", "archive/data/test/mug"),
     )
     assert rows(folder, "test") == walked(folder, "archive/data/test")
     assert rows(folder, "train") == walked(folder, "archive/data/train")
     assert any("archive/data/" in note for note in read(folder).notes())
 
 
-def test_splits_may_be_named_with_more_words_where_all_are_and_share_their_classes(tmp_path: Path) -> None:
+def test_splits_may_be_named_with_more_words_where_all_are_and_share_their_classes(
+    tmp_path: Path,
+) -> None:
     folder = draw(
-        tmp_path / "photos", *numbered("imgs_train/mug", "imgs_train/star", "imgs_test/mug", "imgs_test/star")
+        tmp_path / "photos",
+        *numbered("imgs_train/mug", "imgs_train/star", "imgs_test/mug", "imgs_test/star"),
     )
     assert rows(folder, "test") == walked(folder, "imgs_test")
     classes = draw(tmp_path / "classes", *numbered("test tube", "train car"))
@@ -186,26 +209,43 @@ def test_junk_is_skipped_and_counted(tmp_path: Path) -> None:
     messy = draw(tmp_path / "messy", *numbered("mug", "star"), *JUNK, "mug/notes.txt")
     assert rows(messy) == rows(clean) == walked(clean)
     (skipped,) = (note for note in read(messy).notes() if "skipped" in note)
-    for name, count in {"#recycle": 1, "$RECYCLE.BIN": 1, ".ipynb_checkpoints": 1, "@eaDir": 2, "__MACOSX": 1}.items():
+    for name, count in {
+        "#recycle": 1,
+        "$RECYCLE.BIN": 1,
+        ".ipynb_checkpoints": 1,
+        "@eaDir": 2,
+        "__MACOSX": 1,
+    }.items():
         assert f"{count} image{'s' if count > 1 else ''} in {name}" in skipped
-    assert "3 hidden files ignored" in read(messy).notes() and "1 file of other kinds ignored" in read(messy).notes()
+    assert (
+        "3 hidden files ignored" in read(messy).notes()
+        and "1 file of other kinds ignored" in read(messy).notes()
+    )
 
 
 def test_what_lies_deeper_is_joined_and_told(tmp_path: Path) -> None:
     sessions = [f"{name}/s{session}" for name in ("mug", "star") for session in range(4)]
     (note,) = read(draw(tmp_path / "sessions", *numbered(*sessions))).notes()
     assert note == (
-        "classes are the folders of level 1 below the top: mug, star. Subfolders are joined with them: 16 images in 4"
+        "classes are the folders of level 1 below the top: mug, star. Subfolders are joined with"
+        " them: 16 images in 4"
         " subfolders a class"
     )
-    deeper = draw(tmp_path / "deeper", *numbered("train/mug", "train/star"), "train/mug/close/9.png")
+    deeper = draw(
+        tmp_path / "deeper", *numbered("train/mug", "train/star"), "train/mug/close/9.png"
+    )
     (note,) = read(deeper).notes()
-    assert "below the splits: mug, star." in note and "1 image in 1 subfolder (train/mug/close/9.png)" in note
+    assert (
+        "below the splits: mug, star." in note
+        and "1 image in 1 subfolder (train/mug/close/9.png)" in note
+    )
     assert labelled_source(deeper).notes == (note,)
 
 
 def test_an_empty_class_folder_is_told(tmp_path: Path) -> None:
-    folder = draw(tmp_path / "photos", *numbered("train/mug", "train/star", "test/mug", "test/star"))
+    folder = draw(
+        tmp_path / "photos", *numbered("train/mug", "train/star", "test/mug", "test/star")
+    )
     (folder / "train" / "ladder").mkdir()
     (folder / "test" / "@eaDir").mkdir()
     assert "no image is in 1 class folder: train/ladder" in read(folder).notes()
@@ -216,19 +256,34 @@ def test_an_empty_class_folder_is_told(tmp_path: Path) -> None:
     ("names", "messages"),
     [
         (["1.png", "2.png"], ["all images are in one folder"]),
-        ([*numbered("mug", "star"), "cover.png"], ["1 image lies beside the class folders", "cover.png"]),
-        ([*numbered("train/mug", "test/mug"), "train/7.png"], ["1 image lies beside the class folders", "train/7.png"]),
+        (
+            [*numbered("mug", "star"), "cover.png"],
+            ["1 image lies beside the class folders", "cover.png"],
+        ),
+        (
+            [*numbered("train/mug", "test/mug"), "train/7.png"],
+            ["1 image lies beside the class folders", "train/7.png"],
+        ),
         ([*numbered("train/mug", "test/mug"), "cover.png"], ["1 image lies outside", "cover.png"]),
         (numbered("train/mug", "test/mug", "extra/mug"), ["2 images lie outside", "extra/"]),
         (numbered("val/mug", "dev/mug"), ["all name the split 'validation'", "val/", "dev/"]),
         (numbered("mug/train", "mug/test", "star/train"), ["lie below class folders", "mug/test/"]),
-        (numbered("test tube/session 1", "mug/session 1"), ["'test tube' may be a split or a class"]),
-        (numbered("seg_train/seg_train/mug", "seg_pred"), ["'seg_train' may be a split or a class"]),
+        (
+            numbered("test tube/session 1", "mug/session 1"),
+            ["'test tube' may be a split or a class"],
+        ),
+        (
+            numbered("seg_train/seg_train/mug", "seg_pred"),
+            ["'seg_train' may be a split or a class"],
+        ),
         (numbered("STRASSE", "Straße", "strasse", "mug"), ["'STRASSE', 'Straße' and 'strasse'"]),
         (numbered("a", " a", "b"), ["' a' and 'a'"]),
         (numbered("coffee_mug", "Coffee Mug", "b"), ["'Coffee Mug' and 'coffee_mug'"]),
         (numbered("cafe\u0301", "caf\u00e9", "b"), ["'cafe\\u0301' and 'caf\\xe9' have one name"]),
-        (["1.png", "2.png", "labels.csv"], ["all images are in one folder", "called metadata.csv", "file_name"]),
+        (
+            ["1.png", "2.png", "labels.csv"],
+            ["all images are in one folder", "called metadata.csv", "file_name"],
+        ),
         (["mug/b\udce9b\udce9.png", "star/1.png"], ["mug/b\\xe9b\\xe9.png: the name is not UTF-8"]),
         (["mug/1.heic", "star/2.HEIC"], ["2 HEIC photographs cannot be read here"]),
         (["notes.txt"], ["holds no image"]),
@@ -244,7 +299,10 @@ def test_what_cannot_be_told_apart_is_refused_by_init_and_evaluate_in_the_same_w
     split = "train" if (folder / "train").is_dir() else None
     with pytest.raises(UserError) as by_evaluate:
         labelled_source(NamedDataset(str(folder), split))
-    assert by_init.value.problems == by_evaluate.value.problems and by_init.value.hint == by_evaluate.value.hint
+    assert (
+        by_init.value.problems == by_evaluate.value.problems
+        and by_init.value.hint == by_evaluate.value.hint
+    )
     for message in messages:
         assert message in str(by_init.value)
     assert str(by_init.value).isprintable() or "\n" in str(by_init.value)
@@ -261,7 +319,9 @@ def test_a_split_without_class_folders_is_left_out_by_init_and_refused_where_it_
     assert any("split test has no class folders" in note for note in result.notes)
     with pytest.raises(UserError, match="all images are in one folder"):
         labelled_source(NamedDataset(str(folder), "test"))
-    assert len(open_source(NamedDataset(str(folder))).rows("test", labelled=False).paths() or ()) == 2
+    assert (
+        len(open_source(NamedDataset(str(folder))).rows("test", labelled=False).paths() or ()) == 2
+    )
 
 
 # What decides splits, classes and kinds of files for `datasets`, in names that people give.
@@ -305,7 +365,9 @@ def test_rows_without_a_mark_of_their_own_are_those_that_datasets_reads(tmp_path
             try:
                 tables = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
             except ValueError:
-                continue  # a split holds more texts than images: `datasets` cannot read it, so no answers exist
+                # a split holds more texts than images: `datasets` cannot read it, so no answers
+                # exist
+                continue
             if any("image" not in table.column_names for table in tables.values()):
                 continue
             alike += 1

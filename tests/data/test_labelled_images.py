@@ -1,4 +1,5 @@
-"""Labelled images: the first of each class, stretches for workers, and halves that share nothing."""
+"""Labelled images: the first of each class, stretches for workers, and halves that share
+nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis import strategies as st
 
-from counterfoil.data.labelled_images import Chunks, Halves, LabelledImages, deal_halves, first_of_classes, stretch_rows
+from counterfoil.data.labelled_images import (
+    Chunks,
+    Halves,
+    LabelledImages,
+    deal_halves,
+    first_of_classes,
+    stretch_rows,
+)
 from counterfoil.engines.executor import name_of_item
 from counterfoil.errors import RunFailure
 
@@ -24,7 +32,9 @@ def test_the_first_of_a_class_are_the_same_whatever_else_there_is() -> None:
     assert np.bincount(labels[chosen]).tolist() == [20, 20, 20]
     of_class = np.flatnonzero(labels == 1)
     alone = first_of_classes([keys[row] for row in of_class], labels[of_class], 20)
-    assert {keys[of_class[row]] for row in alone} == {keys[row] for row in chosen if labels[row] == 1}
+    assert {keys[of_class[row]] for row in alone} == {
+        keys[row] for row in chosen if labels[row] == 1
+    }
     fewer = first_of_classes(keys, labels, 5)
     assert set(fewer) < set(chosen)
     # Not the first rows: a split may be sorted by anything.
@@ -42,7 +52,8 @@ def test_at_most_so_many_images_a_class_whatever_their_order() -> None:
 
 
 def pictures(count: int, given: int | None = None) -> tuple[LabelledImages, list[int]]:
-    """Return `count` numbers as images, of which `given` (all) are read out, and the list of rows read so far."""
+    """Return `count` numbers as images, of which `given` (all) are read out, and the list of rows
+    read so far."""
     read: list[int] = []
 
     def reading(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
@@ -52,14 +63,18 @@ def pictures(count: int, given: int | None = None) -> tuple[LabelledImages, list
 
     zeros = np.zeros(count, dtype=np.int64)
     keys = tuple(f"k{row}" for row in range(count))
-    return LabelledImages("numbers", "numbers", keys, np.arange(count), zeros, ("all",), reading), read
+    return LabelledImages(
+        "numbers", "numbers", keys, np.arange(count), zeros, ("all",), reading
+    ), read
 
 
 @given(st.integers(0, 40), st.integers(1, 9), st.integers(0, 40))
 def test_every_row_comes_once_and_in_order(count: int, size: int, first: int) -> None:
     images, _ = pictures(count)
     chunks = list(Chunks(images, size, first))
-    assert [row for chunk in chunks for row in range(chunk.start, chunk.stop)] == list(range(first, count))
+    assert [row for chunk in chunks for row in range(chunk.start, chunk.stop)] == list(
+        range(first, count)
+    )
     for chunk in chunks:
         assert chunk.labels.tolist() == list(range(chunk.start, chunk.stop))
         assert [content for content in chunk.encoded if content] == [
@@ -74,7 +89,8 @@ def test_stretches_are_dealt_to_all_workers(rows: int, batch_size: int, workers:
     stretches = -(-rows // size)
     assert size % batch_size == 0 and size <= 8 * batch_size
     assert stretches >= min(workers, batches)
-    # Even if one takes the last stretch while the others wait, it is a small share of what each worker did.
+    # Even if one takes the last stretch while the others wait, it is a small share of what each
+    # worker did.
     assert size == batch_size or size * workers * 4 <= batches * batch_size
 
 
@@ -105,7 +121,10 @@ def test_people_are_reported_of_a_stretch_by_its_rows() -> None:
 
 Row = tuple[int, str, str]  # label, unit, content
 ROWS = some.lists(
-    some.tuples(some.integers(0, 3), some.sampled_from("abcdefghij"), some.sampled_from("0123456789")), max_size=40
+    some.tuples(
+        some.integers(0, 3), some.sampled_from("abcdefghij"), some.sampled_from("0123456789")
+    ),
+    max_size=40,
 )
 SEEDS = some.integers(0, 2**53)
 SHARED = some.sampled_from([("units",), ("contents",), ("units", "contents")])
@@ -143,19 +162,28 @@ def test_every_row_is_in_one_half_and_what_it_shares_is_with_it(
         assert cluster <= discover or cluster <= confirm
     for name, field in (("units", 1), ("contents", 2)):
         if name in shared:
-            assert not {rows[row][field] for row in discover} & {rows[row][field] for row in confirm}
+            assert not {rows[row][field] for row in discover} & {
+                rows[row][field] for row in confirm
+            }
 
 
 @given(ROWS, SEEDS, SHARED, some.randoms(use_true_random=False))
-def test_the_order_of_rows_changes_nothing(rows: list[Row], seed: int, shared: tuple[str, ...], chance) -> None:
+def test_the_order_of_rows_changes_nothing(
+    rows: list[Row], seed: int, shared: tuple[str, ...], chance
+) -> None:
     order = list(range(len(rows)))
     chance.shuffle(order)
     shuffled = deal([rows[row] for row in order], seed, shared)
-    assert sorted(order[row] for row in shuffled.discover) == deal(rows, seed, shared).discover.tolist()
+    assert (
+        sorted(order[row] for row in shuffled.discover)
+        == deal(rows, seed, shared).discover.tolist()
+    )
 
 
 @given(ROWS, SEEDS, SHARED)
-def test_classes_are_dealt_evenly_to_within_a_cluster(rows: list[Row], seed: int, shared: tuple[str, ...]) -> None:
+def test_classes_are_dealt_evenly_to_within_a_cluster(
+    rows: list[Row], seed: int, shared: tuple[str, ...]
+) -> None:
     # One class a cluster, as garments, patients and photographs mostly have.
     clusters = clusters_of(rows, shared)
     rows = list(rows)
@@ -166,7 +194,9 @@ def test_classes_are_dealt_evenly_to_within_a_cluster(rows: list[Row], seed: int
     halves = deal(rows, seed, shared)
     for label in range(4):
         sizes = [len(cluster) for cluster in clusters if rows[min(cluster)][0] == label]
-        discover, confirm = (sum(rows[row][0] == label for row in half) for half in (halves.discover, halves.confirm))
+        discover, confirm = (
+            sum(rows[row][0] == label for row in half) for half in (halves.discover, halves.confirm)
+        )
         assert abs(discover - confirm) <= max(sizes, default=0)
 
 
@@ -177,7 +207,9 @@ def test_rows_for_themselves_are_dealt_to_within_one_row() -> None:
         counts = [int((labels[half] == label).sum()) for half in (halves.discover, halves.confirm)]
         assert abs(counts[0] - counts[1]) <= 1
     # No pattern of the rows' places: neighbours are not simply dealt in turn.
-    same = np.isin(np.arange(0, 994, 7), halves.discover) == np.isin(np.arange(7, 1001, 7), halves.discover)
+    same = np.isin(np.arange(0, 994, 7), halves.discover) == np.isin(
+        np.arange(7, 1001, 7), halves.discover
+    )
     assert 0.3 < same.mean() < 0.7
 
 
@@ -197,7 +229,9 @@ def test_another_seed_deals_otherwise() -> None:
 
 def test_dealing_stays_what_it_is_documented_to_be() -> None:
     """Existing findings record only the seed of their halves."""
-    halves = deal_halves(np.asarray([0, 0, 0, 1, 1, 1], np.int64), 0, units=["a", "b", "b", "c", "d", "e"])
+    halves = deal_halves(
+        np.asarray([0, 0, 0, 1, 1, 1], np.int64), 0, units=["a", "b", "b", "c", "d", "e"]
+    )
     assert halves.discover.tolist() == [0, 3, 5]
 
 

@@ -1,4 +1,5 @@
-"""Any dataset of images and labels becomes labelled images: the same rows, labels and bytes, whatever form it has."""
+"""Any dataset of images and labels becomes labelled images: the same rows, labels and bytes,
+whatever form it has."""
 
 from __future__ import annotations
 
@@ -36,8 +37,11 @@ def shades(images: LabelledImages) -> list[int]:
     return [int(np.asarray(rgb_image(image))[0, 0, 0]) for _, image in images.images()]
 
 
-def parquet(folder: Path, split: str = "train", classes: list[str] | None = None, **columns: list[Any]) -> Path:
-    """Write rows of the shades 0, 20, 40, … with these columns; `classes` are names of the labels."""
+def parquet(
+    folder: Path, split: str = "train", classes: list[str] | None = None, **columns: list[Any]
+) -> Path:
+    """Write rows of the shades 0, 20, 40, … with these columns; `classes` are names of the
+    labels."""
     images = [jpg(20 * row) for row in range(len(columns["label"]))]
     return parquet_folder(folder, **{split: image_table(images, names=classes, **columns)})
 
@@ -59,7 +63,11 @@ def test_an_image_folder_is_matched_by_the_names_of_its_folders(tmp_path: Path) 
     assert images.left_out == {"umbrella": 3}
     assert images.group_names == ("all",) and images.groups.tolist() == [0, 0, 0]
     assert images.units is None and images.class_names is None
-    stored = [(folder / "00" / "0.jpg"), (folder / "Hand_Bag" / "0.jpg"), (folder / "Hand_Bag" / "1.jpg")]
+    stored = [
+        (folder / "00" / "0.jpg"),
+        (folder / "Hand_Bag" / "0.jpg"),
+        (folder / "Hand_Bag" / "1.jpg"),
+    ]
     assert [image for _, image in images.images()] == [file.read_bytes() for file in stored]
     assert [key for key, _ in images.images(frozenset({"train_00000002"}))] == ["train_00000002"]
 
@@ -69,21 +77,30 @@ def test_rows_of_a_folder_have_the_paths_of_their_files(tmp_path: Path) -> None:
     imagefolder(tmp_path / "photos" / "test", bag=1)
     (tmp_path / "link").symlink_to(folder.parent)
     for name in ("photos", "link"):
-        images = labelled_source(NamedDataset(str(tmp_path / name), "train"), [RecipeClass("bag", "bag", 0, 0, ())])
+        images = labelled_source(
+            NamedDataset(str(tmp_path / name), "train"), [RecipeClass("bag", "bag", 0, 0, ())]
+        )
         assert images.paths == tuple(f"train/bag/{number}.jpg" for number in range(3))
         assert sorted(images.other_paths) == ["train/other/0.jpg", "train/other/1.jpg"]
         some = rows_of(images, np.array([0, 2]))
         assert some.paths == ("train/bag/0.jpg", "train/bag/2.jpg")
-        assert images.shown([images.keys[2], "a key of no row\a"]) == ["train/bag/2.jpg", "a key of no row\\u0007"]
+        assert images.shown([images.keys[2], "a key of no row\a"]) == [
+            "train/bag/2.jpg",
+            "a key of no row\\u0007",
+        ]
     pathless = replace(images, paths=None)
-    assert (pathless.content, pathless.keys) == (images.content, images.keys) and pathless.shown(["a"]) == ["a"]
+    assert (pathless.content, pathless.keys) == (images.content, images.keys) and pathless.shown(
+        ["a"]
+    ) == ["a"]
 
 
 def test_rows_that_are_no_files_of_the_folder_have_no_paths(tmp_path: Path) -> None:
     packed = parquet(tmp_path / "packed", label=[0, 1], classes=["bag", "sandal"])
     (tmp_path / "named").mkdir()
     cells = [{"bytes": jpg(0), "path": f"/elsewhere/{name}.jpg"} for name in ("a", "b")]
-    rows = datasets.Dataset.from_dict({"image": cells, "label": [0, 1]}).cast_column("image", datasets.Image())
+    rows = datasets.Dataset.from_dict({"image": cells, "label": [0, 1]}).cast_column(
+        "image", datasets.Image()
+    )
     rows.to_parquet(str(tmp_path / "named" / "train.parquet"))
     for dataset in (str(packed), str(tmp_path / "named"), "lab:wardrobe:audit"):
         assert labelled_source(dataset).paths is None
@@ -104,7 +121,11 @@ def test_without_classes_labels_are_the_datasets_own(tmp_path: Path) -> None:
         ({"label": [1, 0, 2, 0], "classes": ["BAG", "Sandal", "coat"]}, {}, None),
         ({"label": [1, 0, 2, 0], "classes": ["bag", "Sandal", "coat"]}, {}, [1, 0, 0]),
         ({"label": [1, 0, -1, 0], "classes": ["bag", "sandal"]}, {}, [1, 0, 0]),
-        ({"label": [5, 8, 3, 8], "classes": list(CLASSES)}, {"labels_are_numbers": True}, [1, 0, 0]),
+        (
+            {"label": [5, 8, 3, 8], "classes": list(CLASSES)},
+            {"labels_are_numbers": True},
+            [1, 0, 0],
+        ),
         ({"label": ["sandal", "bag", None, "bag"]}, {}, [1, 0, 0]),
     ],
     ids=["numbers", "texts", "half", "names", "none", "by number", "missing"],
@@ -119,7 +140,9 @@ def test_labels_are_matched_by_name_or_number(
         assert images.labels.tolist() == labels
         assert images.keys == ("train_00000000", "train_00000001", "train_00000003")
         assert sum(images.left_out.values()) == 1
-        assert [abs(seen - shade) < 4 for seen, shade in zip(shades(images), (0, 20, 60), strict=True)] == [True] * 3
+        assert [
+            abs(seen - shade) < 4 for seen, shade in zip(shades(images), (0, 20, 60), strict=True)
+        ] == [True] * 3
 
 
 def test_labels_of_no_class_are_shown_beside_the_classes(tmp_path: Path) -> None:
@@ -135,7 +158,12 @@ def test_labels_of_no_class_are_shown_beside_the_classes(tmp_path: Path) -> None
 
 
 def test_a_column_names_groups_and_units(tmp_path: Path) -> None:
-    folder = parquet(tmp_path / "rows", label=[8, 5, 3, 8], weather=["rain", "fog", "hail", "fog"], shop=[1, 2, 3, 1])
+    folder = parquet(
+        tmp_path / "rows",
+        label=[8, 5, 3, 8],
+        weather=["rain", "fog", "hail", "fog"],
+        shop=[1, 2, 3, 1],
+    )
     images = labelled_source(folder, BOTH, group_column="weather", unit_column="shop")
     assert images.group_names == ("fog", "rain") and images.groups.tolist() == [1, 0, 0]
     assert images.units == ("1", "2", "1")
@@ -203,7 +231,9 @@ def test_what_nothing_pins_is_known_by_its_labels_and_images(tmp_path: Path) -> 
 
     def content(*labels: int) -> str:
         folder = parquet(tmp_path / "photos", label=list(labels))
-        source = Source(dataset=str(folder), classes=(ClassEntry(id="x", name="x", source_label=0),))
+        source = Source(
+            dataset=str(folder), classes=(ClassEntry(id="x", name="x", source_label=0),)
+        )
         return labelled_split(source, "train", BOTH, SourcePin("photos", None, None)).content
 
     before = content(8, 5)
@@ -225,7 +255,11 @@ def test_the_labs_split_is_what_the_recipe_calls_its_source() -> None:
     assert (named.content, named.keys, named.units) == (images.content, images.keys, images.units)
     assert images.content != labelled_split(recipe.source, "validation", recipe.classes).content
     some = labelled_split(recipe.source, "validation", recipe.classes[5:6])
-    assert set(some.labels.tolist()) == {0} and len(some) == 150 and sum(some.left_out.values()) == 1350
+    assert (
+        set(some.labels.tolist()) == {0}
+        and len(some) == 150
+        and sum(some.left_out.values()) == 1350
+    )
     with pytest.raises(UserError, match="several splits"):
         labelled_source("lab:wardrobe")
 
@@ -242,7 +276,9 @@ def test_the_labs_split_is_what_the_recipe_calls_its_source() -> None:
         ("mnist:test", ("mnist", None, "test")),
     ],
 )
-def test_references_are_read_as_people_write_them(text: str, expected: tuple[str | None, ...]) -> None:
+def test_references_are_read_as_people_write_them(
+    text: str, expected: tuple[str | None, ...]
+) -> None:
     reference = NamedDataset.parse(text)
     assert (reference.dataset, reference.revision, reference.split) == expected
 
@@ -278,16 +314,28 @@ LISTED = {
         2,
         "2 of 4 images are scored; 2 have no label.",
     ),
-    "no line": ([("0.jpg", "cat"), ("1.jpg", "dog"), ("2.jpg", "cat")], 3, "1 has no line in the table of labels."),
+    "no line": (
+        [("0.jpg", "cat"), ("1.jpg", "dog"), ("2.jpg", "cat")],
+        3,
+        "1 has no line in the table of labels.",
+    ),
     "repeated": (
-        [("0.jpg", "cat"), ("1.jpg", "dog"), ("1.jpg", "dog"), ("2.jpg", "cat"), ("3.jpg", "dog"), ("1.jpg", "dog")],
+        [
+            ("0.jpg", "cat"),
+            ("1.jpg", "dog"),
+            ("1.jpg", "dog"),
+            ("2.jpg", "cat"),
+            ("3.jpg", "dog"),
+            ("1.jpg", "dog"),
+        ],
         4,
         "2 lines that repeat another are left out.",
     ),
     "several": (
         [("0.jpg", "cat"), ("0.jpg", "cat"), ("1.jpg", "dog"), ("2.jpg", "")],
         2,
-        "2 of 4 images are scored; 1 has no label and 1 has no line in the table of labels; 1 line that repeats",
+        "2 of 4 images are scored; 1 has no label and 1 has no line in the table of labels; 1 line"
+        " that repeats",
     ),
 }
 
@@ -313,4 +361,6 @@ def test_an_image_with_two_labels_is_refused(tmp_path: Path) -> None:
 def test_images_of_classes_that_are_not_scored_are_counted(tmp_path: Path) -> None:
     folder = imagefolder(tmp_path / "photos", **{"Hand_Bag": 2, "00": 1, "umbrella": 3})
     sentence = labelled_source(folder, BOTH).scored_sentence
-    assert sentence == "3 of 6 images are scored; 3 are of classes that are not scored: umbrella (3)."
+    assert (
+        sentence == "3 of 6 images are scored; 3 are of classes that are not scored: umbrella (3)."
+    )

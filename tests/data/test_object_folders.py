@@ -1,4 +1,5 @@
-"""Folders of COCO and YOLO files: what is read, and which files of strangers are refused with a message."""
+"""Folders of COCO and YOLO files: what is read, and which files of strangers are refused with a
+message."""
 
 from __future__ import annotations
 
@@ -33,11 +34,16 @@ def boxes_of(folder: Path, split: str = "train", exif: Any = "ignore") -> dict[s
     objects = read_object_folder(folder, folder_listing(folder), split, exif)
     assert objects is not None
     lists, _ = objects.objects(split)
-    return {Path(image.path).name: cell for image, cell in zip(objects.splits[split], lists, strict=True)}
+    return {
+        Path(image.path).name: cell
+        for image, cell in zip(objects.splits[split], lists, strict=True)
+    }
 
 
 @pytest.mark.parametrize("make", [coco_folder, yolo_folder])
-def test_the_boxes_of_a_folder_are_those_that_were_drawn(make: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_the_boxes_of_a_folder_are_those_that_were_drawn(
+    make: Callable[[Path], Any], tmp_path: Path
+) -> None:
     folder = tmp_path / "data"  # caches are beside it
     drawn = make(folder)
     rows = open_source(NamedDataset(str(folder), objects="objects")).rows("train", labelled=False)
@@ -71,19 +77,29 @@ def test_images_that_a_folder_lacks_are_counted_and_crowds_are_kept(tmp_path: Pa
     drawn = coco_folder(tmp_path)
     (tmp_path / "images" / drawn[0][0]).unlink()
     document = json.loads((tmp_path / "annotations.json").read_text())
-    document["annotations"].append({"image_id": 2, "category_id": 7, "bbox": [0, 0, 5, 5], "iscrowd": 1, "area": 9.5})
+    document["annotations"].append(
+        {"image_id": 2, "category_id": 7, "bbox": [0, 0, 5, 5], "iscrowd": 1, "area": 9.5}
+    )
     (tmp_path / "annotations.json").write_text(json.dumps(document))
     folder = read(tmp_path)
     assert folder.absent == {"train": 1} and len(folder.splits["train"]) == len(drawn) - 1
     objects = folder.splits["train"][0].lists
-    assert objects["iscrowd"][-1] is True and objects["area"][-1] == 9.5 and objects["category"][-1] == 1
+    assert (
+        objects["iscrowd"][-1] is True
+        and objects["area"][-1] == 9.5
+        and objects["category"][-1] == 1
+    )
 
 
 def test_polygons_of_yolo_are_read_as_the_boxes_around_them(tmp_path: Path) -> None:
     drawn = yolo_folder(tmp_path)
     (tmp_path / "labels" / "train" / "000.txt").write_text("1 0.25 0.5 0.75 0.5 0.5 0.75")
     objects = boxes_of(tmp_path)["000.png"]
-    assert objects["bbox"] == [[40.0, 60.0, 80.0, 30.0]] and objects["category"] == [1] and len(drawn) == 12
+    assert (
+        objects["bbox"] == [[40.0, 60.0, 80.0, 30.0]]
+        and objects["category"] == [1]
+        and len(drawn) == 12
+    )
 
 
 def damaged(**changes: Any) -> Callable[[Path], None]:
@@ -91,7 +107,9 @@ def damaged(**changes: Any) -> Callable[[Path], None]:
 
     def change(folder: Path) -> None:
         document = json.loads((folder / "annotations.json").read_text())
-        document["annotations"][0] |= {key: value for key, value in changes.items() if key not in document}
+        document["annotations"][0] |= {
+            key: value for key, value in changes.items() if key not in document
+        }
         document |= {key: value for key, value in changes.items() if key in document}
         (folder / "annotations.json").write_text(json.dumps(document))
 
@@ -111,9 +129,15 @@ def second_file(folder: Path) -> None:
         (damaged(category_id=4), "there is no category '4'"),
         (damaged(image_id=99), "there is no image '99'"),
         (damaged(iscrowd=2), "iscrowd is '2', expected 0 or 1"),
-        (damaged(categories=[{"id": 3, "name": "box"}, {"id": 7, "name": "Box"}]), "found 'box' again"),
+        (
+            damaged(categories=[{"id": 3, "name": "box"}, {"id": 7, "name": "Box"}]),
+            "found 'box' again",
+        ),
         (damaged(categories=[{"id": 3}]), "expected a name"),
-        (damaged(images=[{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}]), "an id of its own"),
+        (
+            damaged(images=[{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}]),
+            "an id of its own",
+        ),
         (second_file, "are annotations of one split"),
     ],
 )
@@ -140,7 +164,11 @@ def test_a_name_that_leads_out_of_the_folder_is_no_image_of_it(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("labels/train/000.txt", "2 0.5 0.5 0.1 0.1", "line 1: .* expected a number from 0 to 1 and four shares"),
+        (
+            "labels/train/000.txt",
+            "2 0.5 0.5 0.1 0.1",
+            "line 1: .* expected a number from 0 to 1 and four shares",
+        ),
         ("labels/train/000.txt", "0 0.5 0.5 nan 0.1", "line 1"),
         ("labels/train/000.txt", "0 0.5\nbox", "line 2"),
         ("labels/train/000.txt", "0 80 60 20 20", "four shares from 0 to 1"),
@@ -154,7 +182,9 @@ def test_a_name_that_leads_out_of_the_folder_is_no_image_of_it(tmp_path: Path) -
         ("data.yaml", "a: &a [x]\nnames: [*a, *a\n", "YAML"),
     ],
 )
-def test_a_yolo_folder_of_another_form_is_refused_in_words(file: str, text: str, message: str, tmp_path: Path) -> None:
+def test_a_yolo_folder_of_another_form_is_refused_in_words(
+    file: str, text: str, message: str, tmp_path: Path
+) -> None:
     yolo_folder(tmp_path)
     (tmp_path / file).write_text(text)
     with pytest.raises(UserError) as caught:
@@ -173,7 +203,9 @@ def crowded_coco(folder: Path) -> None:
     document = json.loads((folder / "annotations.json").read_text())
     text = json.dumps(document | {"annotations": []})
     entry = json.dumps(document["annotations"][0])
-    (folder / "annotations.json").write_text(text.replace("[]", f"[{', '.join([entry] * 1_000_000)}]"))
+    (folder / "annotations.json").write_text(
+        text.replace("[]", f"[{', '.join([entry] * 1_000_000)}]")
+    )
 
 
 def crowded_yolo(folder: Path) -> None:
@@ -181,14 +213,18 @@ def crowded_yolo(folder: Path) -> None:
     (folder / "labels" / "train" / "000.txt").write_text("0 .5 .5 .1 .1\n" * 1_000_000)
 
 
-@pytest.mark.parametrize(("make", "crowd"), [(coco_folder, crowded_coco), (yolo_folder, crowded_yolo)])
+@pytest.mark.parametrize(
+    ("make", "crowd"), [(coco_folder, crowded_coco), (yolo_folder, crowded_yolo)]
+)
 def test_a_million_boxes_on_an_image_are_refused_with_little_memory(
     make: Callable[[Path], Any], crowd: Callable[[Path], None], tmp_path: Path
 ) -> None:
     """Their lists would take 600 MB."""
     make(tmp_path / "first")
     crowd(tmp_path / "crowded")
-    (answer,) = limited(OPENING, [[str(tmp_path / name), "objects"] for name in ("first", "crowded")], 300_000_000)
+    (answer,) = limited(
+        OPENING, [[str(tmp_path / name), "objects"] for name in ("first", "crowded")], 300_000_000
+    )
     assert answer.startswith("UserError: ") and "objects, expected at most" in answer
 
 
@@ -215,7 +251,10 @@ def with_ids(convert: Callable[[int], Any]) -> Callable[[Path], None]:
         for entry in (*document["images"], *document["categories"]):
             entry["id"] = convert(entry["id"])
         for entry in document["annotations"]:
-            entry["image_id"], entry["category_id"] = convert(entry["image_id"]), convert(entry["category_id"])
+            entry["image_id"], entry["category_id"] = (
+                convert(entry["image_id"]),
+                convert(entry["category_id"]),
+            )
 
     return changed_coco(change)
 
@@ -246,7 +285,9 @@ def with_sizes(width: Any, height: Any, times: float = 1.0) -> Callable[[Path], 
         with_sizes(161, 120),  # rounded
     ],
 )
-def test_variants_of_a_coco_file_have_the_same_boxes(change: Callable[[Path], None], tmp_path: Path) -> None:
+def test_variants_of_a_coco_file_have_the_same_boxes(
+    change: Callable[[Path], None], tmp_path: Path
+) -> None:
     drawn = coco_folder(tmp_path)
     change(tmp_path)
     cells = boxes_of(tmp_path)
@@ -262,12 +303,17 @@ def one_other_size(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [with_sizes(160, 60), with_sizes(120, 160), with_sizes(640, 640), changed_coco(one_other_size)]
+    "change",
+    [with_sizes(160, 60), with_sizes(120, 160), with_sizes(640, 640), changed_coco(one_other_size)],
 )
-def test_sizes_that_no_ratio_explains_are_refused(change: Callable[[Path], None], tmp_path: Path) -> None:
+def test_sizes_that_no_ratio_explains_are_refused(
+    change: Callable[[Path], None], tmp_path: Path
+) -> None:
     coco_folder(tmp_path)
     change(tmp_path)
-    with pytest.raises(UserError, match="another size than their file says, and no single ratio explains it"):
+    with pytest.raises(
+        UserError, match="another size than their file says, and no single ratio explains it"
+    ):
         boxes_of(tmp_path)
 
 
@@ -276,7 +322,9 @@ def test_a_scaled_file_is_told(tmp_path: Path) -> None:
     coco_folder(folder)
     with_sizes(80, 60, 0.5)(folder)
     rows = open_source(NamedDataset(str(folder), objects="objects")).rows("train", labelled=False)
-    assert any("boxes are multiplied by 2, because images have another size" in note for note in rows.notes)
+    assert any(
+        "boxes are multiplied by 2, because images have another size" in note for note in rows.notes
+    )
 
 
 ROOTS: dict[str, tuple[dict[str, Any], str | None]] = {
@@ -311,7 +359,11 @@ def test_an_empty_category_of_its_own_stays(tmp_path: Path) -> None:
     coco_folder(tmp_path)
     changed_coco(lambda document: document["categories"].append({"id": 8, "name": "cup"}))(tmp_path)
     folder = read(tmp_path)
-    assert folder.groups == frozenset() and folder.names == ("box", "disk", "cup") and folder.ids == (3, 7, 8)
+    assert (
+        folder.groups == frozenset()
+        and folder.names == ("box", "disk", "cup")
+        and folder.ids == (3, 7, 8)
+    )
 
 
 def test_an_annotation_id_of_0_is_told(tmp_path: Path) -> None:
@@ -320,7 +372,9 @@ def test_an_annotation_id_of_0_is_told(tmp_path: Path) -> None:
     assert any("pycocotools counts its object as missed" in note for note in read(tmp_path).notes)
 
 
-@pytest.mark.parametrize("ending", ["bmp", "BMP", "tif", "TIFF", "webp", "JPG", "jpeg", "gif", "ppm"])
+@pytest.mark.parametrize(
+    "ending", ["bmp", "BMP", "tif", "TIFF", "webp", "JPG", "jpeg", "gif", "ppm"]
+)
 def test_images_of_every_ending_keep_their_boxes(ending: str, tmp_path: Path) -> None:
     drawn = yolo_folder(tmp_path, 3)
     for name, _ in drawn:
@@ -341,11 +395,16 @@ def test_an_image_of_more_pixels_than_a_stored_one_keeps_its_boxes(tmp_path: Pat
     assert boxes_of(tmp_path)["000.png"]["bbox"] == [[1875.0, 1000.0, 1250.0, 2000.0]]
 
 
-TRANSPOSED = {3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
+TRANSPOSED = {
+    3: Image.Transpose.ROTATE_180,
+    6: Image.Transpose.ROTATE_90,
+    8: Image.Transpose.ROTATE_270,
+}
 
 
 def turn_photographs(folder: Path, tag: int) -> None:
-    """Store photographs as a camera held otherwise does: a viewer that follows the tag shows them as before."""
+    """Store photographs as a camera held otherwise does: a viewer that follows the tag shows them
+    as before."""
     exif = Image.Exif()
     exif[274] = tag
     for path in sorted(folder.rglob("*.png")):
@@ -367,12 +426,16 @@ def test_boxes_of_upright_photographs_stay_when_these_are_turned(
         name: [pytest.approx(box) for box in boxes] for name, boxes in drawn.items()
     }
     if make is coco_folder and tag != 3:
-        with pytest.raises(UserError, match="sizes and boxes of photographs as they are turned") as refused:
+        with pytest.raises(
+            UserError, match="sizes and boxes of photographs as they are turned"
+        ) as refused:
             boxes_of(tmp_path)
         assert "Set source.exif to apply" in (refused.value.hint or "")
 
 
-def test_a_coco_file_of_photographs_as_stored_is_refused_where_they_are_turned(tmp_path: Path) -> None:
+def test_a_coco_file_of_photographs_as_stored_is_refused_where_they_are_turned(
+    tmp_path: Path,
+) -> None:
     coco_folder(tmp_path)
     turn_photographs(tmp_path, 6)
     with_sizes(120, 160)(tmp_path)
@@ -384,7 +447,9 @@ def test_a_coco_file_of_photographs_as_stored_is_refused_where_they_are_turned(t
 
 def test_two_images_of_one_file_of_labels_are_refused(tmp_path: Path) -> None:
     yolo_folder(tmp_path)
-    shutil.copy(tmp_path / "images" / "train" / "000.png", tmp_path / "images" / "train" / "000.bmp")
+    shutil.copy(
+        tmp_path / "images" / "train" / "000.png", tmp_path / "images" / "train" / "000.bmp"
+    )
     with pytest.raises(UserError, match=r"000\.txt may be the labels of images/train/000"):
         read(tmp_path)
 
@@ -421,7 +486,9 @@ def as_list_of_files(folder: Path) -> None:
         as_list_of_files,
     ],
 )
-def test_variants_of_a_yolo_folder_have_the_same_boxes(change: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_variants_of_a_yolo_folder_have_the_same_boxes(
+    change: Callable[[Path], Any], tmp_path: Path
+) -> None:
     drawn = yolo_folder(tmp_path, 4)
     change(tmp_path)
     assert read(tmp_path).names == ("box", "disk")
@@ -437,14 +504,17 @@ def test_labels_and_listed_files_without_an_image_are_counted(tmp_path: Path) ->
     (tmp_path / "images" / "train" / "001.png").unlink()
     folder = read(tmp_path)
     assert folder.absent == {"train": 1}
-    assert folder.notes == ("1 file of labels, such as 'labels/train/001.txt', of no image in a split",)
+    assert folder.notes == (
+        "1 file of labels, such as 'labels/train/001.txt', of no image in a split",
+    )
 
 
 # ---- Pascal VOC
 
 
 def voc_folder(folder: Path, count: int = 6, home: str = "") -> Any:
-    """Write Annotations/, JPEGImages/ and ImageSets/Main/ with the boxes of `drawn_objects`, from pixel 1 on."""
+    """Write Annotations/, JPEGImages/ and ImageSets/Main/ with the boxes of `drawn_objects`, from
+    pixel 1 on."""
     drawn = drawn_objects(count)
     draw_images(folder / home / "JPEGImages", drawn)
     annotations = folder / home / "Annotations"
@@ -473,8 +543,15 @@ def test_a_folder_of_pascal_voc_has_the_boxes_that_were_drawn(home: str, tmp_pat
     for beside in ("SegmentationClass", "thumbnails"):  # drawings and copies of the same names
         shutil.copytree(tmp_path / home / "JPEGImages", tmp_path / home / beside)
     folder = read(tmp_path)
-    assert (folder.form, folder.names, folder.absent) == ("Pascal VOC", ("box", "disk"), {"train": 0, "validation": 1})
-    assert folder.notes[0] == "boxes count pixels from 1 and include their last pixel, as Pascal VOC has it"
+    assert (folder.form, folder.names, folder.absent) == (
+        "Pascal VOC",
+        ("box", "disk"),
+        {"train": 0, "validation": 1},
+    )
+    assert (
+        folder.notes[0]
+        == "boxes count pixels from 1 and include their last pixel, as Pascal VOC has it"
+    )
     cells = boxes_of(tmp_path, "train") | boxes_of(tmp_path, "validation")
     assert set(boxes_of(tmp_path, "validation")) == {name for name, _ in drawn[:2]}
     for name, objects in drawn:
@@ -490,7 +567,10 @@ def test_annotations_beside_images_are_split_by_their_folders(tmp_path: Path) ->
             path.rename(tmp_path / split / "JPEGImages" / f"{seed}{path.name}")
         for path in (tmp_path / split / "JPEGImages").glob("*.png"):
             path.rename(path.with_name(f"{seed}{path.name}"))
-    assert {split: len(images) for split, images in read(tmp_path).splits.items()} == {"test": 3, "train": 3}
+    assert {split: len(images) for split, images in read(tmp_path).splits.items()} == {
+        "test": 3,
+        "train": 3,
+    }
 
 
 BOX = "<bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bndbox>"
@@ -500,12 +580,27 @@ BOX = "<bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bnd
     ("text", "message"),
     [
         ("<annotation><object><name>box</name></object></annotation>", "object 1 has the bndbox"),
-        (f"<annotation><object>{BOX.format(1, 1, 5, 5)}</object></annotation>", "object 1 has no name"),
-        (f"<annotation><object><name>a</name>{BOX.format(9, 1, 5, 5)}</object></annotation>", "'9, 1, 5, 5'"),
-        (f"<annotation><object><name>a</name>{BOX.format(1, 1, 'nan', 5)}</object></annotation>", "the bndbox"),
+        (
+            f"<annotation><object>{BOX.format(1, 1, 5, 5)}</object></annotation>",
+            "object 1 has no name",
+        ),
+        (
+            f"<annotation><object><name>a</name>{BOX.format(9, 1, 5, 5)}</object></annotation>",
+            "'9, 1, 5, 5'",
+        ),
+        (
+            f"<annotation><object><name>a</name>{BOX.format(1, 1, 'nan', 5)}</object></annotation>",
+            "the bndbox",
+        ),
         ("<annotation><object></annotation>", "is not XML"),
-        ("<!DOCTYPE a [<!ENTITY e SYSTEM 'file:///etc/passwd'>]><annotation>&e;</annotation>", "document type"),
-        ("<!DOCTYPE a [<!ENTITY e 'ha'><!ENTITY f '&e;&e;'>]><annotation>&f;</annotation>", "document type"),
+        (
+            "<!DOCTYPE a [<!ENTITY e SYSTEM 'file:///etc/passwd'>]><annotation>&e;</annotation>",
+            "document type",
+        ),
+        (
+            "<!DOCTYPE a [<!ENTITY e 'ha'><!ENTITY f '&e;&e;'>]><annotation>&f;</annotation>",
+            "document type",
+        ),
         ("<annotation>" + "<a>" * 500 + "</a>" * 500 + "</annotation>", "nested deeper"),
     ],
 )
@@ -521,4 +616,7 @@ def test_boxes_that_begin_at_pixel_0_are_told(tmp_path: Path) -> None:
     voc_folder(tmp_path)
     text = f"<annotation><object><name>box</name>{BOX.format(0, 0, 9, 9)}</object></annotation>"
     (tmp_path / "Annotations" / "000.xml").write_text(text)
-    assert any("1 box with a corner at pixel 0: the files may count from 0" in note for note in read(tmp_path).notes)
+    assert any(
+        "1 box with a corner at pixel 0: the files may count from 0" in note
+        for note in read(tmp_path).notes
+    )

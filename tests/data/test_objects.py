@@ -1,4 +1,5 @@
-"""Objects of rows: whatever way a table writes them, boxes come out in pixels of the stored image."""
+"""Objects of rows: whatever way a table writes them, boxes come out in pixels of the stored
+image."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ from counterfoil.errors import UserError
 from counterfoil.recipe.schema_inputs import Source
 
 SIZE = (100, 80)
-CELL = {"bbox": [[10.0, 20.0, 30.0, 40.0], [90.0, 70.0, 30.0, 30.0], [120.0, 0.0, 5.0, 5.0]], "category": [1, 0, 0]}
+CELL = {
+    "bbox": [[10.0, 20.0, 30.0, 40.0], [90.0, 70.0, 30.0, 30.0], [120.0, 0.0, 5.0, 5.0]],
+    "category": [1, 0, 0],
+}
 EMPTY: dict[str, list[Any]] = {"id": [], "area": [], "iscrowd": []}
 
 
@@ -31,7 +35,9 @@ def source_of(folder: Path, **others: Any) -> Source:
 def saved(folder: Path, cells: list[Any], features: Any = None) -> Any:
     """Return the rows of a saved `datasets` table with these cells."""
     picture = Image.fromarray(np.zeros((SIZE[1], SIZE[0], 3), np.uint8))
-    table = datasets.Dataset.from_dict({"image": [picture] * len(cells), "objects": cells}, features)
+    table = datasets.Dataset.from_dict(
+        {"image": [picture] * len(cells), "objects": cells}, features
+    )
     table.save_to_disk(str(folder))
     return open_source(NamedDataset(str(folder), objects="objects")).rows("train", labelled=False)
 
@@ -54,7 +60,9 @@ def test_boxes_are_scaled_with_their_image_and_not_cut() -> None:
 def test_the_three_forms_of_a_box_are_one_box(form: Any, box: list[float]) -> None:
     cell = {"bbox": [box], "category": [0]} | EMPTY
     objects = SourceObjects([cell], {0: 0}, form).of_image(0, SIZE, SIZE)
-    assert objects["bbox"] == [pytest.approx([10, 20, 30, 40])] and objects["area"] == [pytest.approx(1200)]
+    assert objects["bbox"] == [pytest.approx([10, 20, 30, 40])] and objects["area"] == [
+        pytest.approx(1200)
+    ]
 
 
 @given(
@@ -68,7 +76,9 @@ def test_a_box_has_the_same_place_in_its_image_whatever_the_size(
     cell = {"bbox": [box], "category": [0]} | EMPTY
     [kept] = SourceObjects([cell], {0: 0}, "coco").of_image(0, size, stored)["bbox"]
     shares = [value / size[number % 2] for number, value in enumerate(box)]
-    assert [value / stored[number % 2] for number, value in enumerate(kept)] == pytest.approx(shares)
+    assert [value / stored[number % 2] for number, value in enumerate(kept)] == pytest.approx(
+        shares
+    )
 
 
 def test_categories_are_matched_by_name_and_others_are_left_out(tmp_path: Path) -> None:
@@ -76,17 +86,26 @@ def test_categories_are_matched_by_name_and_others_are_left_out(tmp_path: Path) 
     features = datasets.Features(
         {
             "image": datasets.Image(),
-            "objects": {"bbox": datasets.List(datasets.List(datasets.Value("float32"))), "category": listed},
+            "objects": {
+                "bbox": datasets.List(datasets.List(datasets.Value("float32"))),
+                "category": listed,
+            },
         }
     )
     rows = saved(tmp_path / "data", [{"bbox": [[0, 0, 4, 4]] * 3, "category": [0, 1, 2]}], features)
-    assert objects_of(rows, source_of(tmp_path / "data")).of_image(0, SIZE, SIZE)["category"] == [1, 0]
+    assert objects_of(rows, source_of(tmp_path / "data")).of_image(0, SIZE, SIZE)["category"] == [
+        1,
+        0,
+    ]
 
 
 def test_names_in_a_list_of_structs_are_read_too(tmp_path: Path) -> None:
     rows = saved(tmp_path / "data", [[{"bbox": [0, 0, 4, 4], "label": "bus"}], []])
     objects = objects_of(rows, source_of(tmp_path / "data"))
-    assert objects.of_image(0, SIZE, SIZE)["category"] == [1] and objects.of_image(1, SIZE, SIZE)["bbox"] == []
+    assert (
+        objects.of_image(0, SIZE, SIZE)["category"] == [1]
+        and objects.of_image(1, SIZE, SIZE)["bbox"] == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +125,14 @@ def test_what_is_no_object_is_refused_in_words(cell: Any, message: str, tmp_path
 
 
 @pytest.mark.parametrize("text", [False, True], ids=["lists", "JSON in a cell"])
-def test_a_cell_of_too_many_objects_is_refused_before_it_is_python(text: bool, tmp_path: Path) -> None:
+def test_a_cell_of_too_many_objects_is_refused_before_it_is_python(
+    text: bool, tmp_path: Path
+) -> None:
     cell: Any = {"bbox": [[1.0, 2.0, 3.0, 4.0]] * 100_200, "category": [0] * 100_200}
-    with pytest.raises(UserError, match=r"has (a list of 100,200 values|100,202 lists), expected at most 100,000"):
-        objects_of(saved(tmp_path / "data", [json.dumps(cell) if text else cell]), source_of(tmp_path / "data"))
+    with pytest.raises(
+        UserError, match=r"has (a list of 100,200 values|100,202 lists), expected at most 100,000"
+    ):
+        objects_of(
+            saved(tmp_path / "data", [json.dumps(cell) if text else cell]),
+            source_of(tmp_path / "data"),
+        )

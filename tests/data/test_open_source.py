@@ -1,4 +1,5 @@
-"""An input dataset is opened by name, pinned by content, and read as it is pinned: folders, the Hub's, the lab's."""
+"""An input dataset is opened by name, pinned by content, and read as it is pinned: folders, the
+Hub's, the lab's."""
 
 from __future__ import annotations
 
@@ -57,7 +58,9 @@ def wardrobe() -> tuple[list[int], list[Image.Image]]:
 
 def _table(wardrobe: tuple[list[int], list[Image.Image]]) -> datasets.Dataset:
     labels, pictures = wardrobe
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))})
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=list(CLASSES))}
+    )
     return datasets.Dataset.from_dict({"image": pictures, "label": labels}, features=features)
 
 
@@ -68,7 +71,9 @@ def _saved(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Sourc
 
 def _saved_splits(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source:
     table: Any = _table(wardrobe)
-    datasets.DatasetDict({"train": table.select([0]), "validation": table}).save_to_disk(str(folder))
+    datasets.DatasetDict({"train": table.select([0]), "validation": table}).save_to_disk(
+        str(folder)
+    )
     return source_of(folder)
 
 
@@ -91,7 +96,9 @@ def _tars(folder: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> Source
     folder.mkdir()
     with TarWriter(str(folder / "validation-0000.tar")) as writer:
         for row, (label, picture) in enumerate(zip(*wardrobe, strict=True)):
-            writer.write({"__key__": f"{row:03d}", "png": encoded(picture), "cls": str(label).encode()})
+            writer.write(
+                {"__key__": f"{row:03d}", "png": encoded(picture), "cls": str(label).encode()}
+            )
     return source_of(folder, image_column="png", label_column="cls")
 
 
@@ -104,10 +111,13 @@ def test_every_form_gives_the_same_labels_and_pixels(
     source = save(tmp_path / "source", wardrobe)
     split = open_source(source).split("validation")
     assert split.labels.dtype == np.int64
-    # An image folder's rows come class by class; compare what each form holds, class by class, in order.
+    # An image folder's rows come class by class; compare what each form holds, class by class, in
+    # order.
     for label in range(10):
         rows = split.rows_of(label)
-        expected = [picture for class_label, picture in zip(*wardrobe, strict=True) if class_label == label]
+        expected = [
+            picture for class_label, picture in zip(*wardrobe, strict=True) if class_label == label
+        ]
         assert len(rows) == len(expected) > 0
         for row, picture in zip(rows, expected, strict=True):
             image = split.image(int(row))
@@ -148,7 +158,8 @@ def test_missing_columns_and_splits_are_reported_with_those_there_are(
 
 
 def pandas_folder(folder: Path, labels: Any) -> Path:
-    """Write one Parquet file with pandas: for each label an image, in the grey of its row number."""
+    """Write one Parquet file with pandas: for each label an image, in the grey of its row
+    number."""
     folder.mkdir()
     cells = [{"bytes": encoded(row), "path": None} for row in range(len(labels))]
     pd.DataFrame({"image": cells, "label": labels}).to_parquet(folder / "train.parquet")
@@ -166,9 +177,14 @@ def pandas_folder(folder: Path, labels: Any) -> Path:
         ([None, None], "holds no value in any row"),
     ],
 )
-def test_labels_that_are_no_names_and_no_whole_numbers_are_refused(labels: Any, message: str, tmp_path: Path) -> None:
+def test_labels_that_are_no_names_and_no_whole_numbers_are_refused(
+    labels: Any, message: str, tmp_path: Path
+) -> None:
     folder = pandas_folder(tmp_path / "photos", labels)
-    for read in (lambda: open_source(source_of(folder)).split("train"), lambda: labelled_source(folder)):
+    for read in (
+        lambda: open_source(source_of(folder)).split("train"),
+        lambda: labelled_source(folder),
+    ):
         with pytest.raises(UserError, match=message) as refused:
             read()
         assert "label_column" in (refused.value.hint or "")
@@ -194,14 +210,23 @@ def test_labels_of_pandas_are_read_with_their_gaps(
     assert images.left_out == ({"no label": 1} if -1 in numbers else {})
 
 
-WRITTEN = [["NA", "None", "null", "nan", "N/A"], ["007", "07", "7", "7.0", "1e5"], ["True", "False"], ["1.0", "2.0"]]
+WRITTEN = [
+    ["NA", "None", "null", "nan", "N/A"],
+    ["007", "07", "7", "7.0", "1e5"],
+    ["True", "False"],
+    ["1.0", "2.0"],
+]
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("names", WRITTEN)
-def test_classes_in_a_table_of_metadata_are_as_they_are_written(kind: str, names: list[str], tmp_path: Path) -> None:
+def test_classes_in_a_table_of_metadata_are_as_they_are_written(
+    kind: str, names: list[str], tmp_path: Path
+) -> None:
     labels = [*names, *reversed(names), ""]
-    table = pd.DataFrame({"file_name": [f"{row}.png" for row in range(len(labels))], "label": labels})
+    table = pd.DataFrame(
+        {"file_name": [f"{row}.png" for row in range(len(labels))], "label": labels}
+    )
     folder = tmp_path / "photos"
     folder.mkdir()
     if kind == "csv":
@@ -219,7 +244,9 @@ def test_classes_in_a_table_of_metadata_are_as_they_are_written(kind: str, names
     assert read == (labels[:-1] if kind == "csv" else labels)
     split = open_source(source_of(folder)).split("train")
     classes = sorted({*read})
-    assert split.labels.tolist() == [classes.index(name) if name in classes else -1 for name in labels]
+    assert split.labels.tolist() == [
+        classes.index(name) if name in classes else -1 for name in labels
+    ]
     assert [split.image(row).getpixel((0, 0)) for row in range(2)] == [(0, 0, 0), (1, 1, 1)]
 
 
@@ -228,7 +255,9 @@ def test_whole_numbers_and_columns_of_conditions_in_a_csv_stay_numbers(tmp_path:
     folder.mkdir()
     for row in range(3):
         (folder / f"{row}.png").write_bytes(encoded(row))
-    (folder / "metadata.csv").write_text("file_name,label,effusion\n0.png,2,1.0\n1.png,,0.0\n2.png,-1,1.0\n")
+    (folder / "metadata.csv").write_text(
+        "file_name,label,effusion\n0.png,2,1.0\n1.png,,0.0\n2.png,-1,1.0\n"
+    )
     assert open_source(source_of(folder)).split("train").labels.tolist() == [2, -1, -1]
     conditions = Conditions(columns=("effusion",))
     by_columns = NamedDataset(str(folder), conditions=conditions)
@@ -252,22 +281,33 @@ def test_labels_of_a_csv_of_the_hub_are_read_as_they_are_written(
 SERIES = [f"{split}/{name}/s{series}/{row}.png" for split in ("train", "test") for name in ("star", "test tube")
           for series in (1, 2) for row in range(2)]  # fmt: skip
 HUB_CARD = (
-    "---\ndataset_info:\n  features:\n  - name: image\n    dtype: image\n  - name: label\n    dtype:\n"
+    "---\ndataset_info:\n  features:\n  - name: image\n    dtype: image\n  - name: label\n   "
+    " dtype:\n"
     "      class_label:\n        names:\n          '0': test tube\n          '1': star\n---\n"
 )
 
 
-def test_a_folder_of_the_hub_is_read_by_the_rules_of_a_folder_here(loopback: LoopbackHub, tmp_path: Path) -> None:
-    """Series below classes are no classes, and the class `test tube` of train/ is no part of the split test."""
+def test_a_folder_of_the_hub_is_read_by_the_rules_of_a_folder_here(
+    loopback: LoopbackHub, tmp_path: Path
+) -> None:
+    """Series below classes are no classes, and the class `test tube` of train/ is no part of the
+    split test."""
     client(loopback).create_repo(NAME, repo_type="dataset")
     additions = [CommitOperationAdd(name, encoded(number)) for number, name in enumerate(SERIES)]
-    additions += [CommitOperationAdd("README.md", HUB_CARD.encode()), CommitOperationAdd("notes.zip", b"PK")]
-    client(loopback).create_commit(NAME, additions, commit_message="Photographs", repo_type="dataset")
+    additions += [
+        CommitOperationAdd("README.md", HUB_CARD.encode()),
+        CommitOperationAdd("notes.zip", b"PK"),
+    ]
+    client(loopback).create_commit(
+        NAME, additions, commit_message="Photographs", repo_type="dataset"
+    )
     copy = tmp_path / "copy"
     for addition in additions:
         file = copy / addition.path_in_repo
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(addition.path_or_fileobj if isinstance(addition.path_or_fileobj, bytes) else b"")
+        file.write_bytes(
+            addition.path_or_fileobj if isinstance(addition.path_or_fileobj, bytes) else b""
+        )
     reference = labelled_source(f"{copy}:test")
     with Client(loopback, tmp_path / "home") as online:
         read = online.ask("labelled", reference=f"{NAME}:test")
@@ -275,15 +315,22 @@ def test_a_folder_of_the_hub_is_read_by_the_rules_of_a_folder_here(loopback: Loo
         assert offline.ask("labelled", reference=f"{NAME}:test") == read
     assert read["names"] == list(reference.class_names or ()) == ["test tube", "star"]
     assert read["labels"] == reference.labels.tolist() == [1] * 4 + [0] * 4
-    assert read["shades"] == [number for number, name in enumerate(SERIES) if name.startswith("test/")]
+    assert read["shades"] == [
+        number for number, name in enumerate(SERIES) if name.startswith("test/")
+    ]
     assert read["notes"][0] == reference.notes[0]  # the Hub adds a hidden file
 
 
-def test_a_file_of_the_hub_without_a_split_is_asked_about(loopback: LoopbackHub, tmp_path: Path) -> None:
+def test_a_file_of_the_hub_without_a_split_is_asked_about(
+    loopback: LoopbackHub, tmp_path: Path
+) -> None:
     client(loopback).create_repo(NAME, repo_type="dataset")
     put(loopback, **{"a-test_parquet": parquet(1), "b_parquet": parquet(2)})
     with Client(loopback, tmp_path / "home") as online:
-        assert "b.parquet belongs to no split, and a-test.parquet as test would be read" in online.refused()
+        assert (
+            "b.parquet belongs to no split, and a-test.parquet as test would be read"
+            in online.refused()
+        )
 
 
 def test_parquet_of_the_hub_that_numbers_its_classes_differently_is_refused(
@@ -291,7 +338,10 @@ def test_parquet_of_the_hub_that_numbers_its_classes_differently_is_refused(
 ) -> None:
     client(loopback).create_repo(NAME, repo_type="dataset")
     tables = [as_parquet(image_table([encoded(7)], names=names, label=[0])) for names in ORDERS]
-    put(loopback, **{f"train-{number:05}-of-00002_parquet": table for number, table in enumerate(tables)})
+    put(
+        loopback,
+        **{f"train-{number:05}-of-00002_parquet": table for number, table in enumerate(tables)},
+    )
     with Client(loopback, tmp_path / "home") as online:
         assert "'label' numbers its classes differently in train-00000" in online.refused()
 
@@ -300,14 +350,18 @@ def test_parquet_of_the_hub_that_numbers_its_classes_differently_is_refused(
 PCX = encoded(Image.new("RGB", (64, 64)), "PCX")
 
 
-@pytest.mark.parametrize("damage", [b"no picture", b"", PCX, None], ids=["text", "empty", "pcx", "cut"])
+@pytest.mark.parametrize(
+    "damage", [b"no picture", b"", PCX, None], ids=["text", "empty", "pcx", "cut"]
+)
 def test_an_unreadable_image_names_its_row_and_no_other(
     damage: bytes | None, wardrobe: tuple[list[int], list[Image.Image]], tmp_path: Path
 ) -> None:
     labels, pictures = wardrobe
     content = [encoded(picture) for picture in pictures]
     content[3] = content[3][:200] if damage is None else damage
-    table = datasets.Dataset.from_dict({"image": [{"bytes": png, "path": None} for png in content], "label": labels})
+    table = datasets.Dataset.from_dict(
+        {"image": [{"bytes": png, "path": None} for png in content], "label": labels}
+    )
     (tmp_path / "source").mkdir()
     table.to_parquet(str(tmp_path / "source" / "validation.parquet"))
     split = open_source(source_of(tmp_path / "source")).split("validation")
@@ -334,7 +388,9 @@ def test_a_damaged_table_is_reported_in_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["imagefolder", "json", "csv", "parquet", "webdataset", "text"])
-def test_a_loader_of_files_is_no_dataset(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loader_of_files_is_no_dataset(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`datasets` would load whatever lies in the current folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "secret.txt").write_text("mine")
@@ -352,12 +408,19 @@ def test_a_name_of_the_hub_is_never_a_folder_here(
     assert open_source(source_of("./private/photos")).pin.dataset == "photos"
 
 
-def test_a_folder_of_another_machine_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_machine_is_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
-    with pytest.raises(UserError, match=r"'\./photos' is a folder on the machine that built the dataset"):
+    with pytest.raises(
+        UserError, match=r"'\./photos' is a folder on the machine that built the dataset"
+    ):
         open_source(source_of("elsewhere:./photos")).split("train")
-    assert open_source(source_of("elsewhere:./photos")).pin == open_source(source_of("/other/photos")).pin
+    assert (
+        open_source(source_of("elsewhere:./photos")).pin
+        == open_source(source_of("/other/photos")).pin
+    )
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -365,7 +428,9 @@ def test_an_image_of_too_many_pixels_is_refused_by_its_header(tmp_path: Path) ->
     folder = tmp_path / "source"
     folder.mkdir()
     large = {"bytes": encoded(Image.new("1", (12_000, 8_000))), "path": None}
-    datasets.Dataset.from_dict({"image": [large], "label": [0]}).to_parquet(str(folder / "train.parquet"))
+    datasets.Dataset.from_dict({"image": [large], "label": [0]}).to_parquet(
+        str(folder / "train.parquet")
+    )
     with pytest.raises(UserError, match=r"it declares 12000×8000 pixels"):
         open_source(source_of(folder)).split("train").image(0)
 
@@ -374,7 +439,9 @@ def edit(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
-@pytest.mark.parametrize("name", ["../elsewhere.arrow", "/elsewhere.arrow", "a/b.arrow", "", ".hidden", 3])
+@pytest.mark.parametrize(
+    "name", ["../elsewhere.arrow", "/elsewhere.arrow", "a/b.arrow", "", ".hidden", 3]
+)
 def test_a_saved_dataset_names_files_beside_it(
     name: Any, tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
 ) -> None:
@@ -382,7 +449,9 @@ def test_a_saved_dataset_names_files_beside_it(
     (table,) = (tmp_path / "saved").glob("*.arrow")
     table.rename(tmp_path / "elsewhere.arrow")
     edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": name}])
-    with pytest.raises(UserError, match=r"state\.json names the file .*expected files in the same folder"):
+    with pytest.raises(
+        UserError, match=r"state\.json names the file .*expected files in the same folder"
+    ):
         open_source(source).split("train")
 
 
@@ -405,7 +474,11 @@ def test_a_saved_dataset_is_of_regular_files_that_are_named_once(
     edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": table.name}] * 20_000)
     with pytest.raises(UserError, match="names a file twice"):
         open_source(source).split("train")
-    edit(tmp_path / "saved" / "state.json", _data_files=[{"filename": table.name}], _format_type="torch")
+    edit(
+        tmp_path / "saved" / "state.json",
+        _data_files=[{"filename": table.name}],
+        _format_type="torch",
+    )
     assert len(open_source(source).split("train").labels) == ROWS
     table.unlink()
     os.mkfifo(table)
@@ -431,7 +504,9 @@ def test_a_column_of_labels_opens_no_file(
         open_source(source_of(folder)).split("train")
 
 
-def test_a_card_whose_aliases_unfold_is_refused(tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]) -> None:
+def test_a_card_whose_aliases_unfold_is_refused(
+    tmp_path: Path, wardrobe: tuple[list[int], list[Image.Image]]
+) -> None:
     source = _parquet(tmp_path / "data", wardrobe)
     card = tmp_path / "data" / "README.md"
     levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
@@ -481,7 +556,8 @@ def test_a_folder_is_pinned_by_its_last_name_and_its_content(tmp_path: Path) -> 
 
 def test_what_is_not_known_is_not_different(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "photos", 1)
-    old = {"dataset": "photos", "revision": None, "license": None}  # as every lock of a folder was before
+    # as every lock of a folder was before
+    old = {"dataset": "photos", "revision": None, "license": None}
     assert open_source(source_of(folder), old).pin.document() == old
     assert open_source(source_of(folder), old | {"dataset": "others"}).pin.content is not None
     now = open_source(source_of(folder)).pin.document()
@@ -496,13 +572,20 @@ def test_what_is_not_known_is_not_different(tmp_path: Path) -> None:
 
 def test_the_same_files_under_another_name_are_the_recorded_dataset(tmp_path: Path) -> None:
     recorded = open_source(source_of(folder_of(tmp_path / "photos", 1))).pin.document()
-    assert open_source(source_of(folder_of(tmp_path / "moved", 1)), recorded).pin.document() == recorded
+    assert (
+        open_source(source_of(folder_of(tmp_path / "moved", 1)), recorded).pin.document()
+        == recorded
+    )
 
 
-@pytest.mark.parametrize("recorded", [None, [], "photos", {}, {"dataset": 3}, {"dataset": "photos", "content": [1]}])
+@pytest.mark.parametrize(
+    "recorded", [None, [], "photos", {}, {"dataset": 3}, {"dataset": "photos", "content": [1]}]
+)
 def test_a_document_of_another_form_is_no_pin(recorded: Any, tmp_path: Path) -> None:
     assert SourcePin.of(recorded) is None
-    assert open_source(source_of(folder_of(tmp_path / "photos", 1)), recorded).pin.content is not None
+    assert (
+        open_source(source_of(folder_of(tmp_path / "photos", 1)), recorded).pin.content is not None
+    )
 
 
 def test_the_labs_pin_is_its_version_and_no_lock_of_it_changes() -> None:
@@ -519,8 +602,11 @@ def test_a_folder_that_changed_after_its_pin_is_not_loaded(tmp_path: Path) -> No
         open_source(source_of(folder), pin=pin).split("train")
 
 
-def test_what_is_loaded_is_what_is_pinned_even_where_a_changed_file_keeps_its_times(tmp_path: Path) -> None:
-    """Without the pin, `datasets` returns cached rows for a file whose name and times are unchanged."""
+def test_what_is_loaded_is_what_is_pinned_even_where_a_changed_file_keeps_its_times(
+    tmp_path: Path,
+) -> None:
+    """Without the pin, `datasets` returns cached rows for a file whose name and times are
+    unchanged."""
     folder = folder_of(tmp_path / "photos", 1, 2)
     for shades in ((1, 2), (3, 4)):
         folder_of(folder, *shades)
@@ -534,7 +620,8 @@ def test_a_folder_takes_no_rows_from_outside(where: str, tmp_path: Path) -> None
     folder = folder_of(tmp_path / "photos", 1)
     named = secret / "train.parquet" if where == "absolute" else "../secret/train.parquet"
     (folder / "README.md").write_text(
-        f"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: {named}\n---\n"
+        "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path:"
+        f" {named}\n---\n"
     )
     with pytest.raises(UserError, match="which is not in it"):
         open_source(source_of(folder)).split("train")
@@ -599,7 +686,9 @@ class Client:
     """Pin `someone/photos` of a Hub in another process, and load it by that pin on each request."""
 
     def __init__(self, hub: LoopbackHub, home: Path, *, offline: bool = False) -> None:
-        self.environment = client_environment(hub, home) | {"HF_HUB_OFFLINE": "1" if offline else "0"}
+        self.environment = client_environment(hub, home) | {
+            "HF_HUB_OFFLINE": "1" if offline else "0"
+        }
 
     def __enter__(self) -> Client:
         self.process = warm.start([sys.executable, "-c", ANSWERING], self.environment, talking=True)
@@ -612,7 +701,9 @@ class Client:
         """Return why the dataset cannot be read."""
         return str(self.ask()["refused"])
 
-    def ask(self, how: str = "pin", recorded: Any = None, *, load: bool = True, **source: Any) -> dict[str, Any]:
+    def ask(
+        self, how: str = "pin", recorded: Any = None, *, load: bool = True, **source: Any
+    ) -> dict[str, Any]:
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps([how, recorded, load, source]) + "\n")
         self.process.stdin.flush()
@@ -623,8 +714,14 @@ class Client:
 
 def put(hub: LoopbackHub, **files: bytes) -> str:
     """One more commit; its id."""
-    additions = [CommitOperationAdd(path.replace("_", "."), content) for path, content in files.items()]
-    return client(hub).create_commit(NAME, additions, commit_message="A version", repo_type="dataset").oid
+    additions = [
+        CommitOperationAdd(path.replace("_", "."), content) for path, content in files.items()
+    ]
+    return (
+        client(hub)
+        .create_commit(NAME, additions, commit_message="A version", repo_type="dataset")
+        .oid
+    )
 
 
 def test_what_is_loaded_is_the_commit_that_is_pinned_wherever_the_branch_goes(
@@ -638,7 +735,8 @@ def test_what_is_loaded_is_the_commit_that_is_pinned_wherever_the_branch_goes(
         second = put(loopback, train_parquet=parquet(3))  # between the pin and the loading
         old = online.ask("of", pin)
         assert (old["labels"], old["shades"]) == ([1, 2], [1, 2])
-        # A re-cut takes the commit that the lock names; a build asks what the branch is, to tell another one.
+        # A re-cut takes the commit that the lock names; a build asks what the branch is, to tell
+        # another one.
         assert online.ask("loadable", pin) == old
         new = online.ask("pin", pin)
         assert (new["pin"]["revision"], new["labels"], new["shades"]) == (second, [3], [3])
@@ -693,7 +791,10 @@ def test_scenes_with_boxes_are_read_as_any_input_dataset() -> None:
     opened = open_source(source_of("lab:wardrobe-boxes"))
     assert opened.splits == ("train", "validation", "audit")
     outline = opened.outline(1 << 30)
-    assert (outline.rows["audit"], outline.columns) == (boxes.ROWS["audit"], {"image": "image", "objects": "objects"})
+    assert (outline.rows["audit"], outline.columns) == (
+        boxes.ROWS["audit"],
+        {"image": "image", "objects": "objects"},
+    )
     rows = opened.rows("validation", labelled=False)
     assert (rows.count, rows.columns) == (boxes.ROWS["validation"], ("image", "objects"))
     assert rows.class_names("objects") == CLASSES
@@ -742,18 +843,26 @@ def test_labels_are_reported_as_the_dataset_tells_them() -> None:
 @pytest.mark.parametrize(
     ("name", "messages"),
     [
-        ("lab:planted/corelation-3", ["no planted world 'corelation-3'", "did you mean 'correlation-3'?"]),
+        (
+            "lab:planted/corelation-3",
+            ["no planted world 'corelation-3'", "did you mean 'correlation-3'?"],
+        ),
         ("lab:planted/rare", ["no planted world 'rare'", "did you mean 'rare-0'?"]),
         ("lab:planted/rare-x", ["'x' is not a seed", "a seed of 0 to 99999"]),
         ("lab:planted/rare-007", ["'007' is not a seed"]),
         ("lab:planted/rare-100000", ["'100000' is not a seed"]),
-        ("lab:planted/../wardrobe", ["no planted world '../wardrobe'", "correlation, rare, noisy, null, corruption"]),
+        (
+            "lab:planted/../wardrobe",
+            ["no planted world '../wardrobe'", "correlation, rare, noisy, null, corruption"],
+        ),
         ("lab:planted/", ["no planted world ''", "lab:planted/correlation-0"]),
         ("lab:planted", ["the lab has no 'planted'", "lab:planted/KIND-SEED"]),
         ("lab:wardrob", ["the lab has no 'wardrob'; did you mean 'wardrobe'?", "lab:wardrobe"]),
     ],
 )
-def test_a_name_that_the_lab_does_not_have_is_a_users_mistake(name: str, messages: list[str]) -> None:
+def test_a_name_that_the_lab_does_not_have_is_a_users_mistake(
+    name: str, messages: list[str]
+) -> None:
     for look in (open_source, lambda source: open_source(source).split("test")):
         with pytest.raises(UserError) as refused:
             look(source_of(name))
@@ -773,7 +882,9 @@ def test_parquet_files_that_number_their_classes_differently_are_refused(tmp_pat
     def opened(folder: Path, *orders: list[str]) -> Any:
         folder.mkdir()
         for number, names in enumerate(orders):
-            features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=names)})
+            features = datasets.Features(
+                {"image": datasets.Image(), "label": datasets.ClassLabel(names=names)}
+            )
             rows = {"image": [Image.new("RGB", (8, 8), "red")] * 2, "label": [0, 1]}
             table = datasets.Dataset.from_dict(rows, features=features)
             table.to_parquet(folder / f"train-{number:05}-of-{len(orders):05}.parquet")
@@ -781,5 +892,7 @@ def test_parquet_files_that_number_their_classes_differently_are_refused(tmp_pat
 
     same = ["mug", "star"]
     assert opened(tmp_path / "alike", same, same).labels.tolist() == [0, 1, 0, 1]
-    with pytest.raises(UserError, match=r"'label' numbers its classes differently in .*00000.* and .*00001"):
+    with pytest.raises(
+        UserError, match=r"'label' numbers its classes differently in .*00000.* and .*00001"
+    ):
         opened(tmp_path / "mixed", same, ["star", "mug"])

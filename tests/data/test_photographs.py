@@ -1,4 +1,5 @@
-"""Deep grey, turns noted by a camera and damage in pictures are reported before anything is computed from them."""
+"""Deep grey, turns noted by a camera and damage in pictures are reported before anything is
+computed from them."""
 
 from __future__ import annotations
 
@@ -41,21 +42,28 @@ def photos(tmp_path: Path) -> Path:
         with_tag(tmp_path / "photos" / name / "1.png", 6)
     deep = np.linspace(0, 65535, 24 * 16).reshape(16, 24).astype(np.uint16)
     Image.fromarray(deep).save(tmp_path / "photos" / "mug" / "deep.png")
-    Image.fromarray((deep / 65535).astype(np.float32)).save(tmp_path / "photos" / "star" / "fractions.tiff")
+    Image.fromarray((deep / 65535).astype(np.float32)).save(
+        tmp_path / "photos" / "star" / "fractions.tiff"
+    )
     return tmp_path / "photos"
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("ending", ["png", "jpg", "webp", "tiff"])
-def test_a_turn_is_what_pillow_makes_of_the_tag(ending: str, orientation: int, tmp_path: Path) -> None:
+def test_a_turn_is_what_pillow_makes_of_the_tag(
+    ending: str, orientation: int, tmp_path: Path
+) -> None:
     file = with_tag(tmp_path / f"1.{ending}", orientation)
     with Image.open(file) as picture:
         stored = picture.convert("RGB")
         turned = ImageOps.exif_transpose(picture).convert("RGB")
-    np.testing.assert_array_equal(np.asarray(rgb_image(file.read_bytes(), photograph=True)), np.asarray(stored))
+    np.testing.assert_array_equal(
+        np.asarray(rgb_image(file.read_bytes(), photograph=True)), np.asarray(stored)
+    )
     applied = rgb_image(upright(file.read_bytes()), photograph=True)
     np.testing.assert_array_equal(np.asarray(applied), np.asarray(turned))
-    assert (stored.size == turned.size) == (orientation < 5 or ending == "tiff")  # these Pillow turns by itself
+    # these Pillow turns by itself
+    assert (stored.size == turned.size) == (orientation < 5 or ending == "tiff")
 
 
 def test_what_cannot_be_turned_stays_as_it_is() -> None:
@@ -67,31 +75,49 @@ def test_deep_grey_and_turns_are_counted(photos: Path) -> None:
     files = sorted(photos.rglob("*.*"))
     images = [*((file.name, file.read_bytes()) for file in files), ("cut", b"\x89PNG")]
     pictures = look_at_pictures(images, 7, decode=False)
-    assert (pictures.deep, pictures.turned, list(pictures.damaged), len(pictures.sides)) == (2, 2, ["cut"], 6)
+    assert (pictures.deep, pictures.turned, list(pictures.damaged), len(pictures.sides)) == (
+        2,
+        2,
+        ["cut"],
+        6,
+    )
     grey, turned = pictures.notes(7)
     assert "2 images are grey of 16 or 32 bits" in grey and "2 images have an EXIF tag" in turned
     assert pictures.notes(7, applied=True) == [grey]
     assert "2 images of the 7 that were opened" in pictures.notes(5000)[0]
     # What the note says happens to them.
     white = np.asarray(rgb_image((photos / "mug" / "deep.png").read_bytes(), photograph=True))
-    black = np.asarray(rgb_image((photos / "star" / "fractions.tiff").read_bytes(), photograph=True))
+    black = np.asarray(
+        rgb_image((photos / "star" / "fractions.tiff").read_bytes(), photograph=True)
+    )
     assert (white == 255).mean() > 0.95 and black.max() <= 1
 
 
-def test_init_and_evaluate_tell_them(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_and_evaluate_tell_them(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    for notes in (init(photos, device="cpu").notes, open_subject(photos, None, None, None, {}).notes):
+    for notes in (
+        init(photos, device="cpu").notes,
+        open_subject(photos, None, None, None, {}).notes,
+    ):
         assert any("2 images are grey of 16 or 32 bits" in note for note in notes)
         assert any("2 images have an EXIF tag" in note and "source.exif" in note for note in notes)
 
 
-def test_a_recipe_that_applies_turns_has_a_hash_and_a_content_of_its_own(photos: Path, tmp_path: Path) -> None:
+def test_a_recipe_that_applies_turns_has_a_hash_and_a_content_of_its_own(
+    photos: Path, tmp_path: Path
+) -> None:
     text = init(photos, tmp_path / "plain.yaml", device="cpu").path.read_text()
     plain, same, turned = (
         resolve_classes(load_recipe(tmp_path / "plain.yaml", changes))
         for changes in ([], ["source.exif=ignore"], ["source.exif=apply"])
     )
-    assert "exif" not in text and "exif" not in plain.portable_yaml and "exif: apply" in turned.portable_yaml
+    assert (
+        "exif" not in text
+        and "exif" not in plain.portable_yaml
+        and "exif: apply" in turned.portable_yaml
+    )
     assert plain.plan_hash == same.plan_hash != turned.plan_hash
     assert plain.recipe_hash == same.recipe_hash != turned.recipe_hash
     as_stored, as_turned = (open_source(recipe.source).rows("train") for recipe in (plain, turned))
@@ -112,7 +138,9 @@ def test_a_build_turns_the_photographs_of_such_a_recipe(photos: Path, tmp_path: 
         changes = [f"source.exif={exif}", "prompts.shifts={fog: {corruption: fog, severity: 3}}"]
         built = build(load_recipe(tmp_path / "own.yaml", changes), tmp_path / exif, device="cpu")
         images = labelled_source(NamedDataset(str(built.directory), "all", config="base"))
-        sizes[exif] = sorted(image.size for _, raw in images.images() if (image := images.decoded(raw)) is not None)
+        sizes[exif] = sorted(
+            image.size for _, raw in images.images() if (image := images.decoded(raw)) is not None
+        )
     assert sizes["ignore"] == [(24, 16)] * 4 and sizes["apply"] == [(16, 24)] * 2 + [(24, 16)] * 2
 
 
@@ -121,14 +149,21 @@ def test_a_photograph_that_is_too_large_is_named_with_its_size() -> None:
     vast = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + head + struct.pack(">I", zlib.crc32(head))
     vast += struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
     pictures = look_at_pictures([("vast.png", vast)], 1, decode=True)
-    assert pictures.damaged == {"vast.png": "it declares 12000×9000 pixels, expected at most 89,478,485"}
+    assert pictures.damaged == {
+        "vast.png": "it declares 12000×9000 pixels, expected at most 89,478,485"
+    }
     assert "89,478,485 pixels" in UNREAD
 
 
 @pytest.mark.parametrize(
-    ("sides", "counted"), [([], None), ([85, 500], None), ([32], "1 image"), ([32, 84, 85], "2 images")]
+    ("sides", "counted"),
+    [([], None), ([85, 500], None), ([32], "1 image"), ([32, 84, 85], "2 images")],
 )
 def test_small_jpeg_files_are_counted(sides: list[int], counted: str | None) -> None:
-    words = [f"{counted} {'is' if counted == '1 image' else 'are'} JPEG already and under 85 pixels"] if counted else []
+    words = (
+        [f"{counted} {'is' if counted == '1 image' else 'are'} JPEG already and under 85 pixels"]
+        if counted
+        else []
+    )
     pictures = SourcePictures(sides=[(side, side) for side in sides], jpeg_sides=sides)
     assert [note.split(",")[0] for note in pictures.twice_compressed(len(sides))] == words

@@ -1,4 +1,5 @@
-"""Classes that are left to the input dataset: by its own names and numbers, asked once, and never against them."""
+"""Classes that are left to the input dataset: by its own names and numbers, asked once, and never
+against them."""
 
 from __future__ import annotations
 
@@ -22,11 +23,19 @@ from support.tables import image_table, parquet_folder
 
 # In the order of their labels, which is not the one in which people think of them.
 FOLDERS = ("ladder", "mug", "sea_star")
-OWN_ORDER = '[{name: mug, source_label: 0}, {name: "sea star", source_label: 1}, {name: ladder, source_label: 2}]'
-RIGHT = '[{name: mug, source_label: 1}, {name: "sea star", source_label: 2}, {name: ladder, source_label: 0}]'
+OWN_ORDER = (
+    '[{name: mug, source_label: 0}, {name: "sea star", source_label: 1}, {name: ladder,'
+    " source_label: 2}]"
+)
+RIGHT = (
+    '[{name: mug, source_label: 1}, {name: "sea star", source_label: 2}, {name: ladder,'
+    " source_label: 0}]"
+)
 
 
-def imagefolder(folder: Path, *names: str, splits: tuple[str, ...] = ("train", "validation")) -> Path:
+def imagefolder(
+    folder: Path, *names: str, splits: tuple[str, ...] = ("train", "validation")
+) -> Path:
     for split in splits:
         for shade, name in enumerate(names):
             (folder / split / name).mkdir(parents=True)
@@ -44,7 +53,11 @@ def parquet(folder: Path, names: list[str] | None = None, **splits: list[Any]) -
 
 
 def recipe_of(dataset: Path | str, classes: str = "null", *more: str) -> Recipe:
-    changes = [f"source={{dataset: {dataset}, unit_column: null, classes: {classes}}}", "tokens=null", *more]
+    changes = [
+        f"source={{dataset: {dataset}, unit_column: null, classes: {classes}}}",
+        "tokens=null",
+        *more,
+    ]
     return load_recipe("wardrobe-mini", changes)
 
 
@@ -61,17 +74,28 @@ def test_a_recipe_that_tells_every_label_is_itself() -> None:
 def test_classes_of_folders_are_found_by_name_in_the_recipe_s_order(tmp_path: Path) -> None:
     folder = imagefolder(tmp_path / "things", *FOLDERS)
     named = resolve_classes(recipe_of(folder, '[mug, "Sea Star", ladder]'))
-    assert classes_of(named) == [("mug", "mug", 1), ("sea-star", "Sea Star", 2), ("ladder", "ladder", 0)]
+    assert classes_of(named) == [
+        ("mug", "mug", 1),
+        ("sea-star", "Sea Star", 2),
+        ("ladder", "ladder", 0),
+    ]
     assert classes_of(resolve_classes(recipe_of(folder, "[{name: star fish, id: sea_star}]"))) == [
         ("sea_star", "star fish", 2)
     ]
-    assert named.recipe_hash == resolve_classes(recipe_of(folder, RIGHT.replace("sea star", "Sea Star"))).recipe_hash
+    assert (
+        named.recipe_hash
+        == resolve_classes(recipe_of(folder, RIGHT.replace("sea star", "Sea Star"))).recipe_hash
+    )
 
 
 def test_classes_that_are_left_out_are_all_of_the_source_in_its_order(tmp_path: Path) -> None:
     folder = imagefolder(tmp_path / "things", *FOLDERS)
     recipe = resolve_classes(recipe_of(folder))
-    assert classes_of(recipe) == [("ladder", "ladder", 0), ("mug", "mug", 1), ("sea-star", "sea star", 2)]
+    assert classes_of(recipe) == [
+        ("ladder", "ladder", 0),
+        ("mug", "mug", 1),
+        ("sea-star", "sea star", 2),
+    ]
     assert resolve_classes(recipe) is recipe
     # What a dataset directory holds: every class, with its label.
     assert [entry.source_label for entry in recipe.portable.source.classes or ()] == [0, 1, 2]
@@ -79,25 +103,38 @@ def test_classes_that_are_left_out_are_all_of_the_source_in_its_order(tmp_path: 
 
 def test_declared_names_have_their_own_order(tmp_path: Path) -> None:
     folder = parquet(tmp_path / "things", ["star", "mug"], train=[0, 1], validation=[1])
-    assert classes_of(resolve_classes(recipe_of(folder))) == [("star", "star", 0), ("mug", "mug", 1)]
+    assert classes_of(resolve_classes(recipe_of(folder))) == [
+        ("star", "star", 0),
+        ("mug", "mug", 1),
+    ]
 
 
 def test_labels_of_text_are_numbered_as_they_are_sorted_and_read_by_that(tmp_path: Path) -> None:
-    folder = parquet(tmp_path / "things", train=["mug", "ladder", "mug"], validation=["mug", "ladder"])
+    folder = parquet(
+        tmp_path / "things", train=["mug", "ladder", "mug"], validation=["mug", "ladder"]
+    )
     recipe = resolve_classes(recipe_of(folder, "[mug, ladder]"))
     assert classes_of(recipe) == [("mug", "mug", 1), ("ladder", "ladder", 0)]
     assert labelled_split(recipe.source, "train", recipe.classes).labels.tolist() == [0, 1, 0]
-    assert open_source(recipe.source).split("train").rows_of(recipe.classes[0].source_label).tolist() == [0, 2]
+    assert open_source(recipe.source).split("train").rows_of(
+        recipe.classes[0].source_label
+    ).tolist() == [0, 2]
 
 
 def test_labels_of_text_that_one_split_lacks_mean_no_one_class(tmp_path: Path) -> None:
-    folder = parquet(tmp_path / "things", train=["ladder", "mug", "star"], validation=["mug", "star"])
-    with pytest.raises(UserError, match=r"label 0 of .* is 'ladder' in train and 'mug' in validation"):
+    folder = parquet(
+        tmp_path / "things", train=["ladder", "mug", "star"], validation=["mug", "star"]
+    )
+    with pytest.raises(
+        UserError, match=r"label 0 of .* is 'ladder' in train and 'mug' in validation"
+    ):
         resolve_classes(recipe_of(folder))
 
 
 def test_the_lab_s_datasets_have_names() -> None:
-    assert [name for _, name, _ in classes_of(resolve_classes(recipe_of("lab:wardrobe")))] == list(CLASSES)
+    assert [name for _, name, _ in classes_of(resolve_classes(recipe_of("lab:wardrobe")))] == list(
+        CLASSES
+    )
     world = named_world("correlation-0")
     assert world is not None
     planted = resolve_classes(recipe_of("lab:planted/correlation-0"))
@@ -113,10 +150,22 @@ def test_the_lab_s_datasets_have_names() -> None:
             r"classes\[1\]: no label of .* is called 'spoon' \(its labels: ladder, mug, sea_star\)",
         ),
         (FOLDERS, "[mag]", r"called 'mag'; did you mean 'mug'\?"),
-        (("a mug", "a_mug"), "[a mug]", r"'a mug' is the name of the labels 0, 1 .*; write source_label"),
-        (("a mug", "a_mug"), "null", r"the names 'a mug' and 'a_mug' would both have the id 'a-mug'"),
+        (
+            ("a mug", "a_mug"),
+            "[a mug]",
+            r"'a mug' is the name of the labels 0, 1 .*; write source_label",
+        ),
+        (
+            ("a mug", "a_mug"),
+            "null",
+            r"the names 'a mug' and 'a_mug' would both have the id 'a-mug'",
+        ),
         (("a", "杯"), "null", r"no id can be made from the name '杯' \(label 1\)"),
-        (FOLDERS, "[sea-star, sea_star]", r"'sea_star' is label 2 of .*, which already belongs to 'sea-star'"),
+        (
+            FOLDERS,
+            "[sea-star, sea_star]",
+            r"'sea_star' is label 2 of .*, which already belongs to 'sea-star'",
+        ),
     ],
 )
 def test_names_that_mean_no_one_label_are_refused(
@@ -126,7 +175,9 @@ def test_names_that_mean_no_one_label_are_refused(
         resolve_classes(recipe_of(imagefolder(tmp_path / "things", *names), classes))
 
 
-def test_labels_without_names_and_a_missing_source_are_reported_with_what_to_write(tmp_path: Path) -> None:
+def test_labels_without_names_and_a_missing_source_are_reported_with_what_to_write(
+    tmp_path: Path,
+) -> None:
     numbers = parquet(tmp_path / "things", train=[0, 1])
     with pytest.raises(UserError, match="are numbers, and have no names") as refused:
         resolve_classes(recipe_of(numbers, "[mug]"))
@@ -146,15 +197,19 @@ def test_a_dataset_of_the_hub_that_cannot_be_asked_says_what_to_write(
     assert "Or write each class out" in (failed.value.hint or "")
 
 
-def test_labels_that_the_source_s_names_contradict_are_refused_together_with_the_right_ones(tmp_path: Path) -> None:
+def test_labels_that_the_source_s_names_contradict_are_refused_together_with_the_right_ones(
+    tmp_path: Path,
+) -> None:
     """Labels in another order would silently take thresholds and tokens from other classes."""
     folder = imagefolder(tmp_path / "things", *FOLDERS)
     with pytest.raises(UserError) as refused:
         resolve_classes(recipe_of(folder, OWN_ORDER))
     assert refused.value.problems == (
         f"source.classes[0]: 'mug' has the source_label 0, which is 'ladder' in '{folder}'; write 1",
-        f"source.classes[1]: 'sea star' has the source_label 1, which is 'mug' in '{folder}'; write 2",
-        f"source.classes[2]: 'ladder' has the source_label 2, which is 'sea_star' in '{folder}'; write 0",
+        f"source.classes[1]: 'sea star' has the source_label 1, which is 'mug' in '{folder}'; write"
+        " 2",
+        f"source.classes[2]: 'ladder' has the source_label 2, which is 'sea_star' in '{folder}';"
+        " write 0",
     )
     assert "Leave source_label out" in (refused.value.hint or "")
     assert classes_of(resolve_classes(recipe_of(folder, RIGHT)))[0] == ("mug", "mug", 1)
@@ -162,11 +217,18 @@ def test_labels_that_the_source_s_names_contradict_are_refused_together_with_the
 
 def test_rows_are_of_the_class_that_is_named(tmp_path: Path) -> None:
     """Mugs, from which thresholds and tokens come, have the shades 60 and 61."""
-    recipe = resolve_classes(recipe_of(imagefolder(tmp_path / "things", *FOLDERS), '[mug, "sea star"]'))
+    recipe = resolve_classes(
+        recipe_of(imagefolder(tmp_path / "things", *FOLDERS), '[mug, "sea star"]')
+    )
     images = labelled_split(recipe.source, "validation", recipe.classes)
     decoded: dict[str, Any] = {key: images.decoded(image) for key, image in images.images()}
     shades = [image.getpixel((0, 0))[0] for image in decoded.values() if image is not None]
-    assert sorted(zip(images.labels.tolist(), shades, strict=True)) == [(0, 60), (0, 61), (1, 120), (1, 121)]
+    assert sorted(zip(images.labels.tolist(), shades, strict=True)) == [
+        (0, 60),
+        (0, 61),
+        (1, 120),
+        (1, 121),
+    ]
 
 
 def test_what_was_not_looked_at_before_is_refused_where_it_is_read(tmp_path: Path) -> None:
@@ -228,7 +290,9 @@ def test_a_build_that_was_begun_goes_on_without_its_source(tmp_path: Path) -> No
         resolve_classes(recipe_of(folder, "[mug, ladder]"), out)
 
 
-def test_a_folder_of_too_many_files_is_not_read_for_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_too_many_files_is_not_read_for_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = recipe_of(imagefolder(tmp_path / "data", *FOLDERS)).source
     assert names_at_hand(source, ("train",)) == FOLDERS
     monkeypatch.setattr("counterfoil.data.open_source._MOST_FILES", 3)

@@ -29,7 +29,9 @@ ROWS = 10_000
 
 def stream(table: pa.Table, times: int = 1, compression: str | None = None) -> bytes:
     file = io.BytesIO()
-    with pa.ipc.new_stream(file, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    with pa.ipc.new_stream(
+        file, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+    ) as writer:
         for _ in range(times):
             writer.write_table(table)
     return file.getvalue()
@@ -71,12 +73,28 @@ def tar(member: str) -> bytes:
     return file.getvalue()
 
 
-TEXTS = parquet(pa.table({"file_name": repeated("0.png"), "image": pa.nulls(ROWS), "notes": repeated("x" * (1 << 20))}))
+TEXTS = parquet(
+    pa.table(
+        {
+            "file_name": repeated("0.png"),
+            "image": pa.nulls(ROWS),
+            "notes": repeated("x" * (1 << 20)),
+        }
+    )
+)
 KEYS = b"".join(b'{"file_name":"0.png","k%d":%d}\n' % (row, row) for row in range(ROWS))
 DEEP = b'{"file_name":"0.png","label":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
-WIDE = b"file_name," + b",".join(b"c%d" % column for column in range(9_000)) + b"\n" + b"0.png\n" * ROWS
+WIDE = (
+    b"file_name,"
+    + b",".join(b"c%d" % column for column in range(9_000))
+    + b"\n"
+    + b"0.png\n" * ROWS
+)
 BOMBS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "a text in every row": (written("train.parquet", TEXTS), r"train\.parquet takes over .* bytes of memory"),
+    "a text in every row": (
+        written("train.parquet", TEXTS),
+        r"train\.parquet takes over .* bytes of memory",
+    ),
     "a key in every line": (written("train.jsonl", KEYS), "has 10,001 columns"),
     "lists in lists": (written("train.jsonl", DEEP), "nested too deeply"),
     "a header of many columns": (written("train.csv", WIDE), "too much memory for its size"),
@@ -90,7 +108,8 @@ BOMBS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("case", BOMBS)
 def test_a_small_file_that_takes_much_memory_is_refused_in_words(case: str, tmp_path: Path) -> None:
-    """Open it with little memory. Each file has less than 400 kB. Read, it takes a gigabyte or ends the process."""
+    """Open it with little memory. Each file has less than 400 kB. Read, it takes a gigabyte or ends
+    the process."""
     make, says = BOMBS[case]
     make(tmp_path / "bomb")
     assert sum(file.stat().st_size for file in (tmp_path / "bomb").iterdir()) < 400_000
@@ -104,9 +123,15 @@ SOUND = {
     "a large image": pa.table(
         {"image": [bytes([row % 250]) * (10 << 20 if row == 9 else 20_000) for row in range(200)]}
     ),
-    "plain": pa.table({"text": ["a", "b"] * 50, "number": [1, None] * 50, "list": [[1.5], None] * 50}),
-    "images": pa.table({"image": [{"bytes": bytes(range(250)) * 40, "path": f"{row}.png"} for row in range(100)]}),
-    "fixed lists": pa.table({"box": pa.array([[1.0, 2.0, 3.0, 4.0], None] * 500, pa.list_(pa.float32(), 4))}),
+    "plain": pa.table(
+        {"text": ["a", "b"] * 50, "number": [1, None] * 50, "list": [[1.5], None] * 50}
+    ),
+    "images": pa.table(
+        {"image": [{"bytes": bytes(range(250)) * 40, "path": f"{row}.png"} for row in range(100)]}
+    ),
+    "fixed lists": pa.table(
+        {"box": pa.array([[1.0, 2.0, 3.0, 4.0], None] * 500, pa.list_(pa.float32(), 4))}
+    ),
     "nested": pa.table({"objects": [{"bbox": [[1.0, 2.0]], "tags": ["a", "b"]}, None] * 50}),
     "map": pa.table({"map": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64()))}),
     "dictionary": pa.table({"class": pa.array(["mug", None, "star"] * 50).dictionary_encode()}),
@@ -120,14 +145,18 @@ def test_a_table_takes_at_most_what_is_measured(case: str, tmp_path: Path) -> No
     for options in ({}, {"row_group_size": 7, "compression": "zstd"}, {"use_dictionary": False}):
         content = parquet(table, **options)
         most = SPARE + 16 * len(content)
-        assert pq.read_table(io.BytesIO(content)).nbytes <= _bytes_of(io.BytesIO(content), ".parquet", None, most)
+        assert pq.read_table(io.BytesIO(content)).nbytes <= _bytes_of(
+            io.BytesIO(content), ".parquet", None, most
+        )
     if case != "dictionary":  # `datasets` writes none into its own files
         (tmp_path / "rows.arrow").write_bytes(stream(table))
         with (tmp_path / "rows.arrow").open("rb") as file:
             assert table.nbytes <= _bytes_of(file, ".arrow", None, SPARE)
     if "image" not in table.column_names:
         lines = "".join(f"{json.dumps(row)}\n" for row in table.to_pylist())
-        assert len(table) * table.num_columns <= _bytes_of(io.BytesIO(lines.encode()), ".jsonl", None, SPARE)
+        assert len(table) * table.num_columns <= _bytes_of(
+            io.BytesIO(lines.encode()), ".jsonl", None, SPARE
+        )
 
 
 @pytest.mark.parametrize(
@@ -143,7 +172,9 @@ def test_a_table_takes_at_most_what_is_measured(case: str, tmp_path: Path) -> No
         (".png", parquet(pa.table({"a": pa.nulls(100_000_000)})), "takes over"),
     ],
 )
-def test_what_no_reader_should_be_given_is_refused(ending: str, content: bytes, says: str, tmp_path: Path) -> None:
+def test_what_no_reader_should_be_given_is_refused(
+    ending: str, content: bytes, says: str, tmp_path: Path
+) -> None:
     (tmp_path / f"rows{ending}").write_bytes(content)
     with pytest.raises(UserError, match=f"given: rows{ending} .*{says}"):
         refuse_vast([tmp_path / f"rows{ending}"], "given")

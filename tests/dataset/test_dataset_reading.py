@@ -54,7 +54,10 @@ def test_what_is_not_asked_for_is_not_read(dataset: Path) -> None:
     (dataset / RECEIPT).write_text("{")
     assert list(read_dataset(dataset).sound().receipts) == []
     assert [fault.path for fault in read_dataset(dataset, "receipts").faults] == [RECEIPT]
-    assert [fault.path for fault in read_dataset(dataset, *PARTS).causes()] == ["thresholds.json", RECEIPT]
+    assert [fault.path for fault in read_dataset(dataset, *PARTS).causes()] == [
+        "thresholds.json",
+        RECEIPT,
+    ]
 
 
 DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
@@ -72,10 +75,16 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "its groups and their shards are not those of the plan",
     ),
     "no thresholds": ("thresholds.json", lambda d: (d / "thresholds.json").unlink(), "is missing"),
-    "an odd threshold": ("thresholds.json", lambda d: (d / "thresholds.json").write_text("[]"), "is damaged"),
+    "an odd threshold": (
+        "thresholds.json",
+        lambda d: (d / "thresholds.json").write_text("[]"),
+        "is damaged",
+    ),
     "other thresholds": (
         "thresholds.json",
-        lambda d: edited(d / "thresholds.json", lambda t: t["object"]["base"]["00"].update(value=0.5)),
+        lambda d: edited(
+            d / "thresholds.json", lambda t: t["object"]["base"]["00"].update(value=0.5)
+        ),
         "differs from the recipe",
     ),
     "a damaged receipt": (RECEIPT, lambda d: (d / RECEIPT).write_text("{"), "is damaged"),

@@ -34,9 +34,15 @@ from counterfoil.store.lock import OTHER, count_answers, validation_of, without_
 
 HALF = CheckedShare(0.5, 0.4, 0.6)
 JUDGE = "lab:resnet10t"
-# The judge is right about 80 of 100 cats and 45 of 50 dogs; it takes cats for dogs, and dogs for no class of these.
+# The judge is right about 80 of 100 cats and 45 of 50 dogs; it takes cats for dogs, and dogs for no
+# class of these.
 ANSWERS = {"cat": {"cat": 80, "dog": 20}, "dog": {"dog": 45, OTHER: 5}}
-COUNTS = {("base", "cat"): (40, 8), ("base", "dog"): (10, 4), ("at_night", "cat"): (20, 15), ("fog", "dog"): (0, 0)}
+COUNTS = {
+    ("base", "cat"): (40, 8),
+    ("base", "dog"): (10, 4),
+    ("at_night", "cat"): (20, 15),
+    ("fog", "dog"): (0, 0),
+}
 REPEATS = 600
 # Of 600 simulations with 95 % coverage, fewer than 558 hold the truth once in a hundred times.
 LEAST = 558 / REPEATS
@@ -64,7 +70,12 @@ def test_a_shift_is_checked_by_a_judge_or_by_people_who_looked_at_its_classes() 
     classes = ShiftChecks("rain", people=SelectedByPeople(48, HALF, None, 0, None, None))
     shifts_alone = ShiftChecks("night", people=SelectedByPeople(0, None, None, 48, HALF, None))
     checks = LabelChecks("lab:clip", None, (judged, classes, shifts_alone))
-    assert [checks.of(name).checked for name in ("snow", "rain", "night", "fog")] == [True, True, False, False]
+    assert [checks.of(name).checked for name in ("snow", "rain", "night", "fog")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_images_that_the_judge_picked_or_too_few_of_them_check_nothing() -> None:
@@ -74,7 +85,9 @@ def test_images_that_the_judge_picked_or_too_few_of_them_check_nothing() -> None
     assert not ShiftChecks("snow", JudgedLabels(9, 0, HALF, None)).checked
     assert not ShiftChecks("snow", people=SelectedByPeople(9, HALF, None, 48, HALF, None)).checked
     # People check what a judge picked.
-    assert ShiftChecks("snow", judge, SelectedByPeople(10, HALF, None, 0, None, None), picked=True).checked
+    assert ShiftChecks(
+        "snow", judge, SelectedByPeople(10, HALF, None, 0, None, None), picked=True
+    ).checked
 
 
 def test_errors_are_read_off_the_matrix() -> None:
@@ -106,14 +119,23 @@ def test_images_that_the_judge_picked_tell_nothing_of_labels() -> None:
     assert base is not None and base.label_error is not None
     recipe = load_recipe(
         "wardrobe-mini",
-        [f"screen.judge={JUDGE}", f"prompts.shifts.red.keep=[thresholds, {{misclassified: {{models: ['{JUDGE}']}}}}]"],
+        [
+            f"screen.judge={JUDGE}",
+            f"prompts.shifts.red.keep=[thresholds, {{misclassified: {{models: ['{JUDGE}']}}}}]",
+        ],
     )
     ids = [cls.id for cls in recipe.classes]
     sure = {name: {name: 100} for name in ids}
     checks = checks_of_dataset(
-        recipe, {"judges": {JUDGE: {"validation": sure}}}, {("red", ids[0]): (9, 9), ("at_night", ids[0]): (9, 9)}
+        recipe,
+        {"judges": {JUDGE: {"validation": sure}}},
+        {("red", ids[0]): (9, 9), ("at_night", ids[0]): (9, 9)},
     )
-    assert checks.of("red").picked and not checks.of("red").checked and not checks.of("at_night").picked
+    assert (
+        checks.of("red").picked
+        and not checks.of("red").checked
+        and not checks.of("at_night").picked
+    )
     red = checks.of("red").judge
     night = checks.of("at_night").judge
     assert red is not None and red.label_error is None
@@ -121,7 +143,10 @@ def test_images_that_the_judge_picked_tell_nothing_of_labels() -> None:
 
 
 def test_the_worst_classes_are_those_most_in_doubt() -> None:
-    counts = {("base", name): pair for name, pair in {"a": (10, 1), "b": (10, 5), "c": (10, 0), "d": (10, 3)}.items()}
+    counts = {
+        ("base", name): pair
+        for name, pair in {"a": (10, 1), "b": (10, 5), "c": (10, 0), "d": (10, 3)}.items()
+    }
     for validation in (None, {name: {name: 100} for name in "abcd"}):
         base = judged_checks(JUDGE, counts, validation, ["base"]).of("base")
         assert [name for name, _ in worst_classes(base, 2)] == ["b", "d"]
@@ -130,10 +155,16 @@ def test_the_worst_classes_are_those_most_in_doubt() -> None:
 
 def test_a_recipe_without_a_second_judge_is_unchecked() -> None:
     checks = checks_of_dataset(load_recipe("wardrobe-mini", ["screen.judge=null"]), {}, {})
-    assert checks.judge is None and len(checks.shifts) == 6 and not any(shift.checked for shift in checks.shifts)
+    assert (
+        checks.judge is None
+        and len(checks.shifts) == 6
+        and not any(shift.checked for shift in checks.shifts)
+    )
 
 
-def test_labels_are_the_rows_own_where_the_base_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_are_the_rows_own_where_the_base_is_unchanged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     recipe = load_recipe("wardrobe-corrupt")
     assert checks_of_dataset(recipe, {}, {}).own
     monkeypatch.setattr(type(recipe.kind), "unchanged_base", False)
@@ -141,7 +172,9 @@ def test_labels_are_the_rows_own_where_the_base_is_unchanged(monkeypatch: pytest
 
 
 def test_what_is_counted_is_read_back() -> None:
-    pairs = [("cat", "cat")] * 80 + [("cat", "dog")] * 20 + [("dog", "dog")] * 45 + [("dog", OTHER)] * 5
+    pairs = (
+        [("cat", "cat")] * 80 + [("cat", "dog")] * 20 + [("dog", "dog")] * 45 + [("dog", OTHER)] * 5
+    )
     pin = {"sha256": "…", "targets": [[0], [1]], "validation": count_answers(pairs)}
     assert validation_of(pin, ["cat", "dog"]) == ANSWERS
     assert without_validation({JUDGE: pin}) == {JUDGE: {"sha256": "…", "targets": [[0], [1]]}}
@@ -163,7 +196,9 @@ def test_other_counts_than_a_build_pins_are_refused(counts: Any) -> None:
 
 def test_without_chance_it_is_the_share_of_false_labels() -> None:
     """900 true labels of which 45 are doubted wrongly, 100 false ones of which 98 are seen."""
-    judged = JudgedClass(images=1000, disagreed=45 + 98, of_class=1000, wrong=50, others=1000, told_apart=980)
+    judged = JudgedClass(
+        images=1000, disagreed=45 + 98, of_class=1000, wrong=50, others=1000, told_apart=980
+    )
     for estimate in (label_error_of_class(judged), label_error_of_shift([judged])):
         assert estimate is not None
         assert estimate.value == pytest.approx(0.1)
@@ -171,23 +206,32 @@ def test_without_chance_it_is_the_share_of_false_labels() -> None:
 
 
 def test_a_judge_without_errors_leaves_the_disagreement() -> None:
-    judged = JudgedClass(images=200, disagreed=30, of_class=10_000, wrong=0, others=10_000, told_apart=10_000)
+    judged = JudgedClass(
+        images=200, disagreed=30, of_class=10_000, wrong=0, others=10_000, told_apart=10_000
+    )
     error = label_error_of_shift([judged])
     plain = share_of(30, 200)
     assert error is not None
-    assert (error.value, error.low, error.high) == pytest.approx((plain.value, plain.low, plain.high), abs=2e-3)
+    assert (error.value, error.low, error.high) == pytest.approx(
+        (plain.value, plain.low, plain.high), abs=2e-3
+    )
 
 
 def test_fewer_doubts_than_errors_are_no_false_label() -> None:
-    judged = JudgedClass(images=100, disagreed=2, of_class=100, wrong=20, others=900, told_apart=890)
+    judged = JudgedClass(
+        images=100, disagreed=2, of_class=100, wrong=20, others=900, told_apart=890
+    )
     for estimate in (label_error_of_class(judged), label_error_of_shift([judged])):
-        assert estimate is not None and estimate.value == estimate.low == 0.0 and estimate.high < 0.1
+        assert (
+            estimate is not None and estimate.value == estimate.low == 0.0 and estimate.high < 0.1
+        )
 
 
 @pytest.mark.parametrize(
     "counts",
     [
-        {"of_class": 0, "wrong": 0, "others": 900, "told_apart": 900},  # no validation image of the class
+        # no validation image of the class
+        {"of_class": 0, "wrong": 0, "others": 900, "told_apart": 900},
         {"of_class": 100, "wrong": 10, "others": 0, "told_apart": 0},  # no other class
         {
             "of_class": 100,
@@ -215,16 +259,22 @@ def test_a_shift_speaks_where_most_of_its_images_do() -> None:
 
 
 def test_classes_count_by_their_images_and_are_averaged_before_they_are_cut() -> None:
-    """Averaging before the cut keeps both what chance takes from one class and what it adds to another."""
-    above = JudgedClass(images=30, disagreed=9, of_class=1000, wrong=200, others=1000, told_apart=1000)
-    below = JudgedClass(images=10, disagreed=0, of_class=1000, wrong=200, others=1000, told_apart=1000)
+    """Averaging before the cut keeps both what chance takes from one class and what it adds to
+    another."""
+    above = JudgedClass(
+        images=30, disagreed=9, of_class=1000, wrong=200, others=1000, told_apart=1000
+    )
+    below = JudgedClass(
+        images=10, disagreed=0, of_class=1000, wrong=200, others=1000, told_apart=1000
+    )
     estimate = label_error_of_shift([above, below])
     assert estimate is not None
     assert estimate.value == pytest.approx((30 * (0.1 / 0.8) + 10 * (-0.2 / 0.8)) / 40)
 
 
 def test_the_interval_of_a_class_is_lang_and_reiczigels() -> None:
-    """Lang and Reiczigel 2014, equations 5 to 7, in their own words: sensitivity, specificity, prevalence."""
+    """Lang and Reiczigel 2014, equations 5 to 7, in their own words: sensitivity, specificity,
+    prevalence."""
     n = 60
     ill = 90
     well = 40
@@ -239,11 +289,19 @@ def test_the_interval_of_a_class_is_lang_and_reiczigels() -> None:
     of_ill = sensitivity * (1 - sensitivity) / (ill + 2)
     of_well = specificity * (1 - specificity) / (well + 2)
     moved = 2 * z**2 * (prevalence * of_ill - (1 - prevalence) * of_well)
-    variance = apparent * (1 - apparent) / (n + z**2) + prevalence**2 * of_ill + (1 - prevalence) ** 2 * of_well
+    variance = (
+        apparent * (1 - apparent) / (n + z**2)
+        + prevalence**2 * of_ill
+        + (1 - prevalence) ** 2 * of_well
+    )
     half = z * variance**0.5 / (sensitivity + specificity - 1)
-    estimate = label_error_of_class(JudgedClass(n, positive, well, well - found_well, ill, found_ill))
+    estimate = label_error_of_class(
+        JudgedClass(n, positive, well, well - found_well, ill, found_ill)
+    )
     assert estimate is not None
-    assert (estimate.low, estimate.high) == pytest.approx((prevalence + moved - half, prevalence + moved + half))
+    assert (estimate.low, estimate.high) == pytest.approx(
+        (prevalence + moved - half, prevalence + moved + half)
+    )
 
 
 @pytest.mark.parametrize(
@@ -260,7 +318,9 @@ def test_the_interval_of_a_class_holds_the_truth(
         disagreed = random.binomial(images, false * sees + (1 - false) * errs)
         wrong = random.binomial(of_class, errs)
         seen = random.binomial(9 * of_class, sees)
-        estimate = label_error_of_class(JudgedClass(images, disagreed, of_class, wrong, 9 * of_class, seen))
+        estimate = label_error_of_class(
+            JudgedClass(images, disagreed, of_class, wrong, 9 * of_class, seen)
+        )
         assert estimate is not None and 0 <= estimate.low <= estimate.value <= estimate.high <= 1
         covered += estimate.low <= false <= estimate.high
     assert covered / REPEATS >= LEAST
@@ -297,7 +357,8 @@ def test_the_interval_of_a_shift_holds_the_truth(
         covered += estimate.low <= float(counts @ shares) / counts.sum() <= estimate.high
         width += (estimate.high - estimate.low) / REPEATS
     assert covered / REPEATS >= LEAST
-    # An interval that holds everything says nothing: a binomial share of so many images has about this one.
+    # An interval that holds everything says nothing: a binomial share of so many images has about
+    # this one.
     alone = share_of(round(classes * images * (false + errs)), classes * images)
     assert width < 1.6 * (alone.high - alone.low)
 
@@ -311,7 +372,9 @@ def test_counts_that_cannot_be_are_refused() -> None:
 
 def test_a_judge_that_never_disagrees_makes_nothing_certain() -> None:
     """Fewer disagreements than its errors on validation images allow: they do not carry over."""
-    judged = JudgedClass(images=186, disagreed=0, of_class=1000, wrong=80, others=1000, told_apart=990)
+    judged = JudgedClass(
+        images=186, disagreed=0, of_class=1000, wrong=80, others=1000, told_apart=990
+    )
     for estimate in (label_error_of_class(judged), label_error_of_shift([judged, judged])):
         assert estimate is not None and (estimate.value, estimate.low) == (0.0, 0.0)
         assert estimate.high >= share_of(0, 2 * 186).high > 0
@@ -321,8 +384,12 @@ def test_it_is_what_the_folder_holds() -> None:
     people = people_of(Selection.sealed(DOCUMENT)[0])
     assert people is not None
     assert (people.raters, people.controls) == (2, CheckedShare(0.9, 0.8, 0.95))
-    assert people.of("base").people == SelectedByPeople(40, CheckedShare(0.9, 0.8, 0.95), 0.4, 0, None, None)
-    assert people.of("snow").people == SelectedByPeople(0, None, None, 40, CheckedShare(0.9, 0.8, 0.95), None)
+    assert people.of("base").people == SelectedByPeople(
+        40, CheckedShare(0.9, 0.8, 0.95), 0.4, 0, None, None
+    )
+    assert people.of("snow").people == SelectedByPeople(
+        0, None, None, 40, CheckedShare(0.9, 0.8, 0.95), None
+    )
     assert (people.of("base").checked, people.of("snow").checked) == (True, False)
     assert people_of(Selection.sealed(None)[0]) is None
 
@@ -332,10 +399,18 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no raters": lambda d: d.update(raters=[]),
     "raters that are text": lambda d: d.update(raters="rater-1"),
     "a share above one": lambda d: d["shifts"][0]["class"].update(selected={**SHARE, "high": 1.5}),
-    "a share out of its interval": lambda d: d["shifts"][0]["class"].update(selected={**SHARE, "low": 0.91}),
-    "a share that is no number": lambda d: d["shifts"][0]["class"].update(selected={**SHARE, "value": float("nan")}),
-    "a share that is text": lambda d: d["shifts"][0]["class"].update(selected={**SHARE, "value": "<b>"}),
-    "a share beyond floats": lambda d: d["shifts"][0]["class"].update(selected={**SHARE, "high": 10**400}),
+    "a share out of its interval": lambda d: d["shifts"][0]["class"].update(
+        selected={**SHARE, "low": 0.91}
+    ),
+    "a share that is no number": lambda d: d["shifts"][0]["class"].update(
+        selected={**SHARE, "value": float("nan")}
+    ),
+    "a share that is text": lambda d: d["shifts"][0]["class"].update(
+        selected={**SHARE, "value": "<b>"}
+    ),
+    "a share beyond floats": lambda d: d["shifts"][0]["class"].update(
+        selected={**SHARE, "high": 10**400}
+    ),
     "a share that is true": lambda d: d["controls"].update(real_share={**SHARE, "high": True}),
     "a kappa beyond one": lambda d: d["shifts"][0]["class"].update(kappa=2),
     "a count below one": lambda d: d["shifts"][0]["class"].update(images=-4),
@@ -343,7 +418,9 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a name that is none": lambda d: d["shifts"][0].update(name=["base"]),
     "an endless name": lambda d: d["shifts"][0].update(name="x" * 256),
     "a key that nobody writes": lambda d: d.update(rater="Anna"),
-    "an image that nobody was shown": lambda d: d["images"]["class"]["base_00_000000"].update(shown=0),
+    "an image that nobody was shown": lambda d: d["images"]["class"]["base_00_000000"].update(
+        shown=0
+    ),
     "a shift twice": lambda d: d["shifts"].append(d["shifts"][0]),
     "a list for a shift": lambda d: d["shifts"].append([]),
 }
@@ -360,10 +437,17 @@ def test_what_nobody_wrote_is_not_believed(name: str) -> None:
 def test_people_and_a_judge_stand_beside_each_other() -> None:
     people = people_of(Selection.sealed(DOCUMENT)[0])
     judged = JudgedLabels(10, 1, CheckedShare(0.1, 0.0, 0.4), None)
-    checks = LabelChecks("lab:clip", 200, (ShiftChecks("snow", judged), ShiftChecks("rain", judged)))
+    checks = LabelChecks(
+        "lab:clip", 200, (ShiftChecks("snow", judged), ShiftChecks("rain", judged))
+    )
     both = with_people(checks, people)
     assert both is not None and people is not None
-    assert (both.judge, both.validated_on, both.raters, both.controls) == ("lab:clip", 200, 2, people.controls)
+    assert (both.judge, both.validated_on, both.raters, both.controls) == (
+        "lab:clip",
+        200,
+        2,
+        people.controls,
+    )
     assert [shift.shift for shift in both.shifts] == ["snow", "rain", "base"]
     assert both.of("snow") == ShiftChecks("snow", judged, people.of("snow").people)
     assert both.of("rain") == checks.of("rain")

@@ -1,4 +1,5 @@
-"""Fixtures of the downstream tests: real tiny datasets of both formats, in folders and published on a Hub."""
+"""Fixtures of the downstream tests: real tiny datasets of both formats, in folders and published on
+a Hub."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ Ask = Callable[..., list[Any]]
 
 @pytest.fixture(scope="session")
 def datasets(once_a_run: Once, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return a dataset by format. Half of the candidates are rejected, among them a whole shift. Read only."""
+    """Return a dataset by format. Half of the candidates are rejected, among them a whole shift.
+    Read only."""
     folder = tmp_path_factory.mktemp("downstream") / "datasets"
     shutil.copytree(once_a_run("downstream", _build), folder)
     return {format: folder / NAMES[format] for format in FORMATS}
@@ -37,26 +39,36 @@ def _build(folder: Path) -> None:
     few = ("samples.candidates=4", "output.rows_per_shard=8", "evaluate.min_images_per_class=1")
     more = ("generator.size=null", "generator.guidance=3.0", *few)
     tiny(folder / "accepted", *more)
-    scores = sorted(r["object_score"] for r in read_rows(folder / "accepted", ["object_score"], what="candidates"))
+    scores = sorted(
+        r["object_score"]
+        for r in read_rows(folder / "accepted", ["object_score"], what="candidates")
+    )
     half = (f"screen.object_threshold={scores[len(scores) // 2]!r}", "screen.keep_rejected=true")
     for format in FORMATS:
         tiny(folder / NAMES[format], *more, *half, f"output.format={format}")
 
 
 @pytest.fixture(scope="session")
-def hub(tmp_path_factory: pytest.TempPathFactory, datasets: dict[str, Path]) -> Iterator[LoopbackHub]:
+def hub(
+    tmp_path_factory: pytest.TempPathFactory, datasets: dict[str, Path]
+) -> Iterator[LoopbackHub]:
     """Yield a Hub with both datasets, private and tagged, as the command publishes them."""
     with LoopbackHub(tmp_path_factory.mktemp("hub")) as hub:
         folder = tmp_path_factory.mktemp("publisher")
         for format, directory in datasets.items():
-            done = _run_command(hub, folder, "publish", str(directory), REPOS[format], "-y", "--tag", TAG)
+            done = _run_command(
+                hub, folder, "publish", str(directory), REPOS[format], "-y", "--tag", TAG
+            )
             assert done.returncode == 0, done.stderr
         yield hub
 
 
 @pytest.fixture
-def run_published(hub: LoopbackHub, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the real command with words, in a folder without a dataset; the token must not show anywhere."""
+def run_published(
+    hub: LoopbackHub, tmp_path: Path
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the real command with words, in a folder without a dataset; the token must not show
+    anywhere."""
     return partial(_run_command, hub, tmp_path)
 
 
@@ -77,7 +89,12 @@ def ask_here(datasets: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 
     def ask(codes: Sequence[str], folder: Path | None = None) -> list[Any]:
         home = str(tmp_path_factory.mktemp("home"))
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": home, "PYTHONPATH": _path(os.environ)}
+        environment = {
+            **os.environ,
+            "HF_HUB_OFFLINE": "1",
+            "HF_HOME": home,
+            "PYTHONPATH": _path(os.environ),
+        }
         return answers(codes, environment, folder or datasets["parquet"].parent)
 
     return ask

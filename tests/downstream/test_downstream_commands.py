@@ -1,4 +1,5 @@
-"""A dataset on the Hub is verified, made again and evaluated by name, and no command shows the token."""
+"""A dataset on the Hub is verified, made again and evaluated by name, and no command shows the
+token."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def flipped(content: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def damaged(hub: LoopbackHub) -> dict[str, set[str]]:
-    """Return format → the files in which the Hub's branch "damaged" has another bit than the main one."""
+    """Return format → the files in which the Hub's branch "damaged" has another bit than the main
+    one."""
     api = client(hub)
     damaged_paths = {}
     for format, repo in REPOS.items():
@@ -37,7 +39,9 @@ def damaged(hub: LoopbackHub) -> dict[str, set[str]]:
         chosen = {next(path for path in files if path.startswith(kind)) for kind in KINDS}
         api.create_branch(repo, branch=DAMAGED, repo_type="dataset")
         additions = [CommitOperationAdd(path, flipped(files[path])) for path in sorted(chosen)]
-        api.create_commit(repo, additions, commit_message="Flip", repo_type="dataset", revision=DAMAGED)
+        api.create_commit(
+            repo, additions, commit_message="Flip", repo_type="dataset", revision=DAMAGED
+        )
         damaged_paths[format] = chosen
     return damaged_paths
 
@@ -50,11 +54,15 @@ def test_a_published_dataset_is_whole(revision: str, format: str, run_published:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_flipped_byte_on_the_hub_is_named(format: str, damaged: dict[str, set[str]], run_published: Command) -> None:
+def test_a_flipped_byte_on_the_hub_is_named(
+    format: str, damaged: dict[str, set[str]], run_published: Command
+) -> None:
     done = run_published("verify", f"{REPOS[format]}@{DAMAGED}", "--json")
     assert done.returncode == 1, done.stderr
     problems = json.loads(done.stdout)["problems"]
-    changed = {problem["path"] for problem in problems if problem["what"].startswith("is changed: sha256")}
+    changed = {
+        problem["path"] for problem in problems if problem["what"].startswith("is changed: sha256")
+    }
     assert changed == {problem["path"] for problem in problems} == damaged[format]
     assert len(damaged[format]) == len(KINDS)
 
@@ -76,7 +84,9 @@ def test_a_published_dataset_is_evaluated_by_name_as_the_folder_is(
 ) -> None:
     from counterfoil.evaluation import evaluate
 
-    done = run_published("evaluate", REPOS[format], "--models", MODEL, "--json", "--out", str(tmp_path / "report"))
+    done = run_published(
+        "evaluate", REPOS[format], "--models", MODEL, "--json", "--out", str(tmp_path / "report")
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     local = evaluate(datasets[format], [MODEL], out=tmp_path / "here", device="cpu").to_json()

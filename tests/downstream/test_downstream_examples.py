@@ -1,4 +1,5 @@
-"""The examples of docs/how-to/evaluate.md run as they are printed, but for names, in a folder and on the Hub."""
+"""The examples of docs/how-to/evaluate.md run as they are printed, but for names, in a folder and
+on the Hub."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ PAIRED = "answer = [[base['key'], shifted['key'], base['image'].size] for base, 
 
 def examples() -> list[str]:
     """Return the code of the page's section of examples."""
-    section = re.search(r"^## Examples\n(.*?)^## ", PAGE.read_text() + "\n## ", re.MULTILINE | re.DOTALL)
+    section = re.search(
+        r"^## Examples\n(.*?)^## ", PAGE.read_text() + "\n## ", re.MULTILINE | re.DOTALL
+    )
     assert section
     return re.findall(r"^```python\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)
 
@@ -59,10 +62,16 @@ def test_each_example_is_five_lines_about_the_dataset() -> None:
         assert len([line for line in code.splitlines() if line]) <= 5
 
 
-def test_a_model_of_ones_own_is_evaluated(answers: list[Any], datasets: dict[str, Path], tmp_path: Path) -> None:
-    by_lab = counterfoil.evaluate(datasets["parquet"], ["lab:resnet10t"], out=tmp_path / "report", device="cpu")
+def test_a_model_of_ones_own_is_evaluated(
+    answers: list[Any], datasets: dict[str, Path], tmp_path: Path
+) -> None:
+    by_lab = counterfoil.evaluate(
+        datasets["parquet"], ["lab:resnet10t"], out=tmp_path / "report", device="cpu"
+    )
     wanted = [
-        [score.shift, score.images, score.drop and score.drop.value] for score in by_lab.scores if score.shift != "base"
+        [score.shift, score.images, score.drop and score.drop.value]
+        for score in by_lab.scores
+        if score.shift != "base"
     ]
     assert answers[0] == wanted
     assert [SHIFT in row and isinstance(row[2], float) for row in wanted].count(True) == 1
@@ -78,6 +87,8 @@ def test_rows_are_filtered_by_score(answers: list[Any], datasets: dict[str, Path
 def test_base_and_shift_are_paired(answers: list[Any], datasets: dict[str, Path]) -> None:
     accepted = {key for key, _, _ in labels(datasets["parquet"], "base")}
     shifted = stored(datasets["parquet"], group=SHIFT)
-    pairs = [(f"base_{row['pair']}", row["key"]) for row in shifted if f"base_{row['pair']}" in accepted]
+    pairs = [
+        (f"base_{row['pair']}", row["key"]) for row in shifted if f"base_{row['pair']}" in accepted
+    ]
     assert 0 < len(pairs) < len(shifted)
     assert answers[2] == [[base, other, [64, 64]] for base, other in pairs]

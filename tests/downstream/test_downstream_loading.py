@@ -1,4 +1,5 @@
-"""`load_dataset` finds what the store wrote, from a folder and from the Hub, and feeds torch's DataLoader."""
+"""`load_dataset` finds what the store wrote, from a folder and from the Hub, and feeds torch's
+DataLoader."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 from downstream_cases import FORMATS, GROUPS, LOCATIONS, labels, source, stored
 
-# {config: {split: rows}}, as loaded and as streamed. Tar files give the numbers of JSON text: float32, written short.
+# {config: {split: rows}}, as loaded and as streamed. Tar files give the numbers of JSON text:
+# float32, written short.
 LOAD = """
 import hashlib
 
@@ -47,7 +49,8 @@ def table(**options):
 answer = {"loaded": table(), "streamed": table(streaming=True)}
 """
 
-# [[key, label, pixels], …] of a group by way of torch, map-style and streamed by two workers. Channels come first.
+# [[key, label, pixels], …] of a group by way of torch, map-style and streamed by two workers.
+# Channels come first.
 TORCH = """
 import hashlib
 import torch
@@ -83,8 +86,14 @@ def answers(ask_here: Callable[..., Any], ask_there: Callable[..., Any]) -> Answ
     for location, ask in zip(LOCATIONS, (ask_here, ask_there), strict=True):
         codes = {}
         for format in FORMATS:
-            names = f"SOURCE, GROUP, COLUMNS = {source(location, format)!r}, {READ_BY_TORCH!r}, {COLUMNS[format]!r}\n"
-            codes |= {(location, format, "load"): names + LOAD, (location, format, "torch"): names + TORCH}
+            names = (
+                f"SOURCE, GROUP, COLUMNS = {source(location, format)!r}, {READ_BY_TORCH!r},"
+                f" {COLUMNS[format]!r}\n"
+            )
+            codes |= {
+                (location, format, "load"): names + LOAD,
+                (location, format, "torch"): names + TORCH,
+            }
         everything |= dict(zip(codes, ask(list(codes.values())), strict=True))
     return everything
 

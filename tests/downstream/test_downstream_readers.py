@@ -1,4 +1,5 @@
-"""webdataset, timm, pandas, polars and DuckDB find the stored images, labels and scores, in a folder and on the Hub."""
+"""webdataset, timm, pandas, polars and DuckDB find the stored images, labels and scores, in a
+folder and on the Hub."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ answer = [
 ]
 """
 
-# The rows of one group, the number of rows a shift, and the bytes of an image, by each reader of Parquet.
+# The rows of one group, the number of rows a shift, and the bytes of an image, by each reader of
+# Parquet.
 PARQUET = """
 import glob, hashlib, io
 import duckdb, pandas, polars
@@ -87,7 +89,9 @@ answer = sorted(key for address in SHARDS for key in polars.read_parquet(address
 
 
 def shards(directory: Path, group: str = GROUP) -> list[str]:
-    return sorted(path.relative_to(directory).as_posix() for path in (directory / "data" / group).iterdir())
+    return sorted(
+        path.relative_to(directory).as_posix() for path in (directory / "data" / group).iterdir()
+    )
 
 
 def timm_calls(location: str, format: str) -> list[dict[str, str]]:
@@ -104,7 +108,9 @@ def pictures(directory: Path) -> list[list[Any]]:
 
 
 @pytest.fixture(scope="module")
-def answers(ask_here: Callable[..., Any], ask_there: Callable[..., Any], datasets: dict[str, Path]) -> dict[Any, Any]:
+def answers(
+    ask_here: Callable[..., Any], ask_there: Callable[..., Any], datasets: dict[str, Path]
+) -> dict[Any, Any]:
     """Return (location, reader) → its answer; one process a location."""
     everything: dict[Any, Any] = {}
     tars = shards(datasets["webdataset"])
@@ -114,7 +120,10 @@ def answers(ask_here: Callable[..., Any], ask_there: Callable[..., Any], dataset
         root = f"{folder}{source(location, 'parquet')}"
         codes: dict[Any, str] = {
             (location, "webdataset"): f"SHARDS = {addresses!r}\n{WEBDATASET}",
-            (location, "tables"): f"ROOT, GROUP, COLUMNS = {root!r}, {GROUP!r}, {list(COLUMNS)!r}\n{PARQUET}",
+            (
+                location,
+                "tables",
+            ): f"ROOT, GROUP, COLUMNS = {root!r}, {GROUP!r}, {list(COLUMNS)!r}\n{PARQUET}",
         }
         for format in FORMATS:
             codes[location, "timm", format] = f"CALLS = {timm_calls(location, format)!r}\n{TIMM}"
@@ -123,7 +132,9 @@ def answers(ask_here: Callable[..., Any], ask_there: Callable[..., Any], dataset
 
 
 @pytest.mark.parametrize("location", LOCATIONS)
-def test_webdataset_reads_tar_files(location: str, answers: dict[Any, Any], datasets: dict[str, Path]) -> None:
+def test_webdataset_reads_tar_files(
+    location: str, answers: dict[Any, Any], datasets: dict[str, Path]
+) -> None:
     assert answers[location, "webdataset"] == labels(datasets["webdataset"], GROUP)
 
 
@@ -149,7 +160,9 @@ def test_tables_are_read_as_parquet(
 
 
 @pytest.mark.parametrize("location", LOCATIONS)
-def test_duckdb_counts_over_all_groups(location: str, answers: dict[Any, Any], datasets: dict[str, Path]) -> None:
+def test_duckdb_counts_over_all_groups(
+    location: str, answers: dict[Any, Any], datasets: dict[str, Path]
+) -> None:
     counts = {group: len(stored(datasets["parquet"], group=group)) for group in GROUPS}
     assert answers[location, "tables"]["counts"] == counts
 

@@ -35,7 +35,9 @@ def test_the_third_death_at_an_item_is_one_too_many_whatever_else_was_done() -> 
     for _ in range(MOST_DEATHS_OF_AN_ITEM - 1):
         assert "another worker restarts item 7" in died(deaths, 7)
     with pytest.raises(
-        RunFailure, match="item 7: 3 workers died while working on it; the last one, on cuda:1, was ended by SIGSEGV"
+        RunFailure,
+        match="item 7: 3 workers died while working on it; the last one, on cuda:1, was ended by"
+        " SIGSEGV",
     ):
         died(deaths, 7)
 
@@ -47,7 +49,10 @@ def test_a_run_ends_where_more_workers_die_than_items_are_finished(at_once: int)
         died(deaths, item)
     deaths.finished += 1
     died(deaths, 98)
-    with pytest.raises(RunFailure, match=f"{MOST_DEATHS_A_WORKER * at_once + 1} workers died, with 1 items finished"):
+    with pytest.raises(
+        RunFailure,
+        match=f"{MOST_DEATHS_A_WORKER * at_once + 1} workers died, with 1 items finished",
+    ):
         died(deaths, 99)
 
 
@@ -57,7 +62,9 @@ def test_workers_that_all_die_once_do_not_end_a_run() -> None:
         died(deaths, item)
 
 
-def test_so_many_losses_before_one_is_ready_end_a_run_and_one_that_gets_ready_starts_the_count_anew() -> None:
+def test_so_many_losses_before_one_is_ready_end_a_run_and_one_that_gets_ready_starts_the_count_anew() -> (
+    None
+):
     unready = Unready()
     for _ in range(2):
         for _ in range(MOST_UNREADY - 1):
@@ -65,7 +72,9 @@ def test_so_many_losses_before_one_is_ready_end_a_run_and_one_that_gets_ready_st
         unready.one_got_ready()
     unready.count("killed", None)
     unready.count("killed", None)
-    with pytest.raises(RunFailure, match="3 Ray actors were lost before they were ready; the last: out of breath"):
+    with pytest.raises(
+        RunFailure, match="3 Ray actors were lost before they were ready; the last: out of breath"
+    ):
         unready.count("out of breath", None)
 
 
@@ -102,8 +111,14 @@ class _Frugal:
     less_memory: str = "Take a smaller one."
 
 
-def test_the_advice_about_memory_is_that_of_the_work_and_names_workers_where_there_are_several() -> None:
-    for workers, device, advice in ((1, "cpu", ""), (3, "cpu", "(now 3)"), (3, "cuda:0", "(now 3 a device)")):
+def test_the_advice_about_memory_is_that_of_the_work_and_names_workers_where_there_are_several() -> (
+    None
+):
+    for workers, device, advice in (
+        (1, "cpu", ""),
+        (3, "cpu", "(now 3)"),
+        (3, "cuda:0", "(now 3 a device)"),
+    ):
         hint = Deaths(_Frugal(), workers, 8).out_of_memory("it", device, "too large").hint or ""
         assert "Take a smaller one." in hint
         assert ("--workers" in hint) is bool(advice)
@@ -129,7 +144,9 @@ class Hand:
         self.item = item
 
 
-def test_who_is_there_works_where_another_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_who_is_there_works_where_another_cannot_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     hands: list[Hand] = []
 
     def start(work: object, device: str, context: object) -> Hand:

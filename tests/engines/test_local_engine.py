@@ -1,4 +1,5 @@
-"""The engine of this machine: every item once, reported in order; its failures in words; and no worker left behind."""
+"""The engine of this machine: every item once, reported in order; its failures in words; and no
+worker left behind."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def files(folder: Path, kind: str) -> set[int]:
 
 
 def alive(processes: set[int]) -> set[int]:
-    """Return the processes that still run; a child that ended is a zombie until its parent reads its status."""
+    """Return the processes that still run; a child that ended is a zombie until its parent reads
+    its status."""
     running = set()
     for number in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -83,12 +85,20 @@ def alive(processes: set[int]) -> set[int]:
 
 
 @both
-def test_every_item_is_done_once_and_all_of_it_is_counted_before(workers: int, tmp_path: Path) -> None:
+def test_every_item_is_done_once_and_all_of_it_is_counted_before(
+    workers: int, tmp_path: Path
+) -> None:
     heard_events = events_of(workers, Tens(tmp_path), [4, 0, 7, 2, 5])
     assert len([event for event in heard_events if isinstance(event, Finished)]) == 5
     assert finished(heard_events) == {4: 40, 0: 0, 7: 70, 2: 20, 5: 50}
     assert counted_of(heard_events) == 18
-    assert sorted(-event.part for event in heard_events if isinstance(event, Delivered)) == [0, 2, 4, 5, 7]
+    assert sorted(-event.part for event in heard_events if isinstance(event, Delivered)) == [
+        0,
+        2,
+        4,
+        5,
+        7,
+    ]
     assert isinstance(heard_events[-1], Finished)
 
 
@@ -172,7 +182,9 @@ def test_what_is_in_flight_is_done_before_a_failure_is_raised(tmp_path: Path) ->
     assert not alive(files(tmp_path, "ready"))
 
 
-def test_of_several_failures_the_first_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_failures_the_first_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hear = local._Processes.heard
 
     def heard(crew: Any) -> Iterator[Any]:
@@ -250,7 +262,9 @@ def words_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     processes.begin_server(Tens(Path()).imports, "cpu")
     processes.worker_context("cpu")  # waits until it is there
-    monkeypatch.setattr(local, "worker_context", lambda device: multiprocessing.get_context("forkserver"))
+    monkeypatch.setattr(
+        local, "worker_context", lambda device: multiprocessing.get_context("forkserver")
+    )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
@@ -265,14 +279,20 @@ def test_a_gpu_is_worked_on_by_another_process_even_for_one_item(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("words_for_gpus")
-@pytest.mark.parametrize(("workers", "devices"), [(1, ["cuda:0", "cuda:1"]), (2, ["cuda:0", "cuda:0", "cuda:1"])])
+@pytest.mark.parametrize(
+    ("workers", "devices"), [(1, ["cuda:0", "cuda:1"]), (2, ["cuda:0", "cuda:0", "cuda:1"])]
+)
 def test_each_device_has_its_workers_and_the_first_of_each_come_first(
     workers: int, devices: list[str], tmp_path: Path
 ) -> None:
     """Each of three items waits until every possible worker has one."""
     ready = lambda: len(files(tmp_path, "ready")) == len(devices)  # noqa: E731
     with once(ready, (tmp_path / "go").touch):
-        heard_events = list(LocalEngine(workers, ("cuda:0", "cuda:1")).run(Tens(tmp_path, late=(3, 4, 5)), [3, 4, 5]))
+        heard_events = list(
+            LocalEngine(workers, ("cuda:0", "cuda:1")).run(
+                Tens(tmp_path, late=(3, 4, 5)), [3, 4, 5]
+            )
+        )
     assert finished(heard_events) == {3: 30, 4: 40, 5: 50}
     assert sorted(path.read_text() for path in tmp_path.glob("ready-*")) == devices
 
@@ -288,17 +308,24 @@ def test_a_device_that_fails_an_item_is_tried_again_by_another_process(tmp_path:
 
 @pytest.mark.usefixtures("words_for_gpus")
 def test_the_others_go_on_with_the_items_of_a_device_that_is_gone(tmp_path: Path) -> None:
-    heard_events = list(LocalEngine(1, ("cuda:0", "cuda:1")).run(Tens(tmp_path, gone=("cuda:0",)), [4, 1, 2]))
+    heard_events = list(
+        LocalEngine(1, ("cuda:0", "cuda:1")).run(Tens(tmp_path, gone=("cuda:0",)), [4, 1, 2])
+    )
     assert finished(heard_events) == {4: 40, 1: 10, 2: 20}
     assert counted_of(heard_events) == 7
     assert len(lost(heard_events)) == 1
-    assert "cuda:0 cannot be used: CUDA error: CUDA-capable device(s) is/are busy" in lost(heard_events)[0]
+    assert (
+        "cuda:0 cannot be used: CUDA error: CUDA-capable device(s) is/are busy"
+        in lost(heard_events)[0]
+    )
     assert [path.read_text() for path in tmp_path.glob("ready-*")] == ["cuda:1"]
 
 
 @pytest.mark.usefixtures("words_for_gpus")
 def test_a_device_that_had_nothing_to_do_stands_in_for_one_that_is_gone(tmp_path: Path) -> None:
-    heard_events = list(LocalEngine(1, ("cuda:0", "cuda:1")).run(Tens(tmp_path, gone=("cuda:0",)), [4]))
+    heard_events = list(
+        LocalEngine(1, ("cuda:0", "cuda:1")).run(Tens(tmp_path, gone=("cuda:0",)), [4])
+    )
     assert finished(heard_events) == {4: 40}
     assert len(lost(heard_events)) == 1
 
@@ -306,7 +333,11 @@ def test_a_device_that_had_nothing_to_do_stands_in_for_one_that_is_gone(tmp_path
 @pytest.mark.usefixtures("words_for_gpus")
 def test_where_no_device_is_left_each_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunFailure) as failed:
-        list(LocalEngine(1, ("cuda:0", "cuda:1")).run(Tens(tmp_path, gone=("cuda:0", "cuda:1")), [4, 1, 2]))
+        list(
+            LocalEngine(1, ("cuda:0", "cuda:1")).run(
+                Tens(tmp_path, gone=("cuda:0", "cuda:1")), [4, 1, 2]
+            )
+        )
     first, *others = failed.value.problems
     assert "no device is left" in first
     assert sorted(line.partition(": ")[0] for line in others) == ["cuda:0", "cuda:1"]
@@ -335,11 +366,17 @@ def test_workers_are_deaf_to_ctrl_c(tmp_path: Path) -> None:
         (tmp_path / "go").touch()
 
     with once(lambda: files(tmp_path, "begun") == {3, 4}, interrupt):
-        assert finished(events_of(2, Tens(tmp_path, late=(3, 4)), [3, 4, 5])) == {3: 30, 4: 40, 5: 50}
+        assert finished(events_of(2, Tens(tmp_path, late=(3, 4)), [3, 4, 5])) == {
+            3: 30,
+            4: 40,
+            5: 50,
+        }
 
 
 def test_ctrl_c_here_ends_them(tmp_path: Path) -> None:
-    interrupt = once(lambda: files(tmp_path, "begun") == {3, 4}, lambda: os.kill(os.getpid(), signal.SIGINT))
+    interrupt = once(
+        lambda: files(tmp_path, "begun") == {3, 4}, lambda: os.kill(os.getpid(), signal.SIGINT)
+    )
     with interrupt, pytest.raises(KeyboardInterrupt):
         events_of(2, Tens(tmp_path, late=(3, 4)), [3, 4, 5])
     assert files(tmp_path, "done") == set()
@@ -350,7 +387,8 @@ def test_workers_of_a_cpu_run_one_thread_and_the_environment_stays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.setattr(local, "holds_context", lambda device: True)  # else one item is done in this process
+    # else one item is done in this process
+    monkeypatch.setattr(local, "holds_context", lambda device: True)
     for event in LocalEngine(1).run(Threads(), [1]):
         assert isinstance(event, Finished)
         assert event.result == ("1", 1)
@@ -376,7 +414,8 @@ def test_the_table_of_engines_holds_engines() -> None:
 def test_ctrl_c_while_a_process_is_started_waits_until_it_has_all_that_it_reads_first() -> None:
     order: list[str] = []
     end = threading.Event()
-    other = threading.Thread(target=end.wait, daemon=True)  # takes the signal, which the main thread has blocked
+    # takes the signal, which the main thread has blocked
+    other = threading.Thread(target=end.wait, daemon=True)
     other.start()
     with pytest.raises(KeyboardInterrupt), processes.deaf_to_interrupts():
         os.kill(os.getpid(), signal.SIGINT)
@@ -387,7 +426,9 @@ def test_ctrl_c_while_a_process_is_started_waits_until_it_has_all_that_it_reads_
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_workers_of_a_cpu_are_as_many_as_cores_that_it_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_of_a_cpu_are_as_many_as_cores_that_it_may_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5}, raising=False)
     assert default_workers(None, "cpu") == 2
@@ -396,7 +437,8 @@ def test_workers_of_a_cpu_are_as_many_as_cores_that_it_may_use(monkeypatch: pyte
     assert default_workers(None, "cuda") == 1 and default_workers(5, "cpu") == 5
 
 
-# A call on a device: in this process on a CPU; on a GPU in a process that ends with it, so that none is held here.
+# A call on a device: in this process on a CPU; on a GPU in a process that ends with it, so that
+# none is held here.
 
 
 def number_of_this_process(unused: str) -> int:
@@ -405,7 +447,8 @@ def number_of_this_process(unused: str) -> int:
 
 @pytest.fixture
 def uses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record each request for a CUDA context in this process; all of torch makes it in one function."""
+    """Record each request for a CUDA context in this process; all of torch makes it in one
+    function."""
     requests: list[str] = []
 
     def begin() -> None:
@@ -420,7 +463,9 @@ def test_on_a_cpu_this_process_calls() -> None:
     assert called_on("cpu", number_of_this_process, "word") == os.getpid()
 
 
-def test_on_a_gpu_another_process_meets_the_device(uses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu_another_process_meets_the_device(
+    uses: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(RunFailure) as failed:
         called_on("cuda:0", number_of_this_process, "word")

@@ -1,4 +1,5 @@
-"""The engine of Ray clusters, on real ones: every item once, reported in order; losses, failures and ends."""
+"""The engine of Ray clusters, on real ones: every item once, reported in order; losses, failures
+and ends."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ def engine(cluster: Any, workers: int | None = None) -> RayEngine:
     return chosen
 
 
-def events_of(cluster: Any, work: Any, items: Sequence[int], workers: int | None = None) -> list[Event[int, Any]]:
+def events_of(
+    cluster: Any, work: Any, items: Sequence[int], workers: int | None = None
+) -> list[Event[int, Any]]:
     return list(engine(cluster, workers).run(work, items))
 
 
@@ -80,7 +83,9 @@ class Counting(list[int]):
         return super().__getitem__(index)
 
 
-def test_every_item_is_done_once_and_all_of_it_is_reported_before(two_nodes: Any, tmp_path: Path) -> None:
+def test_every_item_is_done_once_and_all_of_it_is_reported_before(
+    two_nodes: Any, tmp_path: Path
+) -> None:
     items = Counting([4, 0, 7, 2, 5, 1, 3, 8])
     counted = done = 0
     finished = []
@@ -97,7 +102,9 @@ def test_every_item_is_done_once_and_all_of_it_is_reported_before(two_nodes: Any
                 done += item
                 finished.append(item)
                 where.add(result[1])
-        assert counted >= done and set(delivered) >= set(finished), "an item was finished before all of it was told"
+        assert counted >= done and set(delivered) >= set(finished), (
+            "an item was finished before all of it was told"
+        )
         assert items.requested <= len(finished) + 2, "items are asked for as they are handed out"
     assert sorted(finished) == sorted(delivered) == sorted(items)
     assert counted == done == sum(items)
@@ -106,13 +113,17 @@ def test_every_item_is_done_once_and_all_of_it_is_reported_before(two_nodes: Any
     gone(files(tmp_path, "ready"))
 
 
-def test_a_worker_that_cannot_work_is_reported_before_it_is_given_any(two_nodes: Any, tmp_path: Path) -> None:
+def test_a_worker_that_cannot_work_is_reported_before_it_is_given_any(
+    two_nodes: Any, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="this worker cannot do it"):
         events_of(two_nodes, Tens(tmp_path, unfit=True), [8, 9], 1)
     assert not files(tmp_path, "begun") & {8, 9}
 
 
-def test_what_is_in_flight_is_done_before_a_failure_is_raised(two_nodes: Any, tmp_path: Path) -> None:
+def test_what_is_in_flight_is_done_before_a_failure_is_raised(
+    two_nodes: Any, tmp_path: Path
+) -> None:
     events = engine(two_nodes, 2).run(Tens(tmp_path, bad=(2,), late=(1,)), [1, 2])
     # Item 1 waits on one actor until the other has met the failure.
     meanwhile = once(lambda: files(tmp_path, "begun") == {1, 2}, (tmp_path / "go").touch)
@@ -124,7 +135,9 @@ def test_what_is_in_flight_is_done_before_a_failure_is_raised(two_nodes: Any, tm
     gone(files(tmp_path, "ready"))
 
 
-def test_an_actor_that_dies_costs_its_item_alone_and_nothing_is_counted_twice(two_nodes: Any, tmp_path: Path) -> None:
+def test_an_actor_that_dies_costs_its_item_alone_and_nothing_is_counted_twice(
+    two_nodes: Any, tmp_path: Path
+) -> None:
     heard_events: list[Event[int, Any]] = []
     killed = False
     for event in engine(two_nodes, 2).run(Tens(tmp_path, late=(6,)), [6, 1, 2, 3]):
@@ -139,7 +152,8 @@ def test_an_actor_that_dies_costs_its_item_alone_and_nothing_is_counted_twice(tw
     assert finished(heard_events) == {6: 60, 1: 10, 2: 20, 3: 30}
     assert counted(heard_events) == 12
     losses = [event.message for event in heard_events if isinstance(event, Lost)]
-    # Ray may lose the actor that replaces the killed one too, while its node is busy. That costs no item.
+    # Ray may lose the actor that replaces the killed one too, while its node is busy. That costs no
+    # item.
     (lost,) = [message for message in losses if "another worker restarts" in message]
     assert "was lost" in lost
     assert "another worker restarts 6" in lost
@@ -159,7 +173,9 @@ def test_it_keeps_the_promises_of_engines(two_nodes: Any, tmp_path: Path) -> Non
     check_engine(engine(two_nodes), tmp_path)
 
 
-def test_whoever_stops_listening_ends_the_actors_and_no_cluster(two_nodes: Any, tmp_path: Path) -> None:
+def test_whoever_stops_listening_ends_the_actors_and_no_cluster(
+    two_nodes: Any, tmp_path: Path
+) -> None:
     events = engine(two_nodes, 2).run(Tens(tmp_path, late=(3, 4)), [1, 2, 3, 4, 5])
     for event in events:
         if isinstance(event, Finished):
@@ -171,7 +187,9 @@ def test_whoever_stops_listening_ends_the_actors_and_no_cluster(two_nodes: Any, 
 
 
 def test_ctrl_c_here_ends_it(two_nodes: Any, tmp_path: Path) -> None:
-    interrupt = once(lambda: files(tmp_path, "begun") == {3}, lambda: os.kill(os.getpid(), signal.SIGINT))
+    interrupt = once(
+        lambda: files(tmp_path, "begun") == {3}, lambda: os.kill(os.getpid(), signal.SIGINT)
+    )
     with interrupt, pytest.raises(KeyboardInterrupt):
         events_of(two_nodes, Tens(tmp_path, late=(3,)), [3, 5], 1)
     assert files(tmp_path, "done") == set()
@@ -190,24 +208,33 @@ def test_a_cluster_says_how_many_items_are_done_at_once(two_nodes: Any) -> None:
 
 def test_whether_they_share_no_folder_is_as_it_was_chosen(two_nodes: Any) -> None:
     for collect in (False, True):
-        assert engine_for(("cpu",), None, EngineChoice("ray", two_nodes.address, collect)).collects is collect
+        assert (
+            engine_for(("cpu",), None, EngineChoice("ray", two_nodes.address, collect)).collects
+            is collect
+        )
 
 
 def test_auto_is_the_cluster_that_ray_finds_and_actors_of_a_cpu_run_one_thread(
     two_nodes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", two_nodes.address)
-    auto, _ = engine_and_device(OnDevices(device="auto", workers=1, engine=EngineChoice("ray", "auto")))
+    auto, _ = engine_and_device(
+        OnDevices(device="auto", workers=1, engine=EngineChoice("ray", "auto"))
+    )
     (result,) = [event.result for event in auto.run(Threads(), [1]) if isinstance(event, Finished)]
     assert result == ("1", 1)
 
 
 def test_a_cluster_without_gpus_is_reported(two_nodes: Any, tmp_path: Path) -> None:
-    wanting, device = engine_and_device(OnDevices(device="cuda", engine=EngineChoice("ray", two_nodes.address)))
+    wanting, device = engine_and_device(
+        OnDevices(device="cuda", engine=EngineChoice("ray", two_nodes.address))
+    )
     assert device == "cpu", "this machine needs none"
     with pytest.raises(UserError, match=f"the Ray cluster at {two_nodes.address} has no GPU"):
         list(wanting.run(Tens(tmp_path), [1]))
-    with pytest.raises(UserError, match="found 'cuda:1', expected auto, cpu or cuda with a Ray cluster"):
+    with pytest.raises(
+        UserError, match="found 'cuda:1', expected auto, cpu or cuda with a Ray cluster"
+    ):
         engine_and_device(OnDevices(device="cuda:1", engine=EngineChoice("ray", two_nodes.address)))
 
 
@@ -219,7 +246,8 @@ def test_a_node_that_is_lost_costs_no_item(two_nodes: Any, tmp_path: Path) -> No
         (raylet,) = node.all_processes["raylet"]
         its_own = psutil.Process(raylet.process.pid).children(recursive=True)
         two_nodes.remove_node(node, allow_graceful=False)
-        for process in its_own:  # as a machine takes all with it; they would miss the node in seconds
+        # as a machine takes all with it; they would miss the node in seconds
+        for process in its_own:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         (tmp_path / "go").touch()
@@ -264,8 +292,11 @@ def test_a_node_without_the_package_is_reported(
     two_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LACKS", "counterfoil")
-    node = two_nodes.add_node(num_cpus=0, num_gpus=1)  # of a GPU, so that the actor comes nowhere else
-    wanting, _ = engine_and_device(OnDevices(device="cuda", engine=EngineChoice("ray", two_nodes.address)))
+    # of a GPU, so that the actor comes nowhere else
+    node = two_nodes.add_node(num_cpus=0, num_gpus=1)
+    wanting, _ = engine_and_device(
+        OnDevices(device="cuda", engine=EngineChoice("ray", two_nodes.address))
+    )
     with pytest.raises(UserError) as refused:
         list(wanting.run(Tens(tmp_path), [1]))
     two_nodes.remove_node(node)
@@ -273,7 +304,9 @@ def test_a_node_without_the_package_is_reported(
     assert "on every node: pip install 'counterfoil[ray]==" in (refused.value.hint or "")
 
 
-def test_another_version_of_ray_is_reported(two_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_of_ray_is_reported(
+    two_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ray, "__version__", "2.1.0")
     with pytest.raises(UserError) as raised:
         events_of(two_nodes, Tens(tmp_path), [1])
@@ -283,22 +316,30 @@ def test_another_version_of_ray_is_reported(two_nodes: Any, tmp_path: Path, monk
     assert not ray.is_initialized()
 
 
-def test_a_connection_of_the_program_itself_is_used_and_kept(two_nodes: Any, tmp_path: Path) -> None:
+def test_a_connection_of_the_program_itself_is_used_and_kept(
+    two_nodes: Any, tmp_path: Path
+) -> None:
     ray.init(address=two_nodes.address, log_to_driver=False)
     try:
         events_of(two_nodes, Tens(tmp_path), [1])
         assert ray.is_initialized()
         with pytest.raises(UserError, match="this program is connected to the Ray cluster at"):
-            list(engine_for(("cpu",), None, EngineChoice("ray", "127.0.0.1:1")).run(Tens(tmp_path), [1]))
+            list(
+                engine_for(("cpu",), None, EngineChoice("ray", "127.0.0.1:1")).run(
+                    Tens(tmp_path), [1]
+                )
+            )
     finally:
         ray.shutdown()
     assert files(tmp_path, "done") == {1}
 
 
-# The Ray cluster: one that is begun and leaves nothing, or one by its address; and why there is no cluster.
+# The Ray cluster: one that is begun and leaves nothing, or one by its address; and why there is no
+# cluster.
 
 
-# Does items of Tens, two of which wait for `go`, on a cluster of its own, and prints the results as JSON.
+# Does items of Tens, two of which wait for `go`, on a cluster of its own, and prints the results as
+# JSON.
 _PROGRAM = """
 import json, pathlib, sys
 from counterfoil.engines import EngineChoice, Finished, engine_for
@@ -321,10 +362,15 @@ def program(folder: Path) -> Iterator[warm.Running]:
 
 @contextlib.contextmanager
 def begun(folder: Path) -> Iterator[warm.Running]:
-    """Yield the program once two items wait for `go`. On a busy machine Ray may exceed its own time limit."""
+    """Yield the program once two items wait for `go`. On a busy machine Ray may exceed its own time
+    limit."""
     for last in (False, False, True):
         with program(folder) as process:
-            wait_for(lambda running=process: files(folder, "begun") == {1, 2} or running.poll() is not None)
+            wait_for(
+                lambda running=process: (
+                    files(folder, "begun") == {1, 2} or running.poll() is not None
+                )
+            )
             if process.poll() is None:
                 yield process
                 return
@@ -338,8 +384,15 @@ def processes_of(process: warm.Running) -> set[int]:
 
 def folder_of(numbers: set[int]) -> Path:
     """Return the folder of the files of these processes' cluster."""
-    words = [word for number in numbers for word in psutil.Process(number).cmdline() if "/cf-ray-" in word]
-    log_folder = Path(next(word.partition("=")[2] for word in words if word.startswith("--log_dir=")))
+    words = [
+        word
+        for number in numbers
+        for word in psutil.Process(number).cmdline()
+        if "/cf-ray-" in word
+    ]
+    log_folder = Path(
+        next(word.partition("=")[2] for word in words if word.startswith("--log_dir="))
+    )
     return next(parent for parent in log_folder.parents if parent.name.startswith("cf-ray-"))
 
 
@@ -358,8 +411,12 @@ def test_a_cluster_that_is_begun_ends_with_the_run_and_says_nothing(tmp_path: Pa
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda end: end.name)
-def test_nothing_is_left_of_it_however_the_program_ends(end: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda end: end.name
+)
+def test_nothing_is_left_of_it_however_the_program_ends(
+    end: signal.Signals, tmp_path: Path
+) -> None:
     with begun(tmp_path) as process:
         started = processes_of(process)
         assert files(tmp_path, "ready") <= started
@@ -371,7 +428,8 @@ def test_nothing_is_left_of_it_however_the_program_ends(end: signal.Signals, tmp
         out, _ = process.communicate()
     assert process.returncode != 0
     assert out == ""
-    # A killed program ends no process: actors miss it at once, and two of Ray's own within a minute.
+    # A killed program ends no process: actors miss it at once, and two of Ray's own within a
+    # minute.
     wait_for(lambda: not alive(files(tmp_path, "ready") if end is signal.SIGKILL else started))
     assert files(tmp_path, "done") == set()
     if end is signal.SIGKILL:
@@ -387,7 +445,9 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     assert refused.value.hint == "Install it: pip install 'counterfoil[ray]'."
 
 
-@pytest.mark.parametrize("address", ["there", "ray://there:10001", "there:", ":6379", "http://there:6379", ""])
+@pytest.mark.parametrize(
+    "address", ["there", "ray://there:10001", "there:", ":6379", "http://there:6379", ""]
+)
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(UserError, match="expected auto or HOST:PORT"):
         engine_for(("cpu",), None, EngineChoice("ray", address))
@@ -407,7 +467,9 @@ def refused(address: str, folder: Path) -> UserError:
     return raised.value
 
 
-def test_where_nobody_listens_it_is_reported_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nobody_listens_it_is_reported_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     assert f"address {address}: no Ray cluster answers there" in str(refused(address, tmp_path))

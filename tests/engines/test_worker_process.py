@@ -52,8 +52,8 @@ class Asked:
         yield do
 """
 
-# In an interpreter of its own, which has one server as long as it lives: start the first worker, and print the start
-# method and the worker's report of itself.
+# In an interpreter of its own, which has one server as long as it lives: start the first worker,
+# and print the start method and the worker's report of itself.
 _FIRST_WORKER = """
 import json, os, signal, sys
 from asked import Asked
@@ -86,8 +86,11 @@ if __name__ == "__main__":
 _LIGHT = "fractions"
 
 
-def first_worker(folder: Path, imports: str, then: str = "", *only: str) -> tuple[str, dict[str, Any]]:
-    """Return start method and report of the first worker after a server began these imports; `only`: no report."""
+def first_worker(
+    folder: Path, imports: str, then: str = "", *only: str
+) -> tuple[str, dict[str, Any]]:
+    """Return start method and report of the first worker after a server began these imports;
+    `only`: no report."""
     program = folder / "first_worker.py"
     program.write_text(_FIRST_WORKER)
     (folder / "asked.py").write_text(_ASKED)
@@ -95,7 +98,9 @@ def first_worker(folder: Path, imports: str, then: str = "", *only: str) -> tupl
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KMP_")}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     line = [sys.executable, str(program), imports, then, *only]
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, cwd=folder, check=False)
+    done = subprocess.run(
+        line, env=environment, capture_output=True, text=True, timeout=600, cwd=folder, check=False
+    )
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return tuple(json.loads(done.stdout))
 
@@ -107,7 +112,9 @@ def test_a_forked_worker_finds_itself_where_a_spawned_one_does(tmp_path: Path) -
     assert forked[1].pop("threads there") == 1, "a fork takes no threads along"
     spawned[1].pop("threads there")
     assert forked[1] == {**spawned[1], "words": forked[1]["words"]}
-    assert forked[1]["blocked"] and forked[1]["ignored"], "Python would answer to Ctrl-C with a traceback"
+    assert forked[1]["blocked"] and forked[1]["ignored"], (
+        "Python would answer to Ctrl-C with a traceback"
+    )
     assert forked[1]["environment"]["OMP_NUM_THREADS"] == "1"
 
 
@@ -128,13 +135,16 @@ print(json.dumps([sorted(set(sys.argv[1:]) - set(sys.modules)), task, torch.cuda
 
 def test_what_workers_import_starts_no_thread_and_touches_no_gpu() -> None:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    done = warm.run([sys.executable, "-c", _IMPORTED, *imports_of_a_build()], environment, check=True)
+    done = warm.run(
+        [sys.executable, "-c", _IMPORTED, *imports_of_a_build()], environment, check=True
+    )
     assert json.loads(done.stdout) == [[], 1, False]
 
 
 @pytest.mark.whole
 def test_the_server_has_imported_started_no_thread_and_touched_no_gpu(tmp_path: Path) -> None:
-    then = "import torch, open_clip, sklearn.svm, datasets"  # what these set in the environment changes nothing
+    # what these set in the environment changes nothing
+    then = "import torch, open_clip, sklearn.svm, datasets"
     how, report = first_worker(tmp_path, " ".join(imports_of_a_build()), then)
     assert how == "forkserver"
     assert report["imported"]
@@ -146,18 +156,29 @@ def test_the_server_has_imported_started_no_thread_and_touched_no_gpu(tmp_path: 
     [
         (_LIGHT, "os.environ['HF_HUB_OFFLINE'] = 'other'"),
         (_LIGHT, "sys.path.insert(0, '/elsewhere')"),
-        (_LIGHT, "worker_context('cpu'); pid = os.fork(); pid and (os.waitpid(pid, 0), os._exit(0))"),
+        (
+            _LIGHT,
+            "worker_context('cpu'); pid = os.fork(); pid and (os.waitpid(pid, 0), os._exit(0))",
+        ),
         ("ends_at_once", ""),
-        ("", "import multiprocessing.forkserver as f; f.ensure_running(); begin_server(['fractions'], 'cpu')"),
+        (
+            "",
+            "import multiprocessing.forkserver as f; f.ensure_running();"
+            " begin_server(['fractions'], 'cpu')",
+        ),
     ],
     ids=["environment", "path", "forked", "cannot import", "another's server"],
 )
-def test_where_a_fork_could_differ_workers_are_spawned(imports: str, then: str, tmp_path: Path) -> None:
+def test_where_a_fork_could_differ_workers_are_spawned(
+    imports: str, then: str, tmp_path: Path
+) -> None:
     (tmp_path / "ends_at_once.py").write_text("import os\nos._exit(3)\n")
     assert first_worker(tmp_path, imports, then, "how")[0] == "spawn"
 
 
-def test_a_gpu_s_workers_are_spawned_and_what_libraries_set_in_the_environment_changes_nothing(tmp_path: Path) -> None:
+def test_a_gpu_s_workers_are_spawned_and_what_libraries_set_in_the_environment_changes_nothing(
+    tmp_path: Path,
+) -> None:
     then = """
 assert worker_context('cuda:0').get_start_method() == 'spawn'
 before = dict(os.environ)
@@ -168,7 +189,9 @@ assert dict(os.environ) != before
 
 
 def test_a_process_that_ends_takes_a_server_along_that_is_still_importing(tmp_path: Path) -> None:
-    (tmp_path / "endless.py").write_text("import threading\nopen('begun', 'w').close()\nthreading.Event().wait()\n")
+    (tmp_path / "endless.py").write_text(
+        "import threading\nopen('begun', 'w').close()\nthreading.Event().wait()\n"
+    )
     program = """
 import multiprocessing.forkserver, pathlib, time
 from counterfoil.engines.processes import begin_server
@@ -177,7 +200,10 @@ while not pathlib.Path("begun").exists():
     time.sleep(0.01)
 pathlib.Path("server").write_text(str(multiprocessing.forkserver._forkserver._forkserver_pid))
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)]),
+    }
     subprocess.run([sys.executable, "-c", program], env=environment, cwd=tmp_path, check=True)
     server = int((tmp_path / "server").read_text())
     try:
@@ -198,7 +224,8 @@ server.kill()
     assert how == "forkserver" and report["threads there"] == 1
 
 
-# Ctrl-C at every line that starts workers, one run each; an exit would wait for the processes that are left.
+# Ctrl-C at every line that starts workers, one run each; an exit would wait for the processes that
+# are left.
 _INTERRUPTED = """
 import multiprocessing, os, pathlib, signal, sys
 
@@ -247,16 +274,21 @@ if __name__ == "__main__":
 
 
 @both
-def test_ctrl_c_at_any_line_while_workers_are_begotten_leaves_none(how: str, tmp_path: Path) -> None:
+def test_ctrl_c_at_any_line_while_workers_are_begotten_leaves_none(
+    how: str, tmp_path: Path
+) -> None:
     program = tmp_path / "interrupted.py"
     program.write_text(_INTERRUPTED)
     line = [sys.executable, str(program), how, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=True)
+    done = subprocess.run(
+        line, env=environment, capture_output=True, text=True, timeout=600, check=True
+    )
     assert done.stdout.split("\n") == ["done", ""], done.stdout + done.stderr
 
 
-# A program without a guard, which leaves a line each time that it runs. Its function and its class stay with it.
+# A program without a guard, which leaves a line each time that it runs. Its function and its class
+# stay with it.
 _UNGUARDED = """
 import pathlib, sys
 from counterfoil.engines import local
@@ -311,7 +343,9 @@ if __name__ == "__main__":
 """)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     line = [sys.executable, str(program)]
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        line, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
     assert (done.stdout, done.stderr) == ("mine\n", "")
 
 
@@ -330,5 +364,10 @@ def test_a_gpu_without_memory_is_reported_as_that_though_cuda_calls_it_a_failure
     processes._tell_failure(sender, RuntimeError("CUDA error: out of memory"), was_ready=True)
     assert isinstance(receiver.recv(), executor.NoMemory)
     with pytest.raises(Left):
-        processes._tell_failure(sender, RuntimeError("CUDA error: an illegal memory access"), was_ready=True)
-    assert receiver.recv().ending == "lost its device (CUDA error: an illegal memory access (RuntimeError))"
+        processes._tell_failure(
+            sender, RuntimeError("CUDA error: an illegal memory access"), was_ready=True
+        )
+    assert (
+        receiver.recv().ending
+        == "lost its device (CUDA error: an illegal memory access (RuntimeError))"
+    )

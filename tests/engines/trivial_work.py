@@ -1,4 +1,5 @@
-"""Work of an instant, to see what an engine does with it: in a module, since worker processes import it by name."""
+"""Work of an instant, to see what an engine does with it: in a module, since worker processes
+import it by name."""
 
 from __future__ import annotations
 
@@ -26,11 +27,13 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 @dataclass(frozen=True)
 class Tens:
-    """An item `n` counts to n by ones, delivers -n, leaves a file of its name in `folder`, and gives (10 · n, process).
+    """An item `n` counts to n by ones, delivers -n, leaves a file of its name in `folder`, and
+    gives (10 · n, process).
 
-    Those of `bad` are refused; those of `deadly` kill their process, those of `mortal` after half of it, the first
-    time; for those of `struck` CUDA fails, likewise; those of `vast` find no memory; those of `late` wait for the file
-    `go`. A worker of a device of `gone` cannot get ready. It never touches a device: `cuda:0` is a word to it.
+    Those of `bad` are refused; those of `deadly` kill their process, those of `mortal` after half
+    of it, the first time; for those of `struck` CUDA fails, likewise; those of `vast` find no
+    memory; those of `late` wait for the file `go`. A worker of a device of `gone` cannot get ready.
+    It never touches a device: `cuda:0` is a word to it.
     """
 
     folder: Path
@@ -54,7 +57,8 @@ class Tens:
         return ("fractions",)  # nothing heavy, but so its workers are forked
 
     def on(self, device: str) -> Tens:
-        return replace(self, device="none" if device == "cpu" else device)  # without torch, whose import takes seconds
+        # without torch, whose import takes seconds
+        return replace(self, device="none" if device == "cpu" else device)
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[int], Doing[Any, tuple[int, int]]]]:
@@ -64,7 +68,8 @@ class Tens:
             raise Strange(1, 2)
         if self.device in self.gone:
             raise RuntimeError(
-                "CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might"
+                "CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors"
+                " might"
             )
         with (self.folder / f"ready-{os.getpid()}").open("x") as file:  # once a worker
             file.write(self.device)

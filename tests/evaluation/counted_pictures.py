@@ -1,4 +1,5 @@
-"""Pictures that count how often they are decoded: PNGs with a mark behind their end, opened by Pillow's own plugin."""
+"""Pictures that count how often they are decoded: PNGs with a mark behind their end, opened by
+Pillow's own plugin."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Matching outputs to classes: by name or refused, by position where training programs agree; always reported.
+"""Matching outputs to classes: by name or refused, by position where training programs agree;
+always reported.
 
-Folders of plain colours, and models that tell the colours: what is right comes from torchvision's ImageFolder, timm's
-reader and the model itself, on the same files.
+Folders of plain colours, and models that tell the colours: what is right comes from torchvision's
+ImageFolder, timm's reader and the model itself, on the same files.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def of_timm(root: Path) -> list[tuple[str, int]]:
 
 def order_of(samples: list[tuple[str, int]]) -> list[str]:
     """Return the names of the folders by label."""
-    return [name for _, name in sorted({(label, Path(path).parent.name) for path, label in samples})]
+    return [
+        name for _, name in sorted({(label, Path(path).parent.name) for path, label in samples})
+    ]
 
 
 def timms_accuracy(model: str, samples: list[tuple[str, int]]) -> float:
@@ -54,8 +57,13 @@ def timms_accuracy(model: str, samples: list[tuple[str, int]]) -> float:
     form: dict[str, Any] = dict(resolve_model_data_config(module))
     transform: Any = create_transform(**form, is_training=False)
     with torch.no_grad():
-        answers = [module(transform(Image.open(path).convert("RGB"))[None]).argmax().item() for path, _ in samples]
-    return float(np.mean([answer == label for answer, (_, label) in zip(answers, samples, strict=True)]))
+        answers = [
+            module(transform(Image.open(path).convert("RGB"))[None]).argmax().item()
+            for path, _ in samples
+        ]
+    return float(
+        np.mean([answer == label for answer, (_, label) in zip(answers, samples, strict=True)])
+    )
 
 
 def scored(images: Path, model: Any, out: Path, **options: Any) -> Evaluation:
@@ -85,9 +93,14 @@ class TestNames:
         assert top1(result).value == 1.0
         assert result.models[0].matched == "by name: 4 of 4 classes"
         (images / names[0]).rename(images / renamed)
-        with pytest.raises(UserError, match="1 of 4 classes have no output of their name") as refused:
+        with pytest.raises(
+            UserError, match="1 of 4 classes have no output of their name"
+        ) as refused:
             scored(images, model, tmp_path / "out")
-        assert f"{renamed} " in refused.value.problems[0] and f"| {names[0]}" in refused.value.problems[0]
+        assert (
+            f"{renamed} " in refused.value.problems[0]
+            and f"| {names[0]}" in refused.value.problems[0]
+        )
         assert "--class-order FILE" in (refused.value.hint or "")
         order = tmp_path / "order.txt"
         order.write_text("\n".join([renamed, *names[1:]]) + "\n")
@@ -99,8 +112,12 @@ class TestNames:
     def test_more_or_fewer_names_than_outputs_are_refused(self, tmp_path: Path, count: int) -> None:
         names = ("a", "b", "c", "d")
         images = save_folders(tmp_path / "images", names)
-        model = save_trained(tmp_path / "model", names, names[::-1], labels=(*names[::-1], "e")[:count])
-        with pytest.raises(UserError, match=f"has 4 outputs, and it tells {count} names\n  classes"):
+        model = save_trained(
+            tmp_path / "model", names, names[::-1], labels=(*names[::-1], "e")[:count]
+        )
+        with pytest.raises(
+            UserError, match=f"has 4 outputs, and it tells {count} names\n  classes"
+        ):
             scored(images, model, tmp_path / "out")
 
     def test_names_of_a_transformer_are_as_transformers_reads_them(self, tmp_path: Path) -> None:
@@ -108,10 +125,14 @@ class TestNames:
         images = save_folders(tmp_path / "images", names)
         folder = save_colour_transformer(tmp_path / "vit")
         config = json.loads((folder / "config.json").read_text())
-        config |= {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+        config |= {
+            "id2label": dict(enumerate(names)),
+            "label2id": {name: i for i, name in enumerate(names)},
+        }
         (folder / "config.json").write_text(json.dumps(config))
         module, processor = (
-            kind.from_pretrained(folder) for kind in (AutoModelForImageClassification, AutoImageProcessor)
+            kind.from_pretrained(folder)
+            for kind in (AutoModelForImageClassification, AutoImageProcessor)
         )
         right = []
         for path, _ in of_torchvision(images):
@@ -127,9 +148,13 @@ class TestNames:
         images = save_folders(tmp_path / "images", NAMES)
         folder = save_colour_transformer(tmp_path / "vit", names=NAMES)
         config = json.loads((folder / "config.json").read_text())
-        config |= {"id2label": {i: f"LABEL_{i}" for i in range(3)}, "label2id": {f"LABEL_{i}": i for i in range(3)}}
+        config |= {
+            "id2label": {i: f"LABEL_{i}" for i in range(3)},
+            "label2id": {f"LABEL_{i}": i for i in range(3)},
+        }
         (folder / "config.json").write_text(json.dumps(config))
-        result = scored(images, f"transformers:{folder}", tmp_path / "out")  # red, green, blue; the folders are sorted
+        # red, green, blue; the folders are sorted
+        result = scored(images, f"transformers:{folder}", tmp_path / "out")
         assert top1(result).value == pytest.approx(1 / 3)
         assert result.models[0].matched.startswith("by position")
 
@@ -144,7 +169,9 @@ class TestNames:
             ([2, 0, 1], None),
         ],
     )
-    def test_names_of_a_module_are_read_or_refused(self, tmp_path: Path, names: Any, matched: str | None) -> None:
+    def test_names_of_a_module_are_read_or_refused(
+        self, tmp_path: Path, names: Any, matched: str | None
+    ) -> None:
         images = save_folders(tmp_path / "images", NAMES)
         model: Any = ColourModule((2, 0, 1))
         model.label_names = names
@@ -156,8 +183,16 @@ class TestNames:
         assert top1(result).value == 1.0 and result.models[0].matched.startswith(matched)
 
 
-DIFFERENT = [("1", "2", "10", "11"), ("Cherry", "apple", "banana", "date"), ("img2", "img10", "img1", "img20")]
-ALIKE = [("apple", "banana", "cherry", "date"), ("01", "02", "10", "11"), ("Apple", "Banana", "Cherry", "Date")]
+DIFFERENT = [
+    ("1", "2", "10", "11"),
+    ("Cherry", "apple", "banana", "date"),
+    ("img2", "img10", "img1", "img20"),
+]
+ALIKE = [
+    ("apple", "banana", "cherry", "date"),
+    ("01", "02", "10", "11"),
+    ("Apple", "Banana", "Cherry", "Date"),
+]
 
 
 class TestPositions:
@@ -175,7 +210,9 @@ class TestPositions:
         lines = refused.value.problems[0].splitlines()[2:]
         orders = order_of(of_torchvision(images)), order_of(of_timm(images))
         first = next(at for at, pair in enumerate(zip(*orders, strict=True)) if len(set(pair)) == 2)
-        assert [tuple(line.split()) for line in lines] == [(a, "|", b) for a, b in zip(*orders, strict=True)][first:]
+        assert [tuple(line.split()) for line in lines] == [
+            (a, "|", b) for a, b in zip(*orders, strict=True)
+        ][first:]
         assert all(word in (refused.value.hint or "") for word in ("position", "timm", "FILE"))
         result = scored(images, model, tmp_path / "out", class_order=order)
         assert top1(result).value == 1.0
@@ -184,7 +221,9 @@ class TestPositions:
         assert top1(by_names).value == 1.0
 
     @pytest.mark.parametrize("names", ALIKE)
-    def test_where_they_sort_alike_position_is_taken(self, tmp_path: Path, names: tuple[str, ...]) -> None:
+    def test_where_they_sort_alike_position_is_taken(
+        self, tmp_path: Path, names: tuple[str, ...]
+    ) -> None:
         images = save_folders(tmp_path / "images", names)
         assert order_of(of_torchvision(images)) == order_of(of_timm(images))
         model = save_trained(tmp_path / "model", names, order_of(of_timm(images)))
@@ -206,13 +245,26 @@ class TestTold:
         names = ("2", "10", "b", "c")
         images = save_folders(tmp_path / "images", names)
         timms = save_trained(tmp_path / "timms", names, ("2", "10", "b", "c"))
-        named = save_trained(tmp_path / "named", names, ("b", "c", "2", "10"), labels=("b", "c", "2", "10"))
+        named = save_trained(
+            tmp_path / "named", names, ("b", "c", "2", "10"), labels=("b", "c", "2", "10")
+        )
         out = tmp_path / "out"
-        command = ["evaluate", str(images), "--device", "cpu", "--out", str(out), "--models", timms, named]
+        command = [
+            "evaluate",
+            str(images),
+            "--device",
+            "cpu",
+            "--out",
+            str(out),
+            "--models",
+            timms,
+            named,
+        ]
         ran = CliRunner().invoke(app, [*command, "--class-order", f"{timms}=timm"])
         assert ran.exit_code == 0, ran.output
         sentences = (
-            "Outputs of timms matched by position, in timm's order of the class names (as --class-order says).",
+            "Outputs of timms matched by position, in timm's order of the class names (as"
+            " --class-order says).",
             "Outputs of named matched by name: 4 of 4 classes.",
         )
         report = html.unescape((out / "report.html").read_text())
@@ -220,7 +272,8 @@ class TestTold:
             assert sentence in ran.output.splitlines() and sentence in report
         document = json.loads((out / "results.json").read_text())
         assert [model["matched"] for model in document["models"]] == [
-            sentences[0].removeprefix("Outputs of timms matched ").removesuffix("."), "by name: 4 of 4 classes",
+            sentences[0].removeprefix("Outputs of timms matched ").removesuffix("."), "by name: 4"
+                " of 4 classes",
         ]  # fmt: skip
         alike = CliRunner().invoke(app, [*command[:-2], named, "--json"])
         assert json.loads(alike.stdout)["models"][0]["matched"] == "by name: 4 of 4 classes"
@@ -229,11 +282,15 @@ class TestTold:
         dataset = build_colours(tmp_path / "dataset")
         models = [save_trained(tmp_path / name, NAMES, NAMES) for name in ("one", "two")]
         result = scored(dataset, models, tmp_path / "out")  # type: ignore[arg-type]
-        assert "Outputs matched by position, in the dataset's order of labels." in model_sentences(result.results)
+        assert "Outputs matched by position, in the dataset's order of labels." in model_sentences(
+            result.results
+        )
 
     def test_results_that_do_not_say_it_are_still_read(self, tmp_path: Path) -> None:
         images = save_folders(tmp_path / "images", NAMES)
-        result = scored(images, save_trained(tmp_path / "model", NAMES, sorted(NAMES)), tmp_path / "out")
+        result = scored(
+            images, save_trained(tmp_path / "model", NAMES, sorted(NAMES)), tmp_path / "out"
+        )
         document = json.loads((tmp_path / "out" / "results.json").read_text())
         for name in ("matched", "likely_order"):
             del document["models"][0][name]
@@ -261,7 +318,9 @@ class TestTold:
         images = save_folders(tmp_path / "images", ("2", "10"))
         paths = [path.relative_to(images) for path in sorted(images.rglob("*.png"))]
         answers = tmp_path / "answers.csv"
-        answers.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in paths))
+        answers.write_text(
+            "path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in paths)
+        )
         name = f"predictions:{answers}"
         result = scored(images, name, tmp_path / "out", class_order="timm")
         assert top1(result).value == 1.0 and result.models[0].matched == "by name: 2 of 2 classes"

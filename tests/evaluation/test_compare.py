@@ -1,4 +1,5 @@
-"""Two models compared image by image: exact tests and gains against independent references, and honest words."""
+"""Two models compared image by image: exact tests and gains against independent references, and
+honest words."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ from support.tables import csv_rows
 from tiny_builds import run_command
 
 PAIR = ("mended", "original")
-CLASSES = tuple(RecipeClass(f"{label:02d}", name, label, label, ()) for label, name in enumerate("ab"))
+CLASSES = tuple(
+    RecipeClass(f"{label:02d}", name, label, label, ()) for label, name in enumerate("ab")
+)
 
 
 def subject_of(images: Sequence[int], *, units: tuple[str, ...] | None = None) -> Subject:
@@ -41,7 +44,9 @@ def subject_of(images: Sequence[int], *, units: tuple[str, ...] | None = None) -
     labels = np.concatenate([np.arange(2 * n) % 2 for n in images]).astype(np.int64)
     keys = tuple(map(str, range(len(groups))))
     names = tuple(f"group{index}" for index in range(len(images)))
-    labelled = LabelledImages("made", "0" * 64, keys, labels, groups, names, lambda wanted: iter(()), units)
+    labelled = LabelledImages(
+        "made", "0" * 64, keys, labels, groups, names, lambda wanted: iter(()), units
+    )
     return labelled_subject("made", labelled, CLASSES, "group0")
 
 
@@ -74,7 +79,10 @@ class Compared:
                 Group(
                     gain,
                     self.rows.estimate("drop_gain", **keys[0]),
-                    (self.rows.value("compared_accuracy", **keys[0]), self.rows.value("compared_accuracy", **keys[1])),
+                    (
+                        self.rows.value("compared_accuracy", **keys[0]),
+                        self.rows.value("compared_accuracy", **keys[1]),
+                    ),
                     only[0].count,
                     only[1].count,
                     self.comparison.says(group.name, self.rows),
@@ -99,15 +107,24 @@ def comparison_of(results: Results) -> Compared:
 
 
 def compared(
-    subject: Subject, correct: NDArray[np.bool_], min_images: int = 1, near: NearChance | None = None
+    subject: Subject,
+    correct: NDArray[np.bool_],
+    min_images: int = 1,
+    near: NearChance | None = None,
 ) -> Compared:
     """Compare the columns of `correct` (images, 2): mended and original."""
-    answers = ModelAnswers(np.ones(len(correct), dtype=bool), np.zeros_like(correct, dtype=np.int32), correct, correct)
+    answers = ModelAnswers(
+        np.ones(len(correct), dtype=bool), np.zeros_like(correct, dtype=np.int32), correct, correct
+    )
     near = near or NearChance(np.zeros(2, dtype=bool))
-    scored: Any = tuple(SimpleNamespace(classifier=SimpleNamespace(name=name, sha256=None)) for name in PAIR)
+    scored: Any = tuple(
+        SimpleNamespace(classifier=SimpleNamespace(name=name, sha256=None)) for name in PAIR
+    )
     asking = Asking(ChosenModels(subject.classes), "cpu", 1)
     requests = (ComparedModels(*PAIR),)
-    comparison, rows = compare_models(AllAnswers(subject, scored, answers, near, min_images, 0, asking, requests))
+    comparison, rows = compare_models(
+        AllAnswers(subject, scored, answers, near, min_images, 0, asking, requests)
+    )
     assert comparison is not None
     return Compared(comparison, ResultRows(rows))
 
@@ -120,15 +137,26 @@ def test_the_numbers_are_those_of_plain_loops() -> None:
     for index, group in enumerate(result.groups):
         rows = [row for row in range(len(subject.keys)) if subject.shifts[row] == index]
         assert group.gain.n == len(rows)
-        assert group.only_mended == sum(bool(correct[row, 0] and not correct[row, 1]) for row in rows)
-        assert group.only_original == sum(bool(correct[row, 1] and not correct[row, 0]) for row in rows)
+        assert group.only_mended == sum(
+            bool(correct[row, 0] and not correct[row, 1]) for row in rows
+        )
+        assert group.only_original == sum(
+            bool(correct[row, 1] and not correct[row, 0]) for row in rows
+        )
         means = [
-            np.mean([np.mean([correct[row, side] for row in rows if subject.labels[row] == label]) for label in (0, 1)])
+            np.mean(
+                [
+                    np.mean([correct[row, side] for row in rows if subject.labels[row] == label])
+                    for label in (0, 1)
+                ]
+            )
             for side in (0, 1)
         ]
         assert group.gain.value == pytest.approx(means[0] - means[1])
         assert group.gain.low is not None and group.gain.high is not None
-        assert group.gain.value is not None and group.gain.low <= group.gain.value <= group.gain.high
+        assert (
+            group.gain.value is not None and group.gain.low <= group.gain.value <= group.gain.high
+        )
         assert group.is_base == (index == 0) and (group.drop_gain is None) == group.is_base
     first, second = result.groups[:2]
     assert first.gain.value is not None and second.gain.value is not None and second.drop_gain
@@ -149,7 +177,8 @@ def test_the_interval_of_a_drop_that_shrinks_lies_where_it_shrank() -> None:
 
 @pytest.mark.parametrize("right", [(True, True), (False, False), (True, False), (False, True)])
 def test_gains_that_are_equal_on_all_images_have_intervals(right: tuple[bool, bool]) -> None:
-    """Reaches of classes are joined as independent ones are. A gain of 1 or -1 can only be nearer to 0."""
+    """Reaches of classes are joined as independent ones are. A gain of 1 or -1 can only be nearer
+    to 0."""
     subject = subject_of([20, 30])
     comparison = compared(subject, np.tile(right, (len(subject.keys), 1)))
     gain = int(right[0]) - int(right[1])
@@ -180,17 +209,23 @@ def test_gains_that_are_equal_on_all_images_have_intervals(right: tuple[bool, bo
     for index in (0, 1):
         low, high = interval([sizes[0, index], sizes[1, index]], [1, 1])
         measured = comparison.groups[index].gain
-        assert (measured.low, measured.high) == pytest.approx((max(gain + low, -1), min(gain + high, 1)), rel=1e-5)
+        assert (measured.low, measured.high) == pytest.approx(
+            (max(gain + low, -1), min(gain + high, 1)), rel=1e-5
+        )
         below = below + low / 2
         above = above + high / 2
-    # Both groups may have the same images, so the average of their reaches is that of the average gain.
+    # Both groups may have the same images, so the average of their reaches is that of the average
+    # gain.
     average = comparison.average
     assert average is not None and average.value == gain
-    assert (average.low, average.high) == pytest.approx((max(gain + below, -1), min(gain + above, 1)), rel=1e-5)
+    assert (average.low, average.high) == pytest.approx(
+        (max(gain + below, -1), min(gain + above, 1)), rel=1e-5
+    )
 
 
 def test_a_class_with_equal_gains_reaches_as_far_as_the_other_classes_suggest() -> None:
-    """Gains differ from 0 on eight of forty images of one class, and on none of the other's forty."""
+    """Gains differ from 0 on eight of forty images of one class, and on none of the other's
+    forty."""
     subject = subject_of([40, 40])
     right = np.ones((len(subject.keys), 2), dtype=bool)
     varied = np.flatnonzero((subject.labels == 0) & (subject.shifts == 1))
@@ -204,13 +239,17 @@ def test_accuracies_have_the_gain_as_their_difference_also_where_a_class_is_near
     subject = subject_of([20, 20])
     correct = np.ones((len(subject.keys), 2), dtype=bool)
     correct[subject.labels == 1] = (True, False)  # class b, which only the mended model knows
-    result = compared(subject, correct, near=NearChance(np.array([False, True]), {CLASSES[1].id: 0.1}))
+    result = compared(
+        subject, correct, near=NearChance(np.array([False, True]), {CLASSES[1].id: 0.1})
+    )
     for group in result.groups:
         assert group.accuracies == (1.0, 0.5)
         assert group.gain.value == 0.5 and group.only_mended == 20
     assert result.groups[1].drop_gain is not None and result.groups[1].drop_gain.value == 0
     table = comparison_table(result.comparison, result.rows)
-    assert [[cell.text for cell in row.cells[2:5]] for row in table.rows] == [["50.0", "100.0", "+50.0"]] * 2
+    assert [[cell.text for cell in row.cells[2:5]] for row in table.rows] == [
+        ["50.0", "100.0", "+50.0"]
+    ] * 2
     comparison = result.comparison
     assert (comparison.near_chance, comparison.classes_near_chance) == (("original",), ("b",))
     text = " ".join(result.verdict)
@@ -225,7 +264,11 @@ def test_the_two_turned_round_give_the_opposite() -> None:
     forward = compared(subject, correct)
     backward = compared(subject, correct[:, ::-1])
     for group, other in zip(forward.groups, backward.groups, strict=True):
-        assert other.gain.value is not None and group.gain.low is not None and other.gain.high is not None
+        assert (
+            other.gain.value is not None
+            and group.gain.low is not None
+            and other.gain.high is not None
+        )
         assert group.gain.value == pytest.approx(-other.gain.value)
         assert group.gain.low == pytest.approx(-other.gain.high)
         assert (group.gain.p, group.only_mended) == (other.gain.p, other.only_original)
@@ -240,7 +283,8 @@ def test_a_head_that_loses_more_elsewhere_than_it_gains_is_said_to() -> None:
     result = compared(subject, correct)
     assert [group.says for group in result.groups] == ["loses", "gains", "loses"]
     assert result.verdict[0] == (
-        "It loses more than it gains: 40.0 points gained, summed over 1 group; 120.0 lost, summed over 2 groups."
+        "It loses more than it gains: 40.0 points gained, summed over 1 group; 120.0 lost, summed"
+        " over 2 groups."
     )
     better = compared(subject, correct[:, ::-1])
     assert better.verdict[0].startswith("It gains more than it loses: 120.0 points gained")
@@ -252,13 +296,18 @@ def test_a_head_that_loses_more_elsewhere_than_it_gains_is_said_to() -> None:
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_what_the_averages_interval_leaves_open_is_not_decided(side: int) -> None:
-    """Forty of sixty are gained in one group and forty-four lost in the other: either sum can be larger."""
+    """Forty of sixty are gained in one group and forty-four lost in the other: either sum can be
+    larger."""
     subject = subject_of([60, 60])
     correct = np.ones((len(subject.keys), 2), dtype=bool)
     correct[(subject.shifts == 0) & (subject.indices < 40), side] = False
     correct[(subject.shifts == 1) & (subject.indices >= 16), 1 - side] = False
     result = compared(subject, correct)
-    assert result.average is not None and result.average.low is not None and result.average.high is not None
+    assert (
+        result.average is not None
+        and result.average.low is not None
+        and result.average.high is not None
+    )
     assert result.average.low < 0 < result.average.high
     sentences = result.verdict
     assert sentences[0].startswith("It is not clear whether it gains more than it loses: ")
@@ -287,8 +336,11 @@ def test_images_of_one_unit_are_drawn_together() -> None:
 
 @pytest.mark.parametrize(("mended", "original"), [(0, 1), (1, 0)])
 @pytest.mark.parametrize(("count", "first"), [(8, 5), (12, 7)])
-def test_images_of_few_units_are_no_chance_ruled_out(mended: int, original: int, count: int, first: int) -> None:
-    """Ten images a class of each unit: one model is right about five of eight units, or seven of twelve."""
+def test_images_of_few_units_are_no_chance_ruled_out(
+    mended: int, original: int, count: int, first: int
+) -> None:
+    """Ten images a class of each unit: one model is right about five of eight units, or seven of
+    twelve."""
     units = tuple(str(row // 2 % count) for row in range(20 * count))
     subject = subject_of([10 * count], units=units)
     correct = np.zeros((20 * count, 2), dtype=bool)
@@ -309,9 +361,17 @@ def test_images_of_few_units_are_no_chance_ruled_out(mended: int, original: int,
 
 def test_a_group_with_too_few_images_is_not_measured() -> None:
     subject = subject_of([10, 2])
-    result = compared(subject, np.random.default_rng(3).random((len(subject.keys), 2)) < 0.5, min_images=5)
+    result = compared(
+        subject, np.random.default_rng(3).random((len(subject.keys), 2)) < 0.5, min_images=5
+    )
     few = result.groups[1]
-    assert (few.classes, few.gain.n, few.gain.value, few.gain.p, few.gain.q) == (0, 0, None, None, None)
+    assert (few.classes, few.gain.n, few.gain.value, few.gain.p, few.gain.q) == (
+        0,
+        0,
+        None,
+        None,
+        None,
+    )
     assert few.drop_gain is None and few.says == "not measured"
     nothing = compared(subject, np.ones((len(subject.keys), 2), dtype=bool), min_images=50)
     assert nothing.average is None and nothing.verdict == [
@@ -319,8 +379,12 @@ def test_a_group_with_too_few_images_is_not_measured() -> None:
     ]
 
 
-def test_evaluate_compares_two_models(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
-    result = evaluate(dataset, compare=(models["sharp"], models["no_green"]), out=tmp_path, device="cpu")
+def test_evaluate_compares_two_models(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    result = evaluate(
+        dataset, compare=(models["sharp"], models["no_green"]), out=tmp_path, device="cpu"
+    )
     assert [model.name for model in result.models] == [models["sharp"], models["no_green"]]
     base, dusk, swap = comparison_of(result.results).groups
     for group in (base, dusk):
@@ -330,7 +394,9 @@ def test_evaluate_compares_two_models(dataset: Path, models: dict[str, str], tmp
     # Under swap four of the twelve greens are blue.
     assert swap.gain.value == pytest.approx(8 / 36)
     assert (swap.only_mended, swap.only_original) == (8, 0)
-    scores = {name: result.score(name, "swap").drop for name in (models["sharp"], models["no_green"])}
+    scores = {
+        name: result.score(name, "swap").drop for name in (models["sharp"], models["no_green"])
+    }
     drops = [drop.value for drop in scores.values() if drop]
     assert swap.drop_gain is not None and swap.drop_gain.value == pytest.approx(drops[1] - drops[0])
     rows = csv_rows(tmp_path / "compare.csv")
@@ -345,7 +411,9 @@ def test_evaluate_compares_two_models(dataset: Path, models: dict[str, str], tmp
     assert "Two models compared" in page and "It only gains" in page
     assert json.loads(json.dumps(result.to_json()))["comparison"]["groups"][2]["name"] == "swap"
     table = comparison_table(comparison_of(result.results).comparison, result.results.rows)
-    assert [row.cells[5].text for row in table.rows] == ["–", "0.0", "0.0"], "as green is near chance"
+    assert [row.cells[5].text for row in table.rows] == ["–", "0.0", "0.0"], (
+        "as green is near chance"
+    )
 
 
 def test_without_compare_nothing_is_compared(evaluation_without: Path) -> None:
@@ -374,7 +442,14 @@ def test_what_an_evaluation_does_not_write_is_not_left_beside_its_report(
     assert all((tmp_path / name).read_text() == "mine\n" for name in at_times)
     entries = {path.name for path in first.files["entries"].iterdir()} - {"own.yaml"}
     assert len(entries) == 2
-    evaluate(dataset, [sharp, no_green], compare=(sharp, no_green), out=tmp_path, repo="somebody/set", device="cpu")
+    evaluate(
+        dataset,
+        [sharp, no_green],
+        compare=(sharp, no_green),
+        out=tmp_path,
+        repo="somebody/set",
+        device="cpu",
+    )
     assert (tmp_path / "compare.csv").read_text() != "mine\n"
     assert all((tmp_path / name).read_text() == "mine\n" for name in at_times[1:])
     (tmp_path / "notes.csv").write_text("mine\n")
@@ -384,40 +459,65 @@ def test_what_an_evaluation_does_not_write_is_not_left_beside_its_report(
     assert [path.name for path in (tmp_path / "eval_results").iterdir()] == ["own.yaml"]
 
 
-def test_the_command_prints_the_verdict(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
-    words = ["evaluate", str(dataset), "--models", models["sharp"], "--compare", models["no_red"], models["sharp"]]
+def test_the_command_prints_the_verdict(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    words = [
+        "evaluate",
+        str(dataset),
+        "--models",
+        models["sharp"],
+        "--compare",
+        models["no_red"],
+        models["sharp"],
+    ]
     done = run_command([*words, "--device", "cpu", "--out", str(tmp_path)])
     assert done.returncode == 0, done.stderr
     assert "It only loses" in done.stdout and "compare:" in done.stdout
 
 
-def test_what_cannot_be_compared_is_reported(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_reported(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     sharp = models["sharp"]
     with pytest.raises(UserError, match="compare takes two different models"):
         evaluate(dataset, compare=(sharp, sharp), out=tmp_path, device="cpu")
     with pytest.raises(UserError, match="'nine' is not one of the given models"):
-        evaluate(dataset, {"mine": sharp, "none": models["no_red"]}, compare=("mine", "nine"), out=tmp_path)
+        evaluate(
+            dataset,
+            {"mine": sharp, "none": models["no_red"]},
+            compare=("mine", "nine"),
+            out=tmp_path,
+        )
     listed = tmp_path / "list.txt"
     listed.write_text(f"{models['no_red']}\n")
     with pytest.raises(UserError, match=r"list.txt' is not the name of a model"):
         evaluate(dataset, compare=(str(listed), sharp), out=tmp_path, device="cpu")
 
 
-def test_names_of_given_models_are_compared(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_names_of_given_models_are_compared(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     given_models = {"new": models["sharp"], "old": models["no_blue"]}
     result = evaluate(dataset, given_models, compare=("new", "old"), out=tmp_path, device="cpu")
     assert comparison_of(result.results).comparison.mended == "new"
     assert min(group.gain.value or 0.0 for group in comparison_of(result.results).groups) >= 0
 
 
-def test_independent_noise_draws_each_group_by_itself(models: dict[str, str], tmp_path: Path) -> None:
+def test_independent_noise_draws_each_group_by_itself(
+    models: dict[str, str], tmp_path: Path
+) -> None:
     built = build_colours(tmp_path / "dataset", "samples.noise=independent")
-    result = evaluate(built, compare=(models["sharp"], models["no_red"]), out=tmp_path / "out", device="cpu")
+    result = evaluate(
+        built, compare=(models["sharp"], models["no_red"]), out=tmp_path / "out", device="cpu"
+    )
     assert not result.results.paired
     assert comparison_of(result.results).groups[0].gain.value == pytest.approx(1 / 3)
 
 
-def test_two_plain_models_are_named_in_the_columns(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_two_plain_models_are_named_in_the_columns(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     """Head columns by the models' own names: none of two plain models is mended."""
     pair = models["sharp"], models["no_green"]
     result = evaluate(dataset, compare=pair, out=tmp_path, device="cpu", reference=False)
@@ -425,5 +525,7 @@ def test_two_plain_models_are_named_in_the_columns(dataset: Path, models: dict[s
     heads = [column.label for column in comparison_table(compared, result.results.rows).columns]
     assert heads[2:4] == ["no_green (%)", "sharp (%)"] and "only sharp right" in heads
     page = (tmp_path / "report.html").read_text()
-    assert not re.search("mended|original", page.partition("<body")[2].partition("<script")[0], re.IGNORECASE)
+    assert not re.search(
+        "mended|original", page.partition("<body")[2].partition("<script")[0], re.IGNORECASE
+    )
     assert "mended" not in (tmp_path / "compare.csv").read_text().splitlines()[0]

@@ -1,4 +1,5 @@
-"""The failure browser: which images it shows, their pictures in sheets, and the page in a real browser."""
+"""The failure browser: which images it shows, their pictures in sheets, and the page in a real
+browser."""
 
 from __future__ import annotations
 
@@ -51,10 +52,13 @@ def test_every_readable_wrong_image_is_there_with_its_base_image() -> None:
     readable = rng.random(len(groups)) < 0.9
     partners = base_partners(labels, groups, indices, readable, [1])
     chosen = choose_failures(correct, readable, labels, groups, partners, 10_000)
-    assert set(chosen.rows) == {row for row in range(len(groups)) if readable[row] and not correct[row].all()}
+    assert set(chosen.rows) == {
+        row for row in range(len(groups)) if readable[row] and not correct[row].all()
+    }
     assert chosen.count == len(chosen.rows)
     for row, partner in zip(chosen.rows, chosen.partners, strict=True):
-        whole = int(labels[row] * 25 + indices[row])  # row of the base's image of this class and index
+        # row of the base's image of this class and index
+        whole = int(labels[row] * 25 + indices[row])
         assert partner == (whole if groups[row] == 1 and readable[whole] else -1)
     assert set(chosen.images) == set(chosen.rows) | {row for row in chosen.partners if row >= 0}
 
@@ -63,14 +67,17 @@ def test_of_too_many_every_cell_gives_its_share_and_the_most_telling_first() -> 
     groups, labels, indices = world()
     correct = np.ones((len(groups), 4), dtype=bool)
     correct[groups == 2] = False
-    correct[(groups == 2) & (indices >= 5), 1:] = True  # five images of a class that all models get wrong
+    # five images of a class that all models get wrong
+    correct[(groups == 2) & (indices >= 5), 1:] = True
     lonely = (groups == 1) & (labels == 0) & (indices < 2)
     correct[lonely, 0] = False
     readable = np.ones(len(groups), dtype=bool)
     partners = base_partners(labels, groups, indices, readable, [1, 2])
     chosen = choose_failures(correct, readable, labels, groups, partners, 22)
     assert chosen.count == 4 * 25 + 2 and len(chosen.rows) == 22
-    cells, counts = np.unique(np.stack([groups, labels])[:, chosen.rows], axis=1, return_counts=True)
+    cells, counts = np.unique(
+        np.stack([groups, labels])[:, chosen.rows], axis=1, return_counts=True
+    )
     assert dict(zip(map(tuple, cells.T.tolist()), counts.tolist(), strict=True)) == {
         (1, 0): 2, (2, 0): 5, (2, 1): 5, (2, 2): 5, (2, 3): 5,
     }  # fmt: skip
@@ -114,7 +121,9 @@ def test_every_picture_is_in_its_square() -> None:
     assert [sheet.size for sheet in sheets] == [(40 * COLUMNS, 40 * COLUMNS), (40 * COLUMNS, 40)]
     for index, colour in enumerate(SHEET_COLOURS):
         at = index % IMAGES_A_SHEET
-        pixel = sheets[index // IMAGES_A_SHEET].getpixel((at % COLUMNS * 40 + 20, at // COLUMNS * 40 + 20))
+        pixel = sheets[index // IMAGES_A_SHEET].getpixel(
+            (at % COLUMNS * 40 + 20, at // COLUMNS * 40 + 20)
+        )
         assert isinstance(pixel, tuple) and near(pixel, colour), index
 
 
@@ -131,7 +140,9 @@ def test_a_large_picture_is_reduced_in_its_proportions(size: tuple[int, int]) ->
 
 
 def test_a_picture_that_cannot_be_decoded_leaves_its_square_empty() -> None:
-    [sheet] = sprite_sheets([Image.new("RGB", (20, 20), (1, 200, 3)), None, Image.new("RGB", (20, 20), (1, 2, 200))])
+    [sheet] = sprite_sheets(
+        [Image.new("RGB", (20, 20), (1, 200, 3)), None, Image.new("RGB", (20, 20), (1, 2, 200))]
+    )
     alpha = Image.open(io.BytesIO(sheet)).convert("RGBA").getchannel("A")
     assert [alpha.getpixel((20 * index + 10, 10)) for index in range(4)] == [255, 0, 255, 0]
 
@@ -162,7 +173,11 @@ def by_predictions(
 
     rows = pq.read_table(evaluation.files["predictions"]).to_pylist()
     correct = {row["key"]: right_by_model(row, evaluation) for row in rows}
-    answered = {(row["key"], facts.name): row[f"answered.{facts.name}"] for row in rows for facts in evaluation.models}
+    answered = {
+        (row["key"], facts.name): row[f"answered.{facts.name}"]
+        for row in rows
+        for facts in evaluation.models
+    }
     count = 0
     for key, right in correct.items():
         name, class_id, index = key.rsplit("_", 2)
@@ -183,16 +198,26 @@ def right_by_model(row: dict[str, Any], evaluation: Evaluation) -> dict[str, boo
     return {model.name: bool(row[f"right.{model.name}"]) for model in evaluation.models}
 
 
-def test_every_filter_shows_what_the_predictions_say(failures: Path, evaluation: Evaluation, open_page: Opened) -> None:
+def test_every_filter_shows_what_the_predictions_say(
+    failures: Path, evaluation: Evaluation, open_page: Opened
+) -> None:
     page = open_page(failures)
     models = [None, evaluation.models[0].name, evaluation.models[3].name]
     seen = set()
     sides = (models, (None, "base", "swap"), (None, "01"), (False, True), (None, "blue"))
     for model, shift, label, flips, reply in product(*sides):
-        filters = {"model": model, "shift": shift, "class": label, "flipped": "1" if flips else None, "answered": reply}
+        filters = {
+            "model": model,
+            "shift": shift,
+            "class": label,
+            "flipped": "1" if flips else None,
+            "answered": reply,
+        }
         fragment = urlencode({name: value for name, value in filters.items() if value})
         page.evaluate("hash => { location.hash = hash }", fragment)
-        page.wait_for_function("name => document.querySelector('#shift').value >= 0 === (name !== null)", arg=shift)
+        page.wait_for_function(
+            "name => document.querySelector('#shift').value >= 0 === (name !== null)", arg=shift
+        )
         expected = by_predictions(evaluation, model, shift, label, flips, reply)
         assert number_shown(page) == expected, fragment
         assert min(60, expected) <= page.locator(".tile").count() <= expected
@@ -205,21 +230,32 @@ def test_choosing_keeps_the_filter_in_the_address_and_counts_each_choice(
 ) -> None:
     page = open_page(failures)
     model = evaluation.models[1].name
-    page.select_option("#model", label=f"{model} ({by_predictions(evaluation, model, None, None, False)})")
-    page.select_option("#shift", label=f"swap ({by_predictions(evaluation, model, 'swap', None, False)})")
+    page.select_option(
+        "#model", label=f"{model} ({by_predictions(evaluation, model, None, None, False)})"
+    )
+    page.select_option(
+        "#shift", label=f"swap ({by_predictions(evaluation, model, 'swap', None, False)})"
+    )
     page.get_by_label("base right, shifted wrong").check()
     assert number_shown(page) == by_predictions(evaluation, model, "swap", None, True)
     again = open_page(failures, fragment="#" + page.url.partition("#")[2])
     assert again.locator("#count").inner_text() == page.locator("#count").inner_text()
-    assert model in again.locator("#count").inner_text() and "swap" in again.locator("#count").inner_text()
+    assert (
+        model in again.locator("#count").inner_text()
+        and "swap" in again.locator("#count").inner_text()
+    )
     assert again.get_by_label("base right, shifted wrong").is_checked()
     page.get_by_role("button", name="Show all").click()
     assert number_shown(page) == by_predictions(evaluation, None, None, None, False)
     assert page.url.partition("#")[2] == ""
 
 
-def test_answers_are_chosen_and_confidence_orders(failures: Path, evaluation: Evaluation, open_page: Opened) -> None:
-    page = open_page(failures, fragment="#shift=swap&model=" + quote_plus(evaluation.models[1].name))
+def test_answers_are_chosen_and_confidence_orders(
+    failures: Path, evaluation: Evaluation, open_page: Opened
+) -> None:
+    page = open_page(
+        failures, fragment="#shift=swap&model=" + quote_plus(evaluation.models[1].name)
+    )
 
     sure = page.locator(".tile .line:nth-of-type(3)")
 
@@ -232,7 +268,9 @@ def test_answers_are_chosen_and_confidence_orders(failures: Path, evaluation: Ev
     page.select_option("#order", "unsurest")
     assert shares() == sorted(by_class) and "order=unsurest" in page.url
     page.select_option("#answered", label="blue (4)")
-    assert set(page.locator(".tile .wrong").all_inner_texts()) == {"blue"} and number_shown(page) == 4
+    assert (
+        set(page.locator(".tile .wrong").all_inner_texts()) == {"blue"} and number_shown(page) == 4
+    )
     assert "answered blue" in page.locator("#count").inner_text()
     again = open_page(failures, fragment="#" + page.url.partition("#")[2])
     assert again.locator(".tile").all_inner_texts() == page.locator(".tile").all_inner_texts()
@@ -241,7 +279,9 @@ def test_answers_are_chosen_and_confidence_orders(failures: Path, evaluation: Ev
 def test_a_folder_shows_paths_and_no_filter_that_has_nothing_to_choose(
     photographed: Evaluation, open_page: Opened
 ) -> None:
-    page = open_page(photographed.files["failures"], fragment="#image=" + photographed.failures()["key"][0])
+    page = open_page(
+        photographed.files["failures"], fragment="#image=" + photographed.failures()["key"][0]
+    )
     dialog = page.get_by_role("dialog")
     shown = {dialog.locator(".path").inner_text()}
     page.keyboard.press("ArrowRight" if dialog.locator("#next").is_enabled() else "ArrowLeft")
@@ -249,7 +289,9 @@ def test_a_folder_shows_paths_and_no_filter_that_has_nothing_to_choose(
     assert shown == {f"green/{visible(FIRST)}", "green/1.png"}
     assert "Class id 0001." in dialog.inner_text() and "shift" not in dialog.inner_text()
     page.keyboard.press("Escape")
-    assert [page.locator(f"#{field}").is_visible() for field in ("model", "shift", "class", "answered")] == [False] * 4
+    assert [
+        page.locator(f"#{field}").is_visible() for field in ("model", "shift", "class", "answered")
+    ] == [False] * 4
     assert not page.get_by_label("base right, shifted wrong").is_visible()
     assert page.locator(".tile .where").all_inner_texts()[1] in (visible(FIRST), "1.png")
     assert page.title().endswith("failures") and page.locator("img").count() == 0
@@ -282,12 +324,17 @@ def test_a_tile_and_its_zoom_show_the_pair_the_key_and_every_answer(
     }
     assert set(rows) == {model.name for model in evaluation.models}
     assert [model.name for model in evaluation.models if model.near_chance] == [
-        row.split("\n")[0] for row in dialog.locator("tbody th").all_inner_texts() if "near chance" in row
+        row.split("\n")[0]
+        for row in dialog.locator("tbody th").all_inner_texts()
+        if "near chance" in row
     ]
     base, shifted = rows[sharp]
     assert base.startswith("red") and base.endswith("right") and "%" in base
     assert shifted.startswith("green") and shifted.endswith("wrong") and "%" in shifted
-    assert colours_of_pair(page) == [pytest.approx(COLOURS[0], abs=16), pytest.approx(COLOURS[1], abs=16)]
+    assert colours_of_pair(page) == [
+        pytest.approx(COLOURS[0], abs=16),
+        pytest.approx(COLOURS[1], abs=16),
+    ]
 
 
 def colours_of_pair(page: Page) -> list[tuple[int, ...]]:
@@ -301,7 +348,9 @@ def colours_of_pair(page: Page) -> list[tuple[int, ...]]:
     return middles
 
 
-def test_the_zoom_goes_by_keyboard_and_gives_the_focus_back(failures: Path, open_page: Opened) -> None:
+def test_the_zoom_goes_by_keyboard_and_gives_the_focus_back(
+    failures: Path, open_page: Opened
+) -> None:
     page = open_page(failures, fragment="#shift=swap&flipped=1")
     shown = number_shown(page)
     page.locator(".tile").nth(1).focus()
@@ -334,13 +383,17 @@ def test_no_page_scrolls_sideways(failures: Path, open_page: Opened, width: int)
     page = open_page(failures, width=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.locator(".tile").first.click()
-    assert page.evaluate("document.querySelector('dialog').scrollWidth <= document.querySelector('dialog').clientWidth")
+    assert page.evaluate(
+        "document.querySelector('dialog').scrollWidth <="
+        " document.querySelector('dialog').clientWidth"
+    )
     box = page.get_by_role("dialog").bounding_box()
     assert box and box["x"] >= 0 and box["x"] + box["width"] <= width
 
 
 def many_failures(folder: Path) -> int:
-    """Write a page of thousands of failures of two models on images without a folder; return their count."""
+    """Write a page of thousands of failures of two models on images without a folder; return their
+    count."""
     classes = len(NAMES)
     groups = ("base", "night")
     n = THOUSANDS * 6 // 5
@@ -355,7 +408,9 @@ def many_failures(folder: Path) -> int:
     keys = tuple(f"image-{index:05d}" for index in range(n))
     images = LabelledImages("many", "0" * 64, keys, labels, shifts, groups, read, class_names=NAMES)
     subject = labelled_subject("many", images, None, "base")
-    prediction = np.stack([(labels + shifts) % classes, (labels + 1) % classes], axis=1).astype(np.int32)
+    prediction = np.stack([(labels + shifts) % classes, (labels + 1) % classes], axis=1).astype(
+        np.int32
+    )
     correct = prediction == labels[:, None]
     readable = np.ones(n, dtype=bool)
     partners = base_partners(labels, shifts, subject.indices, readable, [1])
@@ -365,16 +420,28 @@ def many_failures(folder: Path) -> int:
     order = ["night", "base"]
     data = failures_data(subject, prediction, correct, sure, chosen, models, order)
     wanted = frozenset(keys[row] for row in chosen.images)
-    for number, sheet in enumerate(sprite_sheets(images.decoded(image) for _, image in images.images(wanted))):
+    for number, sheet in enumerate(
+        sprite_sheets(images.decoded(image) for _, image in images.images(wanted))
+    ):
         file = folder / sheet_file(number)
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(sheet)
-    shown = {"found": chosen.count, "shown": len(chosen.rows), "images": n, "paired": False, "changed": False}
-    (folder / "failures.html").write_text(browser_html("failures-of-classes.html.j2", "many", "", data, **shown))
+    shown = {
+        "found": chosen.count,
+        "shown": len(chosen.rows),
+        "images": n,
+        "paired": False,
+        "changed": False,
+    }
+    (folder / "failures.html").write_text(
+        browser_html("failures-of-classes.html.j2", "many", "", data, **shown)
+    )
     return chosen.count
 
 
-def test_thousands_of_failures_are_drawn_as_they_are_seen(tmp_path: Path, open_page: Opened) -> None:
+def test_thousands_of_failures_are_drawn_as_they_are_seen(
+    tmp_path: Path, open_page: Opened
+) -> None:
     count = many_failures(tmp_path)
     requests: list[str] = []
     page = open_page(tmp_path / "failures.html")
@@ -386,7 +453,8 @@ def test_thousands_of_failures_are_drawn_as_they_are_seen(tmp_path: Path, open_p
     for share in (0.0, 0.2, 0.5, 0.51, 0.9, 1.0):
         page.evaluate("share => scrollTo(0, share * document.documentElement.scrollHeight)", share)
         page.wait_for_function(
-            "[...document.querySelectorAll('.tile')].some(one => { const box = one.getBoundingClientRect();"
+            "[...document.querySelectorAll('.tile')].some(one => { const box ="
+            " one.getBoundingClientRect();"
             " return box.top >= 0 && box.bottom <= innerHeight })"
         )
         most = max(most, page.evaluate("document.querySelectorAll('*').length"))
@@ -395,16 +463,25 @@ def test_thousands_of_failures_are_drawn_as_they_are_seen(tmp_path: Path, open_p
     assert page.evaluate("document.documentElement.scrollHeight") == height
     assert 0 < len(requests) < THOUSANDS // 144, "not every sheet is needed"
     page.locator(f".tile[data-place='{THOUSANDS - 1}']").click()
-    assert page.get_by_role("dialog").locator("#position").inner_text() == f"{THOUSANDS:,} of {THOUSANDS:,}"
+    assert (
+        page.get_by_role("dialog").locator("#position").inner_text()
+        == f"{THOUSANDS:,} of {THOUSANDS:,}"
+    )
 
 
-def test_a_name_is_no_markup(failures: Path, evaluation: Evaluation, open_page: Opened, tmp_path: Path) -> None:
+def test_a_name_is_no_markup(
+    failures: Path, evaluation: Evaluation, open_page: Opened, tmp_path: Path
+) -> None:
     text = failures.read_text()
     start = text.index('id="data">') + len('id="data">')
     end = text.index("</script>", start)
     document = json.loads(text[start:end])
-    document["names"] = ["<img src=x onerror='document.title=\"broken\"'>" for _ in document["names"]]
-    (tmp_path / "failures.html").write_text(text[:start] + json.dumps(document).replace("<", "\\u003c") + text[end:])
+    document["names"] = [
+        "<img src=x onerror='document.title=\"broken\"'>" for _ in document["names"]
+    ]
+    (tmp_path / "failures.html").write_text(
+        text[:start] + json.dumps(document).replace("<", "\\u003c") + text[end:]
+    )
     page = open_page(tmp_path / "failures.html", fragment="#image=swap_01_000002")
     assert "onerror" in page.get_by_role("dialog").inner_text()
     assert page.title().endswith("failures") and page.locator("dialog img").count() == 0

@@ -1,4 +1,5 @@
-"""Mined shifts are measured over every candidate that passed the screen, not over those that a rule kept."""
+"""Mined shifts are measured over every candidate that passed the screen, not over those that a rule
+kept."""
 
 from __future__ import annotations
 
@@ -21,7 +22,12 @@ from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe.schema_mine import LONGEST
-from counterfoil.report.findings import MOST_FINDINGS, MOST_SENTENCES, counted_words, finding_sentences
+from counterfoil.report.findings import (
+    MOST_FINDINGS,
+    MOST_SENTENCES,
+    counted_words,
+    finding_sentences,
+)
 from counterfoil.report.results import ResultRows
 from counterfoil.report.words import between
 from counterfoil.stats import Estimate
@@ -43,24 +49,36 @@ SEVERAL = ("sharp", "no_red", "small", "no_green", "no_blue")
 
 @pytest.fixture(scope="module")
 def picked(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a dataset whose rule keeps what `sharp` gets wrong and stores the other images. Read-only."""
-    return build_mined(tmp_path_factory.mktemp("picked") / "colours", models["sharp"], PICKED, ALL_STORED)
+    """Build a dataset whose rule keeps what `sharp` gets wrong and stores the other images.
+    Read-only."""
+    return build_mined(
+        tmp_path_factory.mktemp("picked") / "colours", models["sharp"], PICKED, ALL_STORED
+    )
 
 
 @pytest.fixture(scope="module")
 def bare(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build `picked` with images of kept candidates only; the judge is recorded as right once more than it is."""
+    """Build `picked` with images of kept candidates only; the judge is recorded as right once more
+    than it is."""
     judged = lambda sample: reads_right(sample) or (sample.label, sample.index) == (0, 1)  # noqa: E731
-    return build_mined(tmp_path_factory.mktemp("bare") / "colours", models["sharp"], PICKED, judged=judged)
+    return build_mined(
+        tmp_path_factory.mktemp("bare") / "colours", models["sharp"], PICKED, judged=judged
+    )
 
 
 @pytest.fixture(scope="module")
-def measured(picked: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
-    return evaluate(picked, [models[name] for name in SEVERAL], out=tmp_path_factory.mktemp("out"), device="cpu")
+def measured(
+    picked: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Evaluation:
+    return evaluate(
+        picked, [models[name] for name in SEVERAL], out=tmp_path_factory.mktemp("out"), device="cpu"
+    )
 
 
 @pytest.fixture(scope="module")
-def unseen(bare: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+def unseen(
+    bare: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Evaluation:
     names = [models[name] for name in ("no_red", "sharp", *SEVERAL[2:])]
     return evaluate(bare, names, out=tmp_path_factory.mktemp("out"), device="cpu")
 
@@ -87,7 +105,10 @@ def scores_of(evaluation: Evaluation) -> dict[str, Score]:
     scores = {}
     for model in finding.models:
         key = {"model": model.name, "group": finding.shift}
-        rate, base = (evaluation.results.rows.one(name, **key) for name in ("failure_rate", "base_failure_rate"))
+        rate, base = (
+            evaluation.results.rows.one(name, **key)
+            for name in ("failure_rate", "base_failure_rate")
+        )
         assert rate is not None
         scores[model.name] = Score(
             model.measured_on,
@@ -112,7 +133,9 @@ def score_of(evaluation: Evaluation, model: str) -> Score:
 def screened_rows(dataset: Path, shift: str = "swap") -> list[dict[str, Any]]:
     """Read the candidates of a shift that passed the screen, with Arrow alone."""
     files = sorted((dataset / "candidates").rglob("*.parquet"))
-    rows = [row for file in files for row in pq.read_table(file).to_pylist() if row["shift"] == shift]
+    rows = [
+        row for file in files for row in pq.read_table(file).to_pylist() if row["shift"] == shift
+    ]
     return [row for row in rows if not row["reason"].startswith("low_")]
 
 
@@ -121,15 +144,23 @@ def test_rates_are_over_all_that_passed_the_screen_for_every_model(
     format: str, measured: Evaluation, models: dict[str, str], tmp_path: Path
 ) -> None:
     if format == "webdataset":
-        tars = build_mined(tmp_path / "tars", models["sharp"], PICKED, ALL_STORED, "output.format=webdataset")
+        tars = build_mined(
+            tmp_path / "tars", models["sharp"], PICKED, ALL_STORED, "output.format=webdataset"
+        )
         measured = evaluate(tars, [models[name] for name in SEVERAL], device="cpu")
     [finding] = measured.findings
-    assert (finding.candidates, finding.screened, finding.accepted) == (3 * CANDIDATES, 3 * SCREENED, 3 * WRONG)
+    assert (finding.candidates, finding.screened, finding.accepted) == (
+        3 * CANDIDATES,
+        3 * SCREENED,
+        3 * WRONG,
+    )
     assert (finding.shift, finding.words, finding.judges) == ("swap", "swapped things", (JUDGE,))
     sharp = score_of(measured, models["sharp"])
     assert (sharp.images, sharp.failures, sharp.base_images, sharp.base_failures) == (30, 9, 30, 0)
     assert (sharp.rate, sharp.base_rate) == (pytest.approx(0.3), 0.0)
-    assert sharp.difference and sharp.difference.low is not None and sharp.difference.high is not None
+    assert (
+        sharp.difference and sharp.difference.low is not None and sharp.difference.high is not None
+    )
     assert sharp.difference.low < 0.3 < sharp.difference.high
     # It is always wrong on red; of the others, only on blue painted red.
     no_red = score_of(measured, models["no_red"])
@@ -143,23 +174,42 @@ def test_rates_are_over_all_that_passed_the_screen_for_every_model(
 def test_a_built_dataset_agrees_with_a_count_of_its_candidates(tmp_path: Path) -> None:
     judge = "lab:resnet10t"
     rules = f"[thresholds, {{misclassified: {{models: ['{judge}']}}}}]"
-    shift = f"{{kind: mined, keep: {rules}, mined_from: {{words: red things, target: {{name: '{judge}'}}}}}}"
-    classes = "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5}]"
-    few = (classes, "prompts.shifts.in_the_snow=null", "prompts.shifts.pencil_sketch=null", "samples.candidates=6")
+    shift = (
+        f"{{kind: mined, keep: {rules}, mined_from: {{words: red things, target: {{name:"
+        f" '{judge}'}}}}}}"
+    )
+    classes = (
+        "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name:"
+        " sandal,"
+        " source_label: 5}]"
+    )
+    few = (
+        classes,
+        "prompts.shifts.in_the_snow=null",
+        "prompts.shifts.pencil_sketch=null",
+        "samples.candidates=6",
+    )
     dataset = tmp_path / "d"
     drawn = ("generator.size=null", "generator.guidance=3.0")
     tiny(dataset, *few, *drawn, f"prompts.shifts.red={shift}", "screen.store_embeddings=false")
     rows = screened_rows(dataset, "red")
-    by_class = {row["class_id"]: [other for other in rows if other["class_id"] == row["class_id"]] for row in rows}
+    by_class = {
+        row["class_id"]: [other for other in rows if other["class_id"] == row["class_id"]]
+        for row in rows
+    }
     assert all(len(cell) == 6 for cell in by_class.values())
-    shares = [sum(not row["resnet10t_right"] for row in cell) / len(cell) for cell in by_class.values()]
+    shares = [
+        sum(not row["resnet10t_right"] for row in cell) / len(cell) for cell in by_class.values()
+    ]
     assert 0 < sum(shares) < 2, "neither all is wrong nor nothing, else it tells nothing apart"
     result = evaluate(dataset, [judge, "lab:lcnet_035"], device="cpu", out=tmp_path / "out")
     score = score_of(result, judge)
     assert (score.measured_on, score.target) == ("recorded", True), "known by its weights"
     assert score.rate == pytest.approx(sum(shares) / 2)
     assert score.failures == sum(not row["resnet10t_right"] for row in rows)
-    assert score.base_rate == pytest.approx(1 - (result.results.rows.value("top1", model=judge, group="base") or 0))
+    assert score.base_rate == pytest.approx(
+        1 - (result.results.rows.value("top1", model=judge, group="base") or 0)
+    )
     assert score_of(result, "lab:lcnet_035").rate is None
 
 
@@ -172,16 +222,33 @@ def test_without_the_images_only_the_judge_is_reported_by_its_recorded_answers(
     sharp = score_of(unseen, models["sharp"])
     assert (sharp.measured_on, sharp.images, sharp.failures) == ("recorded", len(rows), failures)
     assert (failures, sharp.rate) == (3 * WRONG - 1, pytest.approx(failures / len(rows)))
-    assert sharp.base_rate == 0 and sharp.difference and sharp.difference.value == pytest.approx(sharp.rate)
+    assert (
+        sharp.base_rate == 0
+        and sharp.difference
+        and sharp.difference.value == pytest.approx(sharp.rate)
+    )
     other = score_of(unseen, models["no_red"])
-    assert (other.measured_on, other.rate, other.base_rate, other.difference) == (None, None, None, None)
-    assert other.note and other.note.startswith(f"cannot be measured: a rule that asks {JUDGE} kept failures only")
+    assert (other.measured_on, other.rate, other.base_rate, other.difference) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    assert other.note and other.note.startswith(
+        f"cannot be measured: a rule that asks {JUDGE} kept failures only"
+    )
 
 
-def test_a_judge_that_is_not_scored_has_its_recorded_rate_and_no_base(bare: Path, models: dict[str, str]) -> None:
+def test_a_judge_that_is_not_scored_has_its_recorded_rate_and_no_base(
+    bare: Path, models: dict[str, str]
+) -> None:
     result = evaluate(bare, [models[name] for name in SEVERAL[1:]], device="cpu")
     judge = score_of(result, JUDGE)
-    assert (judge.measured_on, judge.failures, judge.images) == ("recorded", 3 * WRONG - 1, 3 * SCREENED)
+    assert (judge.measured_on, judge.failures, judge.images) == (
+        "recorded",
+        3 * WRONG - 1,
+        3 * SCREENED,
+    )
     assert (judge.base_failures, judge.base_rate, judge.difference) == (None, None, None)
     assert judge.note and "not scored here" in judge.note
     assert score_of(result, models["no_blue"]).rate is None
@@ -192,7 +259,9 @@ def unjudged(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
     """Evaluate the same candidates without a rule that asks a classifier."""
     folder = tmp_path_factory.mktemp("unjudged")
     names = [models[name] for name in SEVERAL]
-    return evaluate(build_mined(folder / "d", models["sharp"]), names, out=folder / "out", device="cpu")
+    return evaluate(
+        build_mined(folder / "d", models["sharp"]), names, out=folder / "out", device="cpu"
+    )
 
 
 def test_without_a_pick_accepted_images_are_what_is_measured(unjudged: Evaluation) -> None:
@@ -212,25 +281,43 @@ def test_a_pick_changes_no_finding(measured: Evaluation, unjudged: Evaluation) -
     assert measured.scores != unjudged.scores
 
 
-def test_classes_with_few_such_candidates_are_left_out(picked: Path, models: dict[str, str]) -> None:
+def test_classes_with_few_such_candidates_are_left_out(
+    picked: Path, models: dict[str, str]
+) -> None:
     result = evaluate(picked, [models["sharp"]], device="cpu", min_images_per_class=SCREENED + 1)
     score = score_of(result, models["sharp"])
     assert (score.rate, score.classes) == (None, 0)
-    assert score.note == f"cannot be measured: no class has {SCREENED + 1} such candidates and as many base images"
+    assert (
+        score.note
+        == f"cannot be measured: no class has {SCREENED + 1} such candidates and as many base"
+        " images"
+    )
 
 
-def test_classes_near_chance_on_the_base_are_in_no_rate(picked: Path, models: dict[str, str]) -> None:
-    result = evaluate(picked, [models["no_red"], models["only_blue"]], device="cpu", reference=False)
+def test_classes_near_chance_on_the_base_are_in_no_rate(
+    picked: Path, models: dict[str, str]
+) -> None:
+    result = evaluate(
+        picked, [models["no_red"], models["only_blue"]], device="cpu", reference=False
+    )
     assert [model.near_chance for model in result.models] == [False, True]
     [finding] = result.findings
     assert finding.near_chance == ("red",)
     # It is always wrong on red: with that class, a third of its base would fail.
     score = score_of(result, models["no_red"])
     assert (score.classes, score.base_failures, score.base_rate) == (2, 0, 0.0)
-    assert score.difference is not None and score.difference.value == pytest.approx(WRONG / SCREENED)
-    assert "Left out of every rate: red, which is near chance on the base." in counted_words(finding)
-    assert any("(near chance)" in sentence for sentence in finding_sentences(result.results, finding))
-    [row] = [row for row in csv_rows(result.files["findings"]) if row["model"] == models["only_blue"]]
+    assert score.difference is not None and score.difference.value == pytest.approx(
+        WRONG / SCREENED
+    )
+    assert "Left out of every rate: red, which is near chance on the base." in counted_words(
+        finding
+    )
+    assert any(
+        "(near chance)" in sentence for sentence in finding_sentences(result.results, finding)
+    )
+    [row] = [
+        row for row in csv_rows(result.files["findings"]) if row["model"] == models["only_blue"]
+    ]
     assert (row["near_chance"], row["classes_near_chance"]) == ("1", "red")
 
 
@@ -263,7 +350,9 @@ def test_a_shift_of_which_nothing_passed_says_why(
     assert score.rate is None and says in score.note
 
 
-def test_the_table_and_the_json_hold_the_findings(measured: Evaluation, models: dict[str, str]) -> None:
+def test_the_table_and_the_json_hold_the_findings(
+    measured: Evaluation, models: dict[str, str]
+) -> None:
     rows = csv_rows(measured.files["findings"])
     assert [row["model"] for row in rows] == [models[name] for name in SEVERAL]
     sharp = rows[0]
@@ -271,8 +360,17 @@ def test_the_table_and_the_json_hold_the_findings(measured: Evaluation, models: 
         "swap", "swapped things", "hard", "00 01 02",
     )  # fmt: skip
     assert (sharp["candidates"], sharp["screened"], sharp["accepted"]) == ("36", "30", "9")
-    assert (sharp["n_images"], sharp["failures"], sharp["rate"], sharp["base_rate"]) == ("30", "9", "30.000", "0.000")
-    assert float(sharp["difference_low"]) < float(sharp["difference"]) < float(sharp["difference_high"])
+    assert (sharp["n_images"], sharp["failures"], sharp["rate"], sharp["base_rate"]) == (
+        "30",
+        "9",
+        "30.000",
+        "0.000",
+    )
+    assert (
+        float(sharp["difference_low"])
+        < float(sharp["difference"])
+        < float(sharp["difference_high"])
+    )
     document = json.loads(json.dumps(measured.to_json()))
     assert document["findings"][0]["models"][0]["failures"] == 9
     rates = [row["value"] for row in document["rows"] if row["measure"] == "failure_rate"]
@@ -293,14 +391,20 @@ def test_a_dataset_without_mined_shifts_has_no_word_of_findings(
     assert "findings" not in evaluation.to_json() and "findings" not in evaluation.files
     assert "finding" not in evaluation.files["report"].read_text().lower()
     assert not (evaluation.files["report"].parent / "findings.csv").exists()
-    done = CliRunner().invoke(app, ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path)])
-    assert done.exit_code == 0 and "mined shifts" not in done.stdout and "findings" not in done.stdout
+    done = CliRunner().invoke(
+        app, ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path)]
+    )
+    assert (
+        done.exit_code == 0 and "mined shifts" not in done.stdout and "findings" not in done.stdout
+    )
 
 
 def test_other_tables_are_as_they_are_without_the_kind(
     evaluation: Evaluation, models: dict[str, str], tmp_path: Path
 ) -> None:
-    shown = evaluate(build_colours(tmp_path / "mined", mined()), list(models.values()), device="cpu")
+    shown = evaluate(
+        build_colours(tmp_path / "mined", mined()), list(models.values()), device="cpu"
+    )
     assert shown.findings
     assert shown.models == evaluation.models
     assert [score.drop for score in shown.scores] == [score.drop for score in evaluation.scores]
@@ -323,14 +427,23 @@ def test_the_report_tells_each_in_a_sentence(measured: Evaluation, unseen: Evalu
     difference = score_of(measured, measured.models[0].name).difference
     numbers = "30.0 % wrong (9 of 30), 0.0 % of the base (0 of 30); difference 30.0 points"
     assert f"sharp: {numbers} ({between(difference)})." in shown
-    assert "chosen because a classifier failed" in shown and "do not estimate drops elsewhere" in shown
+    assert (
+        "chosen because a classifier failed" in shown and "do not estimate drops elsewhere" in shown
+    )
     less = section(unseen.files["report"].read_text())
-    assert "no_red, small, no_green, no_blue: cannot be measured: " in less and "; as recorded in the build." in less
+    assert (
+        "no_red, small, no_green, no_blue: cannot be measured: " in less
+        and "; as recorded in the build." in less
+    )
 
 
-def test_the_terminal_shows_rates_beside_the_drops(picked: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_the_terminal_shows_rates_beside_the_drops(
+    picked: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     names = [models["sharp"], models["no_red"]]
-    done = CliRunner().invoke(app, ["evaluate", str(picked), "--models", *names, "--out", str(tmp_path)])
+    done = CliRunner().invoke(
+        app, ["evaluate", str(picked), "--models", *names, "--out", str(tmp_path)]
+    )
     assert done.exit_code == 0, done.output
     assert "swapped things (hard)" in done.stdout and "30.0, base 0.0" in done.stdout
     assert f"findings:    {tmp_path / 'findings.csv'}" in done.stdout
@@ -339,7 +452,9 @@ def test_the_terminal_shows_rates_beside_the_drops(picked: Path, models: dict[st
 HOSTILE = "<script>alert(1)</script> [red]&amp;\x1b[31m\u202e | `x`\n" + "long " * 200
 
 
-def test_words_of_a_stranger_are_text_of_bounded_length(models: dict[str, str], tmp_path: Path) -> None:
+def test_words_of_a_stranger_are_text_of_bounded_length(
+    models: dict[str, str], tmp_path: Path
+) -> None:
     record = {
         "words": HOSTILE,
         "role": ["x"],
@@ -354,7 +469,11 @@ def test_words_of_a_stranger_are_text_of_bounded_length(models: dict[str, str], 
     assert (finding.role, finding.models[0].target) == (None, False)
     page = result.files["report"].read_text()
     assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in section(page)
-    assert "\x1b" not in page and "\u202e" not in page and "\x1b" not in result.files["findings"].read_text()
+    assert (
+        "\x1b" not in page
+        and "\u202e" not in page
+        and "\x1b" not in result.files["findings"].read_text()
+    )
     done = CliRunner().invoke(
         app, ["evaluate", str(dataset), "--models", models["sharp"], "--out", str(tmp_path / "o")]
     )
@@ -363,7 +482,9 @@ def test_words_of_a_stranger_are_text_of_bounded_length(models: dict[str, str], 
 
 
 def test_a_mined_shift_needs_no_record(models: dict[str, str], tmp_path: Path) -> None:
-    result = evaluate(build_mined(tmp_path / "d", models["sharp"], mined(None)), [models["sharp"]], device="cpu")
+    result = evaluate(
+        build_mined(tmp_path / "d", models["sharp"], mined(None)), [models["sharp"]], device="cpu"
+    )
     assert result.findings[0].words is None
     assert "></span>swap</h3>" in section(result.files["report"].read_text())
 
@@ -376,7 +497,11 @@ def test_a_page_of_very_many_findings_is_bounded(measured: Evaluation) -> None:
         replace(finding, shift=f"swap_{number}", words=f"{RECORD['words']} {number}", models=shown)
         for number in range(200)
     )
-    rates = [row for row in measured.results.rows if row.measure.startswith(("failure_", "base_failure_"))]
+    rates = [
+        row
+        for row in measured.results.rows
+        if row.measure.startswith(("failure_", "base_failure_"))
+    ]
     rows = [
         replace(row, model=name, group=copy.shift)
         for row in rates
@@ -407,7 +532,9 @@ def test_the_results_in_a_dataset_hold_the_findings(models: dict[str, str], tmp_
     assert verify_files(dataset) == []
     stored = read_results(dataset, content_of_receipts(read_receipts(dataset)))
     assert stored is not None
-    rate = stored.rows.value("failure_rate", model="local-dir:./sharp", group=stored.findings[0].shift)
+    rate = stored.rows.value(
+        "failure_rate", model="local-dir:./sharp", group=stored.findings[0].shift
+    )
     assert rate == pytest.approx(0.3)
     rows = csv_rows(dataset / "evaluation" / "findings.csv")
     assert [row["model"] for row in rows] == ["local-dir:./sharp", "local-dir:./no_red"]
@@ -417,7 +544,9 @@ def test_the_results_in_a_dataset_hold_the_findings(models: dict[str, str], tmp_
 
 @pytest.fixture(scope="module")
 def whole(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_mined(tmp_path_factory.mktemp("whole") / "colours", models["sharp"], PICKED, ALL_STORED)
+    return build_mined(
+        tmp_path_factory.mktemp("whole") / "colours", models["sharp"], PICKED, ALL_STORED
+    )
 
 
 @pytest.fixture
@@ -450,7 +579,11 @@ FORGED: dict[str, tuple[str, Callable[[pa.Table], pa.Table], str]] = {
     "another key": ("candidates", with_value("key", 5, "x"), "not a sample of its shard"),
     "another index": ("candidates", with_value("index", 5, 999), "not a sample of its shard"),
     "twice": ("candidates", twice, "more than once"),
-    "another reason": ("candidates", with_value("reason", 5, "odd"), "do not match the counts in its receipts"),
+    "another reason": (
+        "candidates",
+        with_value("reason", 5, "odd"),
+        "do not match the counts in its receipts",
+    ),
     "accepted in word": (
         "candidates",
         with_value("reason", 5, "accepted"),
@@ -484,17 +617,23 @@ def test_forged_rows_are_reported_and_never_counted(
         evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 
-def test_an_image_that_candidates_do_not_accept_is_reported(models: dict[str, str], tmp_path: Path) -> None:
+def test_an_image_that_candidates_do_not_accept_is_reported(
+    models: dict[str, str], tmp_path: Path
+) -> None:
     dataset = build_mined(tmp_path / "bare", models["sharp"], PICKED)
     forge(dataset, "candidates", with_value("reason", 1, "answered_right"))
     with pytest.raises(RunFailure, match="which the candidates of swap reject"):
         evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 
-def test_an_image_that_cannot_be_decoded_is_left_out(stranger: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_decoded_is_left_out(
+    stranger: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     def broken(table: pa.Table) -> pa.Table:
         index = table["reason"].to_pylist().index("answered_right")
-        return with_value("image", index, {**table["image"][index].as_py(), "bytes": b"no image"})(table)
+        return with_value("image", index, {**table["image"][index].as_py(), "bytes": b"no image"})(
+            table
+        )
 
     forge(stranger, "rejected", broken)
     result = evaluate(stranger, [models["sharp"]], device="cpu", out=tmp_path / "out")
@@ -515,12 +654,18 @@ def test_a_published_dataset_has_the_same_findings(
 
 
 def test_of_a_dataset_on_the_hub_candidates_are_fetched_where_they_are_counted(
-    whole: Path, models: dict[str, str], loopback: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Path,
+    models: dict[str, str],
+    loopback: LoopbackHub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     api = client(loopback)
     api.create_repo("someone/mined", repo_type="dataset")
     mine = [".counterfoil/*"]
-    api.upload_folder(repo_id="someone/mined", repo_type="dataset", folder_path=whole, ignore_patterns=mine)
+    api.upload_folder(
+        repo_id="someone/mined", repo_type="dataset", folder_path=whole, ignore_patterns=mine
+    )
     resolved = f"{loopback.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", loopback.endpoint)
     monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", resolved)
@@ -531,5 +676,7 @@ def test_of_a_dataset_on_the_hub_candidates_are_fetched_where_they_are_counted(
     [model] = result.findings[0].models
     [rate] = result.results.rows.where("failure_rate")
     assert (model.measured_on, rate.n, model.failures) == ("images", 30, 9)
-    fetched = {path.name for path in (tmp_path / "hub").glob("datasets--*/snapshots/*/candidates/*")}
+    fetched = {
+        path.name for path in (tmp_path / "hub").glob("datasets--*/snapshots/*/candidates/*")
+    }
     assert fetched == {"swap"}, "and nothing of shifts that were not mined"

@@ -1,4 +1,5 @@
-"""`evaluate --into-card`: results become part of the dataset, whole or not at all, and only of the data they are of."""
+"""`evaluate --into-card`: results become part of the dataset, whole or not at all, and only of the
+data they are of."""
 
 from __future__ import annotations
 
@@ -39,13 +40,19 @@ REPO = "someone/colours"
 NAMES = ("sharp", "no_red", "no_green", "no_blue", "only_blue", "small")
 
 
-@pytest.fixture(scope="module", params=["parquet", pytest.param("webdataset", marks=pytest.mark.whole)])
+@pytest.fixture(
+    scope="module", params=["parquet", pytest.param("webdataset", marks=pytest.mark.whole)]
+)
 def stored(
     request: pytest.FixtureRequest, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Evaluation]:
     """Build a dataset that holds its results; return both. Read-only."""
-    directory = build_colours(tmp_path_factory.mktemp("stored") / "colours", f"output.format={request.param}")
-    return directory, evaluate(directory, list(models.values()), device="cpu", into_card=True, repo=REPO)
+    directory = build_colours(
+        tmp_path_factory.mktemp("stored") / "colours", f"output.format={request.param}"
+    )
+    return directory, evaluate(
+        directory, list(models.values()), device="cpu", into_card=True, repo=REPO
+    )
 
 
 def results_of(directory: Path) -> dict[str, Any]:
@@ -53,7 +60,12 @@ def results_of(directory: Path) -> dict[str, Any]:
 
 
 def section(directory: Path) -> str:
-    return (directory / "README.md").read_text().partition("\n## What fails\n")[2].partition("\n## ")[0]
+    return (
+        (directory / "README.md")
+        .read_text()
+        .partition("\n## What fails\n")[2]
+        .partition("\n## ")[0]
+    )
 
 
 def test_the_card_says_that_a_person_gave_the_order_of_a_model_s_outputs(
@@ -71,7 +83,9 @@ def test_the_dataset_is_whole_and_holds_what_was_measured(stored: tuple[Path, Ev
     document = results_of(directory)
     assert document["content"] == evaluation.results.content == content_of_files(directory)
     assert (document["seed"], document["min_images_per_class"]) == (0, 5)
-    assert [model["name"] for model in document["models"]] == [f"local-dir:./{name}" for name in NAMES]
+    assert [model["name"] for model in document["models"]] == [
+        f"local-dir:./{name}" for name in NAMES
+    ]
     for model, measured in zip(document["models"], evaluation.models, strict=True):
         assert (model["sha256"], model["near_chance"]) == (measured.sha256, measured.near_chance)
         assert model["chance"] == pytest.approx(1 / 3, abs=1e-6)
@@ -80,13 +94,19 @@ def test_the_dataset_is_whole_and_holds_what_was_measured(stored: tuple[Path, Ev
     stored_rows = read_results(directory, evaluation.results.content)
     assert stored_rows is not None
     public = dict(
-        zip((model.name for model in evaluation.models), (entry["name"] for entry in document["models"]), strict=True)
+        zip(
+            (model.name for model in evaluation.models),
+            (entry["name"] for entry in document["models"]),
+            strict=True,
+        )
     )
     for name in ("accuracy", "top1", "drop", "impact", "slope", "validation_gap"):
         rows = evaluation.results.rows.where(name, class_id="")
         assert rows
         for row in rows:
-            stored_row = stored_rows.rows.one(name, model=public.get(row.model, ""), group=row.group)
+            stored_row = stored_rows.rows.one(
+                name, model=public.get(row.model, ""), group=row.group
+            )
             assert stored_row is not None
             for end in ("value", "low", "high"):
                 assert getattr(stored_row, end) == pytest.approx(getattr(row, end), abs=1e-6)
@@ -94,12 +114,18 @@ def test_the_dataset_is_whole_and_holds_what_was_measured(stored: tuple[Path, Ev
 
 def tables(shown: str) -> list[list[list[str]]]:
     """Return the rows of each table."""
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("|")]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in shown.splitlines()
+        if line.startswith("|")
+    ]
     heads = [at - 1 for at, row in enumerate(rows) if set("".join(row)) <= {":", "-"}]
     return [rows[start:end] for start, end in zip(heads, [*heads[1:], len(rows)], strict=True)]
 
 
-def test_the_card_shows_the_largest_drops_first_and_folds_the_rest(stored: tuple[Path, Evaluation]) -> None:
+def test_the_card_shows_the_largest_drops_first_and_folds_the_rest(
+    stored: tuple[Path, Evaluation],
+) -> None:
     directory, evaluation = stored
     shown = section(directory)
     visible, _, folded = shown.partition("<details>")
@@ -128,7 +154,9 @@ def test_the_card_shows_the_largest_drops_first_and_folds_the_rest(stored: tuple
         "Classes",
         *(row[0] for row in models[2 : 2 + len(NAMES)]),
     ]
-    assert [row[0] for row in drops[2:]] == ["`swap`", "`dusk`"], "every third image of swap is another class"
+    assert [row[0] for row in drops[2:]] == ["`swap`", "`dusk`"], (
+        "every third image of swap is another class"
+    )
     name = evaluation.models[0].name
     by_shift = {shift: evaluation.score(name, shift).drop for shift in ("swap", "dusk")}
     drop = by_shift["swap"]
@@ -154,7 +182,9 @@ def test_croissant_lists_the_results(stored: tuple[Path, Evaluation]) -> None:
     assert not dataset.metadata.ctx.issues.errors
 
 
-def test_nothing_tells_of_this_machine(stored: tuple[Path, Evaluation], models: dict[str, str]) -> None:
+def test_nothing_tells_of_this_machine(
+    stored: tuple[Path, Evaluation], models: dict[str, str]
+) -> None:
     folders = {str(stored[0].parent), str(Path(models["sharp"].removeprefix("local-dir:")).parent)}
     for path, content in published(stored[0]).items():
         for folder in folders:
@@ -164,9 +194,13 @@ def test_nothing_tells_of_this_machine(stored: tuple[Path, Evaluation], models: 
 def test_entries_for_the_hub_read_back(stored: tuple[Path, Evaluation]) -> None:
     directory, evaluation = stored
     folder = directory / "evaluation" / "eval_results"
-    assert sorted(path.name for path in folder.iterdir()) == sorted(f"local-dir-.-{name}.yaml" for name in NAMES)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        f"local-dir-.-{name}.yaml" for name in NAMES
+    )
     for model, name in zip(evaluation.models, NAMES, strict=True):
-        entries = parse_eval_result_entries(yaml.safe_load((folder / f"local-dir-.-{name}.yaml").read_text()))
+        entries = parse_eval_result_entries(
+            yaml.safe_load((folder / f"local-dir-.-{name}.yaml").read_text())
+        )
         assert [(entry.dataset_id, entry.task_id) for entry in entries] == [
             (REPO, task) for task in ("base", "dusk", "swap")
         ]
@@ -216,11 +250,15 @@ def test_other_models_take_the_place_of_the_first(
     evaluate(copy, models["no_red"], device="cpu", into_card=True)
     assert verify_files(copy) == []
     assert [model["name"] for model in results_of(copy)["models"]] == ["local-dir:./no_red"]
-    assert not (copy / "evaluation" / "eval_results").exists(), "nobody said what the dataset is called"
+    assert not (copy / "evaluation" / "eval_results").exists(), (
+        "nobody said what the dataset is called"
+    )
     assert "no_blue" not in section(copy)
 
 
-def test_a_dataset_that_is_closed_again_keeps_its_results(stored: tuple[Path, Evaluation], tmp_path: Path) -> None:
+def test_a_dataset_that_is_closed_again_keeps_its_results(
+    stored: tuple[Path, Evaluation], tmp_path: Path
+) -> None:
     copy = copy_of(stored[0], tmp_path / "closed")
     close_again(copy)
     assert published(copy) == published(stored[0])
@@ -230,7 +268,9 @@ def grey(sample: Sample) -> bytes:
     return png_of(sample) + b"\0"  # after the end of a PNG: other bytes, the same pixels
 
 
-@pytest.mark.parametrize("damage", ["results.json", "classes.csv", "eval_results/local-dir-.-sharp.yaml", "data"])
+@pytest.mark.parametrize(
+    "damage", ["results.json", "classes.csv", "eval_results/local-dir-.-sharp.yaml", "data"]
+)
 def test_results_that_do_not_hold_are_removed_and_not_shown(
     stored: tuple[Path, Evaluation], damage: str, tmp_path: Path
 ) -> None:
@@ -252,14 +292,23 @@ def test_results_that_do_not_hold_are_removed_and_not_shown(
     assert verify_files(copy) == []
 
 
-@pytest.mark.parametrize("odd", [{"models": 7}, {"rows": [{"measure": "drop", "value": "much"}]}, {"more": 1}])
+@pytest.mark.parametrize(
+    "odd", [{"models": 7}, {"rows": [{"measure": "drop", "value": "much"}]}, {"more": 1}]
+)
 def test_sealed_results_of_another_form_are_reported_in_a_sentence(
     stored: tuple[Path, Evaluation], odd: dict[str, Any], tmp_path: Path
 ) -> None:
     copy = copy_of(stored[0], tmp_path / "odd")
     document = results_of(copy) | odd
-    files = {path: hashlib.sha256((copy / "evaluation" / path).read_bytes()).hexdigest() for path in document["files"]}
-    rest = {name: value for name, value in document.items() if name not in ("sha256", "files", "version")}
+    files = {
+        path: hashlib.sha256((copy / "evaluation" / path).read_bytes()).hexdigest()
+        for path in document["files"]
+    }
+    rest = {
+        name: value
+        for name, value in document.items()
+        if name not in ("sha256", "files", "version")
+    }
     content = sealed_folder.sealed(rest, files, document["version"])
     (copy / "evaluation" / "results.json").write_bytes(content)
     close_again(copy)
@@ -290,7 +339,10 @@ evaluate(sys.argv[1], json.loads(sys.argv[4]), device="cpu", into_card=True, rep
         ("place/evaluation/", 3),
         ("place/README.md", 0),
         ("place/manifest.json", 0),
-        *(pytest.param(path, 0, marks=pytest.mark.whole) for path in ("place/evaluation/", "place/croissant.json")),
+        *(
+            pytest.param(path, 0, marks=pytest.mark.whole)
+            for path in ("place/evaluation/", "place/croissant.json")
+        ),
     ],
 )
 def test_a_killed_run_leaves_the_dataset_as_it_was(
@@ -303,7 +355,16 @@ def test_a_killed_run_leaves_the_dataset_as_it_was(
     target = copy_of(directory, tmp_path / "place")
     evaluate(target, models["no_red"], device="cpu", into_card=True)
     before = published(target)
-    words = [sys.executable, "-c", KILLED, str(target), path, str(count), json.dumps(list(models.values())), REPO]
+    words = [
+        sys.executable,
+        "-c",
+        KILLED,
+        str(target),
+        path,
+        str(count),
+        json.dumps(list(models.values())),
+        REPO,
+    ]
     # The package under test, installed or not.
     environment = {**os.environ, "PYTHONPATH": str(Path(counterfoil.__file__).parents[1])}
     done = warm.run(words, environment)
@@ -344,7 +405,9 @@ def test_what_cannot_hold_results_is_refused_before_a_model_is_scored(
     assert published(changed) == before
 
 
-def test_the_command_stores_and_says_what_is_missing(models: dict[str, str], tmp_path: Path) -> None:
+def test_the_command_stores_and_says_what_is_missing(
+    models: dict[str, str], tmp_path: Path
+) -> None:
     directory = build_colours(tmp_path / "colours")
     arguments = ["evaluate", str(directory), "--models", models["sharp"], "--into-card"]
     done = CliRunner().invoke(app, arguments)
@@ -359,7 +422,9 @@ def test_the_command_stores_and_says_what_is_missing(models: dict[str, str], tmp
     assert verify_files(directory) == []
 
 
-def test_a_recipe_that_names_its_repository_needs_no_option(models: dict[str, str], tmp_path: Path) -> None:
+def test_a_recipe_that_names_its_repository_needs_no_option(
+    models: dict[str, str], tmp_path: Path
+) -> None:
     directory = build_colours(tmp_path / "colours", f"publish.repo={REPO}")
     evaluate(directory, models["sharp"], device="cpu", into_card=True)
     (file,) = (directory / "evaluation" / "eval_results").iterdir()
@@ -376,26 +441,38 @@ def test_entries_name_the_tasks_of_the_benchmark(models: dict[str, str], tmp_pat
     tasks = yaml.safe_load((directory / "eval.yaml").read_bytes())["tasks"]
     (file,) = (directory / "evaluation" / "eval_results").iterdir()
     entries = yaml.safe_load(file.read_text())
-    assert [task["id"] for task in tasks] == [row["dataset"]["task_id"] for row in entries] == ["base", "dusk", "swap"]
+    assert (
+        [task["id"] for task in tasks]
+        == [row["dataset"]["task_id"] for row in entries]
+        == ["base", "dusk", "swap"]
+    )
     # Required keys of an entry, and the optional keys that these entries have: eval_results.yaml in
     # huggingface/hub-docs at 242f4a1eeb867daf4ac3f44026a5df4a68908a3d.
     for entry in entries:
-        assert {"dataset", "value"} <= entry.keys() <= {"dataset", "value", "notes"} and entry["dataset"]["id"] == REPO
+        assert {"dataset", "value"} <= entry.keys() <= {"dataset", "value", "notes"} and entry[
+            "dataset"
+        ]["id"] == REPO
         assert isinstance(entry["value"], float) and 0 <= entry["value"] <= 100
     assert verify_files(directory) == []
     (directory / "eval.yaml").write_text("name: mine\n")
     build_colours(directory)
     close_again(directory)
-    assert (directory / "eval.yaml").read_text() == "name: mine\n", "without the key it is a person's own"
+    assert (directory / "eval.yaml").read_text() == "name: mine\n", (
+        "without the key it is a person's own"
+    )
     (directory / "eval.yaml").unlink()
     close_again(directory)
-    assert not (directory / "eval.yaml").exists() and verify_files(directory) == [], "and may be deleted by hand"
+    assert not (directory / "eval.yaml").exists() and verify_files(directory) == [], (
+        "and may be deleted by hand"
+    )
 
 
 def test_the_document_that_tells_of_its_tables_is_written_before_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    monkeypatch.setattr(sealed_folder, "write_atomically", lambda path, content: order.append(path.name))
+    monkeypatch.setattr(
+        sealed_folder, "write_atomically", lambda path, content: order.append(path.name)
+    )
     sealed_folder.EVALUATED.write(tmp_path, {"a.csv": b"", "results.json": b"{}", "z.csv": b""})
     assert order[0] == "results.json" and sorted(order) == ["a.csv", "results.json", "z.csv"]

@@ -1,4 +1,5 @@
-"""Any classifier goes through `evaluate`: modules, functions, transformers, open_clip, files of predictions."""
+"""Any classifier goes through `evaluate`: modules, functions, transformers, open_clip, files of
+predictions."""
 
 from __future__ import annotations
 
@@ -33,14 +34,20 @@ from results_examples import top1
 from support.images import encoded
 from support.tables import csv_rows
 
-# Scores of a classifier that is right about colours: `swap` paints a third of its images as the next class.
+# Scores of a classifier that is right about colours: `swap` paints a third of its images as the
+# next class.
 TRUTH = {"dusk": 1.0, "swap": 1 - 4 / 12}
 
 
-def scores_of(evaluation: Evaluation, model: str, without: Sequence[str] = ()) -> list[dict[str, Estimate | None]]:
+def scores_of(
+    evaluation: Evaluation, model: str, without: Sequence[str] = ()
+) -> list[dict[str, Estimate | None]]:
     scores = [score for score in evaluation.scores if score.model == model]
     left_out = ("calibration_error", *without)  # differs with other or rounded confidences
-    return [{name: score.get(name) for name in score.numbers if name not in left_out} for score in scores]
+    return [
+        {name: score.get(name) for name in score.numbers if name not in left_out}
+        for score in scores
+    ]
 
 
 def accuracies(evaluation: Evaluation, model: str) -> dict[str, float | None]:
@@ -58,7 +65,11 @@ class TestCallables:
     def test_a_torch_module_a_function_and_named_models_stand_in_one_table(
         self, dataset: Path, models: dict[str, str], tmp_path: Path
     ) -> None:
-        given: dict[str, Any] = {"mine": ColourModule(), "graph": colour_function, "timm": models["sharp"]}
+        given: dict[str, Any] = {
+            "mine": ColourModule(),
+            "graph": colour_function,
+            "timm": models["sharp"],
+        }
         result = evaluate(dataset, given, device="cpu", out=tmp_path, transform={"mine": as_tensor})
         assert [model.name for model in result.models] == ["mine", "graph", "timm"]
         for name in given:
@@ -68,7 +79,9 @@ class TestCallables:
         rows = (tmp_path / "results.csv").read_text().splitlines()
         assert len(rows) == 4 and "mine,,100.000" in rows[2]
 
-    def test_a_module_is_in_eval_mode_and_afterwards_as_it_was(self, dataset: Path, tmp_path: Path) -> None:
+    def test_a_module_is_in_eval_mode_and_afterwards_as_it_was(
+        self, dataset: Path, tmp_path: Path
+    ) -> None:
         model = ColourModule().train()
         model.dropout.eval()
         evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path, transform=as_tensor)
@@ -77,7 +90,9 @@ class TestCallables:
         model.directions.requires_grad_(True)
         model(torch.rand(2, 3, 4, 4)).sum().backward()  # training works after the run
 
-    @pytest.mark.parametrize("fails", [RuntimeError("no such kernel"), ValueError("bad"), KeyError("x")])
+    @pytest.mark.parametrize(
+        "fails", [RuntimeError("no such kernel"), ValueError("bad"), KeyError("x")]
+    )
     def test_a_module_that_fails_is_reported_by_name_and_stays_in_training(
         self, dataset: Path, tmp_path: Path, fails: Exception
     ) -> None:
@@ -88,24 +103,38 @@ class TestCallables:
                 return super().forward(batch)
 
         model = Failing().train()
-        with pytest.raises(RunFailure, match="model 'mine' failed with a batch of shape") as refused:
+        with pytest.raises(
+            RunFailure, match="model 'mine' failed with a batch of shape"
+        ) as refused:
             evaluate(
-                dataset, {"mine": model, "other": colour_function}, device="cpu", out=tmp_path, transform=as_tensor
+                dataset,
+                {"mine": model, "other": colour_function},
+                device="cpu",
+                out=tmp_path,
+                transform=as_tensor,
             )
         assert "other 1 are kept" in (refused.value.hint or "") and model.training
 
     def test_answers_of_callables_are_never_remembered(self, tmp_path: Path) -> None:
         dataset = build_colours(tmp_path / "dataset")
-        wrong = evaluate(dataset, {"mine": ColourModule((1, 2, 0))}, device="cpu", transform=as_tensor)
+        wrong = evaluate(
+            dataset, {"mine": ColourModule((1, 2, 0))}, device="cpu", transform=as_tensor
+        )
         right = evaluate(dataset, {"mine": ColourModule()}, device="cpu", transform=as_tensor)
         assert (top1(wrong).value, top1(right).value) == (0.0, 1.0)
         assert not list((dataset / ".counterfoil").rglob("predictions/*"))
 
-    def test_outputs_are_matched_by_an_attribute_label_names(self, dataset: Path, tmp_path: Path) -> None:
+    def test_outputs_are_matched_by_an_attribute_label_names(
+        self, dataset: Path, tmp_path: Path
+    ) -> None:
         model: Any = ColourModule((2, 0, 1))
-        by_place = evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path / "place", transform=as_tensor)
+        by_place = evaluate(
+            dataset, {"mine": model}, device="cpu", out=tmp_path / "place", transform=as_tensor
+        )
         model.label_names = ["Blue", "RED", "green"]
-        by_name = evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path / "name", transform=as_tensor)
+        by_name = evaluate(
+            dataset, {"mine": model}, device="cpu", out=tmp_path / "name", transform=as_tensor
+        )
         assert (top1(by_place).value, top1(by_name).value) == (0.0, 1.0)
         assert (by_place.models[0].outputs, by_name.models[0].outputs) == ("source labels", "names")
 
@@ -119,9 +148,15 @@ class TestCallables:
 
         given: dict[str, Any] = {"keras": channels_last, "mine": ColourModule()}
         result = evaluate(
-            dataset, given, transform={"keras": last, "mine": as_tensor}, device="cpu", out=tmp_path / "two"
+            dataset,
+            given,
+            transform={"keras": last, "mine": as_tensor},
+            device="cpu",
+            out=tmp_path / "two",
         )
-        alone = evaluate(dataset, {"keras": channels_last}, transform=last, device="cpu", out=tmp_path / "one")
+        alone = evaluate(
+            dataset, {"keras": channels_last}, transform=last, device="cpu", out=tmp_path / "one"
+        )
         assert scores_of(result, "keras") == scores_of(alone, "keras") == scores_of(result, "mine")
 
     def test_what_is_no_classifier_is_reported_together(self, dataset: Path) -> None:
@@ -138,7 +173,8 @@ class TestCallables:
             evaluate(dataset, given, transform={"nmber": lambda image: image}, device="cpu")
         text = "\n".join(refused.value.problems)
         for says in (
-            "there is no callable 'nmber'; did you mean 'number'", "'number': is int, which cannot be called",
+            "there is no callable 'nmber'; did you mean 'number'", "'number': is int, which cannot"
+                " be called",
             "'scalar' gives scores of shape []", "'text' gives list", "'raises' failed", "did you mean 'resnet",
             "expected a printable text as its name",
         ):  # fmt: skip
@@ -148,7 +184,9 @@ class TestCallables:
         with pytest.raises(UserError, match="transform needs a callable"):
             evaluate(dataset, ["lab:resnet10t"], transform=np.asarray, device="cpu")
 
-    def test_a_transform_that_fails_or_gives_unequal_shapes_is_reported(self, dataset: Path) -> None:
+    def test_a_transform_that_fails_or_gives_unequal_shapes_is_reported(
+        self, dataset: Path
+    ) -> None:
         sizes = iter(range(10, 10_000))
         for transform, says in (
             (lambda image: image.nothing, "its transform failed"),
@@ -168,7 +206,12 @@ class TestTransformers:
         result = evaluate(dataset, [name, models["sharp"]], device="cpu", out=tmp_path / "out")
         assert accuracies(result, name) == pytest.approx(TRUTH)
         ours, timms = result.models
-        assert (ours.outputs, ours.num_classes, ours.img_size, ours.short_name) == ("names", 4, 32, "vit")
+        assert (ours.outputs, ours.num_classes, ours.img_size, ours.short_name) == (
+            "names",
+            4,
+            32,
+            "vit",
+        )
         assert timms.outputs == "source labels"
         report = (tmp_path / "out" / "report.html").read_text()
         assert "has the class’s name" in report
@@ -177,7 +220,9 @@ class TestTransformers:
         dataset = build_colours(tmp_path / "dataset")
         folder = save_colour_transformer(tmp_path / "vit")
         evaluate(dataset, [f"transformers:{folder}"], device="cpu")
-        entries = {path: path.read_bytes() for path in (dataset / ".counterfoil" / "predictions").iterdir()}
+        entries = {
+            path: path.read_bytes() for path in (dataset / ".counterfoil" / "predictions").iterdir()
+        }
         folder.rename(tmp_path / "moved")
         again = evaluate(dataset, [f"transformers:{tmp_path / 'moved'}"], device="cpu")
         assert top1(again).value == 1.0 and len(entries) == 1
@@ -192,7 +237,11 @@ class TestTransformers:
         stored = json.loads((dataset / "evaluation" / "results.json").read_text())
         assert [model["name"] for model in stored["models"]] == ["transformers:./vit"]
         unpublished = {".counterfoil", "index.html"}
-        published = [path for path in dataset.rglob("*") if path.is_file() and unpublished.isdisjoint(path.parts)]
+        published = [
+            path
+            for path in dataset.rglob("*")
+            if path.is_file() and unpublished.isdisjoint(path.parts)
+        ]
         assert not any(b"secret" in path.read_bytes() for path in published)
 
 
@@ -208,7 +257,9 @@ def test_a_zero_shot_model_answers_with_the_datasets_own_classes(tmp_path: Path)
         scene = unbiased_scene(len(CLASSES) * (100 + sample.index) + wanted[sample.label])
         return encoded(render(scene))
 
-    classes = ", ".join(f"{{id: '{label:02d}', name: {CLASSES[label]}, source_label: {label}}}" for label in wanted)
+    classes = ", ".join(
+        f"{{id: '{label:02d}', name: {CLASSES[label]}, source_label: {label}}}" for label in wanted
+    )
     dataset = build_colours(tmp_path / "dataset", f"source.classes=[{classes}]", image=picture)
     result = evaluate(dataset, ["open_clip:lab:clip"], device="cpu")
     [model] = result.models
@@ -226,7 +277,11 @@ def scored_by(dataset: Path, model: str) -> tuple[list[str], np.ndarray]:
     for key, image in open_dataset(dataset).images():
         assert image is not None
         keys.append(key)
-        rows.append(classifier.logits(transform(Image.open(io.BytesIO(image)).convert("RGB"))[None], "cpu")[0].numpy())
+        rows.append(
+            classifier.logits(transform(Image.open(io.BytesIO(image)).convert("RGB"))[None], "cpu")[
+                0
+            ].numpy()
+        )
     return keys, np.stack(rows)
 
 
@@ -268,7 +323,13 @@ class TestPredictions:
         list(zip(FORMS, cycle(["csv", "parquet", "parquet", "csv"]), cycle(["sharp", "no_red"]))),
     )
     def test_a_models_own_answers_give_its_own_tables(
-        self, dataset: Path, models: dict[str, str], tmp_path: Path, form: str, suffix: str, model: str
+        self,
+        dataset: Path,
+        models: dict[str, str],
+        tmp_path: Path,
+        form: str,
+        suffix: str,
+        model: str,
     ) -> None:
         keys, logits = scored_by(dataset, models[model])
         file = write(tmp_path / f"answers.{suffix}", FORMS[form](keys, logits))
@@ -289,9 +350,14 @@ class TestPredictions:
         keys, logits = scored_by(dataset, models["sharp"])
         columns = FORMS["labels"](keys, logits)
         left = [i for i in range(len(keys)) if i % 10 != 3]
-        part = write(tmp_path / "part.csv", {name: [values[i] for i in left] for name, values in columns.items()})
+        part = write(
+            tmp_path / "part.csv",
+            {name: [values[i] for i in left] for name, values in columns.items()},
+        )
         missing = keys[3::10]
-        with pytest.raises(UserError, match=f"no answer to {len(missing)} of {len(keys)} images: ") as refused:
+        with pytest.raises(
+            UserError, match=f"no answer to {len(missing)} of {len(keys)} images: "
+        ) as refused:
             evaluate(dataset, [part], device="cpu")
         assert f"{', '.join(missing[:5])} and {len(missing) - 5} more" in refused.value.problems[0]
         assert "cannot score images that it has not seen" in (refused.value.hint or "")
@@ -299,7 +365,9 @@ class TestPredictions:
         with pytest.raises(UserError, match=f"no answer to 1 of {len(keys)} images: {keys[0]}"):
             evaluate(dataset, [empty], device="cpu")
         more = {"key": [*keys, "elsewhere"], "label": [*columns["label"], "red"]}
-        assert top1(evaluate(dataset, [write(tmp_path / "more.csv", more)], device="cpu")).value == 1.0
+        assert (
+            top1(evaluate(dataset, [write(tmp_path / "more.csv", more)], device="cpu")).value == 1.0
+        )
 
     def test_scores_of_minus_infinity_are_no_answer(
         self, dataset: Path, models: dict[str, str], tmp_path: Path
@@ -322,26 +390,39 @@ class TestPredictions:
         file = write(tmp_path / "rounded.csv", FORMS["scores"](keys, logits))
         result = evaluate(dataset, [file], device="cpu", out=tmp_path / "out")
         assert result.models[0].tied == 5
-        (sentence,) = (text for text in model_sentences(result.results) if "same best score" in text)
+        (sentence,) = (
+            text for text in model_sentences(result.results) if "same best score" in text
+        )
         assert sentence.startswith("rounded.csv gives two classes the same best score on 5 images")
         assert sentence in html.unescape((tmp_path / "out" / "report.html").read_text())
         assert csv_rows(tmp_path / "out" / "results.csv")[0]["tied"] == "5"
 
-    def test_an_image_that_nobody_can_decode_needs_no_answer(self, models: dict[str, str], tmp_path: Path) -> None:
+    def test_an_image_that_nobody_can_decode_needs_no_answer(
+        self, models: dict[str, str], tmp_path: Path
+    ) -> None:
         def cut(sample: Any) -> bytes:
-            return png_of(sample)[: 60 if (sample.shift, sample.label, sample.index) == ("dusk", 1, 2) else None]
+            return png_of(sample)[
+                : 60 if (sample.shift, sample.label, sample.index) == ("dusk", 1, 2) else None
+            ]
 
         dataset = build_colours(tmp_path / "dataset", image=cut)
         opened = open_dataset(dataset)
         left = [i for i, key in enumerate(opened.keys) if key != "dusk_01_000002"]
-        columns = {"key": [opened.keys[i] for i in left], "label": [NAMES[opened.labels[i]] for i in left]}
-        result = evaluate(dataset, [write(tmp_path / "answers.csv", columns), models["sharp"]], device="cpu")
+        columns = {
+            "key": [opened.keys[i] for i in left],
+            "label": [NAMES[opened.labels[i]] for i in left],
+        }
+        result = evaluate(
+            dataset, [write(tmp_path / "answers.csv", columns), models["sharp"]], device="cpu"
+        )
         assert result.unreadable == ("dusk_01_000002",)
         assert top1(result).value == 1.0
 
     def test_two_answers_to_one_image_are_refused(self, dataset: Path, tmp_path: Path) -> None:
         keys = list(open_dataset(dataset).keys)
-        twice = write(tmp_path / "twice.csv", {"key": [*keys, keys[7]], "label": ["red"] * (len(keys) + 1)})
+        twice = write(
+            tmp_path / "twice.csv", {"key": [*keys, keys[7]], "label": ["red"] * (len(keys) + 1)}
+        )
         with pytest.raises(UserError, match=f"more than one answer to {keys[7]}"):
             evaluate(dataset, [twice], device="cpu")
 
@@ -352,8 +433,12 @@ class TestPredictions:
         truth = [NAMES[label] for label in opened.labels]
         keys = list(opened.keys)
         blue = truth.index("blue")
-        purple = ["purple" if name == "blue" and row != blue else name for row, name in enumerate(truth)]
-        result = evaluate(dataset, [write(tmp_path / "purple.csv", {"key": keys, "label": purple})], device="cpu")
+        purple = [
+            "purple" if name == "blue" and row != blue else name for row, name in enumerate(truth)
+        ]
+        result = evaluate(
+            dataset, [write(tmp_path / "purple.csv", {"key": keys, "label": purple})], device="cpu"
+        )
         base = range(36)  # 12 images of each colour
         right = [purple[row] == truth[row] for row in base]
         assert blue in base and top1(result).value == pytest.approx(sum(right) / len(right))
@@ -363,7 +448,11 @@ class TestPredictions:
             (["cat"] * len(keys), "3 classes are never answered"),
         ):
             with pytest.raises(UserError, match=says) as refused:
-                evaluate(dataset, [write(tmp_path / "odd.csv", {"key": keys, "label": labels})], device="cpu")
+                evaluate(
+                    dataset,
+                    [write(tmp_path / "odd.csv", {"key": keys, "label": labels})],
+                    device="cpu",
+                )
             assert " | " in refused.value.problems[0] and labels[-1] in refused.value.problems[0]
 
     def test_nothing_is_remembered_of_a_file(self, tmp_path: Path) -> None:
@@ -377,7 +466,9 @@ class TestPredictions:
             assert top1(result).value == right
 
 
-def test_the_example_of_its_page_runs_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_its_page_runs_as_it_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "evaluate.md").read_text()
     section = re.search(r"^## Run it\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
     assert section
@@ -385,11 +476,16 @@ def test_the_example_of_its_page_runs_as_it_is_printed(tmp_path: Path, monkeypat
     dataset = build_colours(tmp_path / "wardrobe-mini")
     save_colour_transformer(tmp_path / "my-vit", names=("blue", "red", "green"))
     opened = open_dataset(dataset)
-    write(tmp_path / "answers.csv", {"key": list(opened.keys), "label": [NAMES[label] for label in opened.labels]})
+    write(
+        tmp_path / "answers.csv",
+        {"key": list(opened.keys), "label": [NAMES[label] for label in opened.labels]},
+    )
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {
         "model": ColourModule(),
-        "transform": lambda image: torch.from_numpy(np.asarray(image, np.float32).transpose(2, 0, 1)),
+        "transform": lambda image: torch.from_numpy(
+            np.asarray(image, np.float32).transpose(2, 0, 1)
+        ),
     }
     exec(code, names)
     result: Evaluation = names["scores"]

@@ -1,4 +1,5 @@
-"""Any images with labels are scored: folders, splits, the lab's; in groups, against a base, or beside a dataset."""
+"""Any images with labels are scored: folders, splits, the lab's; in groups, against a base, or
+beside a dataset."""
 
 from __future__ import annotations
 
@@ -38,8 +39,12 @@ def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Save a table with a column of weather; under fog every red is painted green."""
     import datasets
 
-    rows = [(label, weather) for weather in ("clear", "fog") for label in range(3) for _ in range(EACH)]
-    painted = [COLOURS[1] if weather == "fog" and label == 0 else COLOURS[label] for label, weather in rows]
+    rows = [
+        (label, weather) for weather in ("clear", "fog") for label in range(3) for _ in range(EACH)
+    ]
+    painted = [
+        COLOURS[1] if weather == "fog" and label == 0 else COLOURS[label] for label, weather in rows
+    ]
     table = datasets.Dataset.from_dict(
         {
             "image": [Image.new("RGB", (32, 32), colour) for colour in painted],
@@ -73,7 +78,10 @@ def test_a_folder_of_images_gives_plain_accuracies(photographed: Evaluation) -> 
 
 
 def test_half_written_files_of_a_killed_run_go_and_no_others(photos: Path, tmp_path: Path) -> None:
-    left = [tmp_path / f"{name}.4321.cf.tmp" for name in ("report.html", "gate.md", "failures/0000.webp")]
+    left = [
+        tmp_path / f"{name}.4321.cf.tmp"
+        for name in ("report.html", "gate.md", "failures/0000.webp")
+    ]
     mine = [tmp_path / "notes.4321.tmp", tmp_path / "notes.cf.tmp"]
     (tmp_path / "failures").mkdir()
     for file in [*left, *mine]:
@@ -82,7 +90,9 @@ def test_half_written_files_of_a_killed_run_go_and_no_others(photos: Path, tmp_p
     assert [file for file in [*left, *mine] if file.exists()] == mine
 
 
-def test_files_of_an_earlier_run_go_and_no_others(photos: Path, grouped: Path, tmp_path: Path) -> None:
+def test_files_of_an_earlier_run_go_and_no_others(
+    photos: Path, grouped: Path, tmp_path: Path
+) -> None:
     flat = {"flat": lambda batch: np.zeros((len(batch), 3))}
     (tmp_path / "gate.xml").write_text("a person's")
     evaluate(grouped, flat, groups="weather", base="clear", gate=["drop(fog) <= 99"], out=tmp_path)
@@ -94,16 +104,31 @@ def test_files_of_an_earlier_run_go_and_no_others(photos: Path, grouped: Path, t
     assert not names & {"classes.csv", "gate.xml"} and {"gate.md", "transfer.csv"} <= names
 
 
-def test_the_classes_may_be_a_recipes(photos: Path, models: dict[str, str], dataset: Path, tmp_path: Path) -> None:
-    # Labels of an image folder are in the order of their names: blue, green, red; the recipe's are red, green, blue.
+def test_the_classes_may_be_a_recipes(
+    photos: Path, models: dict[str, str], dataset: Path, tmp_path: Path
+) -> None:
+    # Labels of an image folder are in the order of their names: blue, green, red; the recipe's are
+    # red, green, blue.
     result = evaluate(photos, [models["sharp"]], recipe=dataset, out=tmp_path, device="cpu")
     assert result.scores[0].accuracy == pytest.approx((1 + 4 / 6 + 1) / 3)
 
 
 def test_a_group_may_be_the_base(grouped: Path, models: dict[str, str], tmp_path: Path) -> None:
-    plain = evaluate(grouped, [models["sharp"]], groups="weather", out=tmp_path / "plain", device="cpu")
-    assert {score.shift: score.accuracy for score in plain.scores} == {"clear": 1.0, "fog": pytest.approx(2 / 3)}
-    result = evaluate(grouped, [models["sharp"]], groups="weather", base="clear", out=tmp_path / "drop", device="cpu")
+    plain = evaluate(
+        grouped, [models["sharp"]], groups="weather", out=tmp_path / "plain", device="cpu"
+    )
+    assert {score.shift: score.accuracy for score in plain.scores} == {
+        "clear": 1.0,
+        "fog": pytest.approx(2 / 3),
+    }
+    result = evaluate(
+        grouped,
+        [models["sharp"]],
+        groups="weather",
+        base="clear",
+        out=tmp_path / "drop",
+        device="cpu",
+    )
     (score,) = result.scores
     assert (score.shift, score.drop_base) == ("fog", 1.0)
     assert score.drop is not None and score.drop.value == pytest.approx(1 / 3)
@@ -116,7 +141,9 @@ def test_natural_images_stand_beside_generated_ones(
 ) -> None:
     chosen = list(models.values())
     alone = evaluate(dataset, chosen, out=tmp_path / "alone", device="cpu")
-    result = evaluate(dataset, chosen, beside={"photos": photos}, out=tmp_path / "both", device="cpu")
+    result = evaluate(
+        dataset, chosen, beside={"photos": photos}, out=tmp_path / "both", device="cpu"
+    )
     assert [shift.name for shift in result.shifts] == ["dusk", "swap", "photos"]
     assert [score for score in result.scores if score.shift != "photos"] == list(alone.scores)
     score = result.score(models["sharp"], "photos")
@@ -133,27 +160,46 @@ def test_a_split_of_the_source_is_scored_like_any(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     two = "[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label: 8}]"
     recipe.write_text(f"extends: wardrobe-mini\nsource: {{unit_column: null, classes: {two}}}\n")
-    result = evaluate("source:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu")
+    result = evaluate(
+        "source:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu"
+    )
     model = load_classifier("lab:resnet10t")
     transform, (labels, pixels) = model.transform(), load_wardrobe("validation")
     import torch
 
     rows = [row for row, label in enumerate(labels) if label in (5, 8)]
     images = torch.stack([transform(Image.fromarray(pixels(row))) for row in rows])
-    right = np.concatenate([model.logits(part, "cpu").argmax(1).numpy() for part in images.split(100)]) == labels[rows]
+    right = (
+        np.concatenate([model.logits(part, "cpu").argmax(1).numpy() for part in images.split(100)])
+        == labels[rows]
+    )
     assert result.scores[0].top1 is not None
     assert result.scores[0].top1.value == pytest.approx(right.mean(), abs=2e-3)
-    same = evaluate("lab:wardrobe:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu")
+    same = evaluate(
+        "lab:wardrobe:validation",
+        ["lab:resnet10t"],
+        recipe=recipe,
+        out=tmp_path / "out",
+        device="cpu",
+    )
     assert same.scores == result.scores
     recipe.write_text(f"extends: wardrobe-mini\nsource: {{classes: {two}}}\n")
-    by_garment = evaluate("source:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu")
+    by_garment = evaluate(
+        "source:validation", ["lab:resnet10t"], recipe=recipe, out=tmp_path / "out", device="cpu"
+    )
     top1 = by_garment.scores[0].top1
     units = by_garment.results.units
     assert units is not None and units.column == "garment" and units.count < len(rows)
-    assert top1 is not None and top1.value == result.scores[0].top1.value and top1 != result.scores[0].top1
+    assert (
+        top1 is not None
+        and top1.value == result.scores[0].top1.value
+        and top1 != result.scores[0].top1
+    )
 
 
-def test_answers_are_a_documented_file(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_answers_are_a_documented_file(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     sharp = models["sharp"]
     result = evaluate(dataset, [sharp, models["no_red"]], out=tmp_path, device="cpu")
     table = pq.read_table(result.files["predictions"])
@@ -170,15 +216,30 @@ def paths_below(photos: Path) -> set[str]:
     return {str(path.relative_to(photos)) for path in photos.rglob("*.png")}
 
 
-def test_images_of_a_folder_are_reported_by_their_paths(photos: Path, photographed: Evaluation, named: str) -> None:
+def test_images_of_a_folder_are_reported_by_their_paths(
+    photos: Path, photographed: Evaluation, named: str
+) -> None:
     rows = pq.read_table(photographed.files["predictions"]).to_pylist()
     assert {row["path"] for row in rows} == paths_below(photos)
     assert all(row["path"].split("/")[0] == row["class"] for row in rows)
     (index,) = [index for index, row in enumerate(rows) if row[f"right.{named}"] is None]
-    assert photographed.unreadable == (rows[index]["key"],) and photographed.unreadable_paths == ("red/cut.png",)
+    assert photographed.unreadable == (rows[index]["key"],) and photographed.unreadable_paths == (
+        "red/cut.png",
+    )
     frame = photographed.failures(named)
-    assert list(frame.columns) == ["model", "key", "path", "label", "class", "answered", "confidence", "shift"]
-    assert set(frame["path"]) == {f"green/{FIRST}", "green/1.png"} and set(frame["key"]) <= {row["key"] for row in rows}
+    assert list(frame.columns) == [
+        "model",
+        "key",
+        "path",
+        "label",
+        "class",
+        "answered",
+        "confidence",
+        "shift",
+    ]
+    assert set(frame["path"]) == {f"green/{FIRST}", "green/1.png"} and set(frame["key"]) <= {
+        row["key"] for row in rows
+    }
     assert frame["class"].tolist() == ["green"] * 2 and frame["answered"].tolist() == ["blue"] * 2
     assert frame["confidence"].is_monotonic_decreasing
     with pytest.raises(UserError, match="'other' was not evaluated"):
@@ -189,36 +250,50 @@ def test_failures_of_what_lies_in_no_folder_have_keys_alone(evaluation: Evaluati
     frame = evaluation.failures()
     rows = pq.read_table(evaluation.files["predictions"]).to_pylist()
     wrong = {
-        (model.name, row["key"]) for model in evaluation.models for row in rows if row[f"right.{model.name}"] is False
+        (model.name, row["key"])
+        for model in evaluation.models
+        for row in rows
+        if row[f"right.{model.name}"] is False
     }
     assert set(zip(frame["model"], frame["key"], strict=True)) == wrong
     assert frame["path"].isna().all() and (frame["answered"] != frame["class"]).all()
     assert evaluation.unreadable_paths == ()
 
 
-def test_a_table_of_an_earlier_version_still_has_its_failures(photographed: Evaluation, tmp_path: Path) -> None:
+def test_a_table_of_an_earlier_version_still_has_its_failures(
+    photographed: Evaluation, tmp_path: Path
+) -> None:
     name = photographed.models[0].name
     table = pq.read_table(photographed.files["predictions"])
-    pq.write_table(table.drop_columns(["class", "path", f"answered.{name}"]), tmp_path / "old.parquet")
+    pq.write_table(
+        table.drop_columns(["class", "path", f"answered.{name}"]), tmp_path / "old.parquet"
+    )
     old = replace(photographed, files={"predictions": tmp_path / "old.parquet"}).failures()
     assert old["key"].tolist() == photographed.failures()["key"].tolist()
     assert old[["path", "class", "answered"]].isna().all(axis=None)
 
 
-def test_one_content_at_two_paths_is_reported_by_each(photos: Path, named: str, tmp_path: Path) -> None:
+def test_one_content_at_two_paths_is_reported_by_each(
+    photos: Path, named: str, tmp_path: Path
+) -> None:
     source = tmp_path / "both"
     for name in ("red", "blue"):
         (source / name).mkdir(parents=True)
         shutil.copy(photos / "green" / "1.png", source / name / f"{name}.png")
     result = evaluate(source, [named], out=tmp_path / "out", device="cpu")
     rows = pq.read_table(result.files["predictions"]).to_pylist()
-    assert [(row["path"], row["class"]) for row in rows] == [("blue/blue.png", "blue"), ("red/red.png", "red")]
+    assert [(row["path"], row["class"]) for row in rows] == [
+        ("blue/blue.png", "blue"),
+        ("red/red.png", "red"),
+    ]
     moved = (source / "red" / "red.png").rename(source / "red" / "other.png")
     again = evaluate(source, [named], out=tmp_path / "out", device="cpu")
     assert again.failures()["path"].tolist() == [f"red/{moved.name}"]
 
 
-def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str, tmp_path: Path) -> None:
+def test_keys_are_a_template_for_answers_from_elsewhere(
+    photos: Path, named: str, tmp_path: Path
+) -> None:
     template = tmp_path / "keys.csv"
     done = CliRunner().invoke(app, ["evaluate", str(photos), "--write-keys", str(template)])
     assert done.exit_code == 0 and f"{3 * EACH + 1} images in {template}" in done.stdout
@@ -231,7 +306,8 @@ def test_keys_are_a_template_for_answers_from_elsewhere(photos: Path, named: str
         answers.write_text(csv_text(shown))
         result = evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
         assert result.scores[0].accuracy == pytest.approx(1 / 3)
-    answers.write_text(csv_text([{"path": row["path"], "label": "blue"} for row in rows[1:-1]]))  # the last is no image
+    # the last is no image
+    answers.write_text(csv_text([{"path": row["path"], "label": "blue"} for row in rows[1:-1]]))
     with pytest.raises(UserError, match=f"no answer to 1 of {len(rows)} images: {rows[0]['path']}"):
         evaluate(photos, [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
     before = template.read_bytes()
@@ -263,7 +339,9 @@ def options_of_an_evaluation() -> list[list[str]]:
 def test_where_keys_are_written_nothing_else_is_accepted_and_ignored(
     given: list[str], photos: Path, tmp_path: Path
 ) -> None:
-    done = CliRunner().invoke(app, ["evaluate", str(photos), "--write-keys", str(tmp_path / "keys.csv"), *given])
+    done = CliRunner().invoke(
+        app, ["evaluate", str(photos), "--write-keys", str(tmp_path / "keys.csv"), *given]
+    )
     assert isinstance(done.exception, UserError) and done.exception.exit_code == 2
     assert f"takes no {given[0]}" in str(done.exception) and not (tmp_path / "keys.csv").exists()
 
@@ -280,7 +358,9 @@ def test_every_class_folder_can_be_answered(tmp_path: Path) -> None:
         for answer in ("class_id", "label"):
             answers = tmp_path / f"{image}-{answer}.csv"
             answers.write_text(csv_text([{image: row[image], answer: row[answer]} for row in rows]))
-            result = evaluate(tmp_path / "photos", [f"predictions:{answers}"], out=tmp_path / "out", device="cpu")
+            result = evaluate(
+                tmp_path / "photos", [f"predictions:{answers}"], out=tmp_path / "out", device="cpu"
+            )
             right = pq.read_table(result.files["predictions"])[f"right.predictions:{answers}"]
             assert right.to_pylist() == [True] * len(names)
 
@@ -290,13 +370,18 @@ def test_what_the_documentation_does_with_failures_works(
 ) -> None:
     """FiftyOne and Spotlight are stubs: the test checks the calls to them, not their answers.
 
-    Tried by hand with fiftyone 1.22.1 (samples and labels, without its database) and renumics-spotlight 1.8.2 (all).
+    Tried by hand with fiftyone 1.22.1 (samples and labels, without its database) and
+    renumics-spotlight 1.8.2 (all).
     """
     shutil.copytree(photos, tmp_path / "photos")
     shutil.copytree(named.removeprefix("local-dir:"), tmp_path / "my-model")
     fiftyone = MagicMock()
     spotlight = MagicMock()
-    stubs = {"fiftyone": fiftyone, "renumics": MagicMock(spotlight=spotlight), "renumics.spotlight": spotlight}
+    stubs = {
+        "fiftyone": fiftyone,
+        "renumics": MagicMock(spotlight=spotlight),
+        "renumics.spotlight": spotlight,
+    }
     for name, stub in stubs.items():
         monkeypatch.setitem(sys.modules, name, stub)
     monkeypatch.chdir(tmp_path)
@@ -317,7 +402,11 @@ def test_scores_are_a_data_frame(evaluation) -> None:
     frame = evaluation.to_pandas()
     assert len(frame) == len(evaluation.scores)
     first = evaluation.scores[0]
-    assert frame.loc[0, ["model", "shift", "accuracy"]].tolist() == [first.model, first.shift, first.accuracy]
+    assert frame.loc[0, ["model", "shift", "accuracy"]].tolist() == [
+        first.model,
+        first.shift,
+        first.accuracy,
+    ]
     assert frame.loc[0, "drop_low"] == first.drop.low
     assert len(repr(evaluation)) < 150 and "6 models" in repr(evaluation)
 
@@ -338,21 +427,55 @@ def test_what_does_not_fit_is_reported(
         evaluate(grouped, [models["sharp"]], out=tmp_path, device="cpu", **options)
 
 
-def test_a_built_dataset_has_groups_of_its_own(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_a_built_dataset_has_groups_of_its_own(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="has its own recipe, base and groups"):
         evaluate(dataset, [models["sharp"]], base="dusk", out=tmp_path, device="cpu")
     with pytest.raises(UserError, match="two groups 'dusk'"):
-        evaluate(dataset, [models["sharp"]], beside={"dusk": "lab:wardrobe:validation"}, out=tmp_path, device="cpu")
+        evaluate(
+            dataset,
+            [models["sharp"]],
+            beside={"dusk": "lab:wardrobe:validation"},
+            out=tmp_path,
+            device="cpu",
+        )
 
 
 def test_the_command_takes_them(photos: Path, named: str, tmp_path: Path) -> None:
     built = build_colours(tmp_path / "built")
-    done = run_command(["evaluate", str(photos), "--models", named, "--out", str(tmp_path / "one"), "--device", "cpu"])
+    done = run_command(
+        [
+            "evaluate",
+            str(photos),
+            "--models",
+            named,
+            "--out",
+            str(tmp_path / "one"),
+            "--device",
+            "cpu",
+        ]
+    )
     assert done.returncode == 0, done.stderr
     assert "accuracy over all images" in done.stdout and "left out: red/cut.png\n" in done.stdout
-    words = ["evaluate", str(built), "--beside", f"photos={photos}", "--models", named, "--device", "cpu", "--json"]
+    words = [
+        "evaluate",
+        str(built),
+        "--beside",
+        f"photos={photos}",
+        "--models",
+        named,
+        "--device",
+        "cpu",
+        "--json",
+    ]
     both = run_command(words)
     assert both.returncode == 0, both.stderr
-    assert [shift["name"] for shift in json.loads(both.stdout)["groups"]] == ["base", "dusk", "swap", "photos"]
+    assert [shift["name"] for shift in json.loads(both.stdout)["groups"]] == [
+        "base",
+        "dusk",
+        "swap",
+        "photos",
+    ]
     wrong = run_command(["evaluate", str(built), "--beside", "photos", "--models", named])
     assert wrong.returncode == 2 and "expected NAME=IMAGES" in wrong.stderr

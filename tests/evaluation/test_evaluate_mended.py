@@ -1,4 +1,5 @@
-"""A mended model is not measured on the images that it was mended on, under any name; on others it is."""
+"""A mended model is not measured on the images that it was mended on, under any name; on others it
+is."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from counterfoil.store.decoding import pixels_sha256
 from counterfoil.store.reading import read_batches
 
 OTHER = "e" * 64
-NOTE = MendedNote(1, MendedModelName("lab:resnet10t", None), (), (), (), 1.0, "lbfgs", 5e-4, {"": 1})
+NOTE = MendedNote(
+    1, MendedModelName("lab:resnet10t", None), (), (), (), 1.0, "lbfgs", 5e-4, {"": 1}
+)
 
 
 @pytest.fixture
@@ -41,7 +44,9 @@ def run(dataset: Path, model: str, out: Path, **options: Any) -> Evaluation:
     return evaluate(dataset, [model], out=out, device="cpu", **options)
 
 
-def test_a_model_mended_on_other_images_is_measured(dataset: Path, mended: Path, tmp_path: Path) -> None:
+def test_a_model_mended_on_other_images_is_measured(
+    dataset: Path, mended: Path, tmp_path: Path
+) -> None:
     name = noted(
         mended,
         on=(MendedOn("photos", OTHER),),
@@ -55,8 +60,13 @@ def test_the_dataset_itself_is_refused(
     dataset: Path, evaluation: Evaluation, mended: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     with_it = MendedWith("colours-built", evaluation.results.content, "contexts", 3, "colours")
-    for note in ({"datasets": (with_it,)}, {"on": (MendedOn("colours-built", evaluation.results.content),)}):
-        with pytest.raises(UserError, match=r"mended on colours-built, which is .* the same images") as refused:
+    for note in (
+        {"datasets": (with_it,)},
+        {"on": (MendedOn("colours-built", evaluation.results.content),)},
+    ):
+        with pytest.raises(
+            UserError, match=r"mended on colours-built, which is .* the same images"
+        ) as refused:
             evaluate(dataset, [models["sharp"], noted(mended, **note)], out=tmp_path, device="cpu")
         assert len(refused.value.problems) == 1 and "another" in str(refused.value.hint)
     assert not any(tmp_path.glob("*.csv"))
@@ -74,7 +84,11 @@ def test_another_build_of_one_seed_is_refused(dataset: Path, mended: Path, tmp_p
 def test_single_images_are_found_wherever_they_lie(
     dataset: Path, mended: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    images = [row["image"]["bytes"] for batch in read_batches(dataset, columns=["image"]) for row in batch.to_pylist()]
+    images = [
+        row["image"]["bytes"]
+        for batch in read_batches(dataset, columns=["image"])
+        for row in batch.to_pylist()
+    ]
     photos = tmp_path / "photos"
     for label, name in enumerate(NAMES):
         (photos / name).mkdir(parents=True)
@@ -93,7 +107,13 @@ def test_single_images_are_found_wherever_they_lie(
     (photos / "red" / "taken.png").unlink()
     assert run(photos, name, tmp_path / "out", recipe=dataset).scores
     with pytest.raises(UserError, match="fitted to"):
-        run(photos, name, tmp_path / "out", recipe=dataset, beside={"natural": _copied(images, tmp_path / "beside")})
+        run(
+            photos,
+            name,
+            tmp_path / "out",
+            recipe=dataset,
+            beside={"natural": _copied(images, tmp_path / "beside")},
+        )
 
 
 def _copied(images: list[bytes], root: Path) -> Path:
@@ -103,7 +123,9 @@ def _copied(images: list[bytes], root: Path) -> Path:
     return root
 
 
-def test_a_given_name_hides_nothing(dataset: Path, evaluation: Evaluation, mended: Path, tmp_path: Path) -> None:
+def test_a_given_name_hides_nothing(
+    dataset: Path, evaluation: Evaluation, mended: Path, tmp_path: Path
+) -> None:
     name = noted(mended, on=(MendedOn("colours-built", evaluation.results.content),))
     with pytest.raises(UserError, match="model 'mine' was mended on"):
         evaluate(dataset, {"mine": name}, out=tmp_path, device="cpu")
@@ -115,7 +137,9 @@ def test_a_note_that_is_not_understood_ends_it(dataset: Path, mended: Path, tmp_
         run(dataset, f"local-dir:{mended}", tmp_path / "out")
 
 
-def test_another_original_is_reported(dataset: Path, mended: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_another_original_is_reported(
+    dataset: Path, mended: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     name = noted(mended, model=MendedModelName("lab:lcnet_035", OTHER))
     result = evaluate(dataset, compare=(name, models["no_red"]), out=tmp_path / "out", device="cpu")
     assert result.comparison is not None and result.comparison.note is not None

@@ -1,4 +1,5 @@
-"""Models that answer on an engine's workers, or on the actors of a Ray cluster, answer as they do in this process."""
+"""Models that answer on an engine's workers, or on the actors of a Ray cluster, answer as they do
+in this process."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def forget(dataset: Path) -> None:
         path.unlink()
 
 
-def test_two_workers_give_the_answers_of_this_process(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_two_workers_give_the_answers_of_this_process(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     # A model with another output, which answers in both ways.
     larger = f"local-dir:{save_colour_model(tmp_path / 'larger', size=48, outputs=4, labels=True)}"
     names = [models["sharp"], models["no_red"], larger]
@@ -72,7 +75,13 @@ def test_a_function_of_this_process_answers_here_beside_models_of_the_workers(
         return batch.mean(axis=(2, 3))
 
     forget(dataset)
-    result = evaluate(dataset, {"mine": mine, "theirs": models["sharp"]}, device="cpu", out=tmp_path / "out", workers=2)
+    result = evaluate(
+        dataset,
+        {"mine": mine, "theirs": models["sharp"]},
+        device="cpu",
+        out=tmp_path / "out",
+        workers=2,
+    )
     assert {model.name for model in result.models} == {"mine", "theirs"}
     assert set(processes) == {os.getpid()}
 
@@ -86,9 +95,13 @@ def test_a_model_that_is_another_one_elsewhere_is_refused(
 
     monkeypatch.setattr(  # the driver loads another model than a worker at the same path
         "counterfoil.evaluation.scored_models.load_classifier",
-        lambda name, **options: dataclasses.replace(load_classifier(name, **options), sha256="0" * 64),
+        lambda name, **options: dataclasses.replace(
+            load_classifier(name, **options), sha256="0" * 64
+        ),
     )
-    with pytest.raises(RunFailure, match="has other weights on a worker than where the run started"):
+    with pytest.raises(
+        RunFailure, match="has other weights on a worker than where the run started"
+    ):
         evaluate(dataset, [models["no_blue"]], device="cpu", out=tmp_path / "out", workers=2)
 
 
@@ -103,11 +116,18 @@ def test_features_are_those_of_this_process(tmp_path: Path) -> None:
     embedder = clip_embedder(load_clip("lab:clip"), pin_clip("lab:clip", None))
     local = embed(images, embedder, tmp_path / "here", batch_size=16)
     engine = engine_for(("cpu",), 2)
-    on_workers = embed(images, embedder, tmp_path / "there", batch_size=16, placement=Placement(engine, "cpu"))
+    on_workers = embed(
+        images, embedder, tmp_path / "there", batch_size=16, placement=Placement(engine, "cpu")
+    )
     assert len(local) > 8 * 16, "more than one stretch"
     np.testing.assert_array_equal(np.asarray(local), np.asarray(on_workers))
-    files = {folder: [path.name for path in (tmp_path / folder).iterdir()] for folder in ("here", "there")}
-    assert files["here"] == files["there"], "found again by whoever comes next, wherever it was computed"
+    files = {
+        folder: [path.name for path in (tmp_path / folder).iterdir()]
+        for folder in ("here", "there")
+    }
+    assert files["here"] == files["there"], (
+        "found again by whoever comes next, wherever it was computed"
+    )
 
 
 def lost_when_one_is_killed(work: Callable[[], object]) -> list[str]:
@@ -123,7 +143,8 @@ def lost_when_one_is_killed(work: Callable[[], object]) -> list[str]:
 
     def kill() -> None:
         while not over.wait(0.001):
-            # Only started workers: a worker that is killed during its start is restarted, and nothing is lost.
+            # Only started workers: a worker that is killed during its start is restarted, and
+            # nothing is lost.
             for worker in set(started._children) - before:
                 worker.kill()
                 killed.set()
@@ -141,10 +162,14 @@ def lost_when_one_is_killed(work: Callable[[], object]) -> list[str]:
     return [stage.lost for stage in heard if stage.lost]
 
 
-def test_workers_that_are_lost_are_reported(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_workers_that_are_lost_are_reported(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     forget(dataset)
     lost = lost_when_one_is_killed(
-        lambda: evaluate(dataset, [models["sharp"]], device="cpu", batch_size=2, out=tmp_path / "out", workers=2)
+        lambda: evaluate(
+            dataset, [models["sharp"]], device="cpu", batch_size=2, out=tmp_path / "out", workers=2
+        )
     )
     assert len(lost) == 1
     assert "was ended by SIGKILL; " in lost[0] and "another worker restarts rows " in lost[0]
@@ -169,17 +194,34 @@ def test_a_cluster_gives_the_answers_of_this_process(
     forget(dataset)
     evaluate(dataset, names, device="cpu", batch_size=3, out=tmp_path / "here")
     forget(dataset)
-    words = ["--out", str(tmp_path / "there"), "--batch-size", "3", "--engine", "ray", "--address", address]
+    words = [
+        "--out",
+        str(tmp_path / "there"),
+        "--batch-size",
+        "3",
+        "--engine",
+        "ray",
+        "--address",
+        address,
+    ]
     result = CliRunner().invoke(app, ["evaluate", str(dataset), "--models", *names, *words])
     assert result.exit_code == 0, result.output
     assert answers(tmp_path / "there") == answers(tmp_path / "here")
 
 
 @pytest.mark.whole
-def test_devices_are_those_of_the_cluster(address: str, dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_devices_are_those_of_the_cluster(
+    address: str, dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     forget(dataset)
     with pytest.raises(UserError, match=f"the Ray cluster at {address} has no GPU"):
-        evaluate(dataset, [models["sharp"]], device="cuda", out=tmp_path / "out", engine=EngineChoice("ray", address))
+        evaluate(
+            dataset,
+            [models["sharp"]],
+            device="cuda",
+            out=tmp_path / "out",
+            engine=EngineChoice("ray", address),
+        )
 
 
 def test_this_machine_is_not_asked_for_devices_of_a_cluster(

@@ -1,4 +1,5 @@
-"""A model with more outputs than the dataset has classes answers both ways; every page names the leading way."""
+"""A model with more outputs than the dataset has classes answers both ways; every page names the
+leading way."""
 
 from __future__ import annotations
 
@@ -24,16 +25,22 @@ from counterfoil.report.results import results_from
 
 OVER_ALL = "accuracy_all_outputs"
 OVER_CLASSES = "accuracy_class_outputs"
-LEADS = {"all": "Models answer over all their outputs", "classes": "Models answer over the outputs of this dataset"}
+LEADS = {
+    "all": "Models answer over all their outputs",
+    "classes": "Models answer over the outputs of this dataset",
+}
 
 
 def scores_file(folder: Path) -> str:
-    """Write shares of three colours and of purple, which is best on the first three dusk images of each class."""
+    """Write shares of three colours and of purple, which is best on the first three dusk images of
+    each class."""
     lines = ["key,red,green,blue,purple"]
     for group, label, index in product(("base", "dusk", "swap"), range(3), range(CANDIDATES)):
         purple = 0.5 if group == "dusk" and index < 3 else 0.0
         shares = [(1 - purple) * (0.6 if output == label else 0.2) for output in range(3)]
-        lines.append(",".join([sample_key(group, f"{label:02d}", index), *map(str, shares), str(purple)]))
+        lines.append(
+            ",".join([sample_key(group, f"{label:02d}", index), *map(str, shares), str(purple)])
+        )
     folder.mkdir()
     (folder / "answers.csv").write_text("\n".join(lines))
     return f"predictions:{folder / 'answers.csv'}"
@@ -41,7 +48,8 @@ def scores_file(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """Return a dataset, and the names of a file of scores and of a model that always answers its fourth output."""
+    """Return a dataset, and the names of a file of scores and of a model that always answers its
+    fourth output."""
     from safetensors.torch import load_file, save_file
 
     folder = tmp_path_factory.mktemp("wide")
@@ -54,7 +62,9 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 
 def run(wide: tuple[Path, list[str]], outputs: Any, out: Path) -> Evaluation:
-    return evaluate(wide[0], wide[1], device="cpu", out=out, reference=False, outputs=outputs, into_card=True)
+    return evaluate(
+        wide[0], wide[1], device="cpu", out=out, reference=False, outputs=outputs, into_card=True
+    )
 
 
 def test_both_accuracies_are_computed_and_each_leads_where_it_is_asked_for(
@@ -75,18 +85,26 @@ def test_both_accuracies_are_computed_and_each_leads_where_it_is_asked_for(
         document = results_from((tmp_path / way / "results.json").read_bytes(), "results.json")
         assert document.outputs == way
         other = LEADS["classes" if way == "all" else "all"]
-        assert LEADS[way] in result.files["report"].read_text() and other not in result.files["report"].read_text()
+        assert (
+            LEADS[way] in result.files["report"].read_text()
+            and other not in result.files["report"].read_text()
+        )
     # Only purple answers are wrong at dusk.
     drops = [by_way[way].score(scores, "dusk").drop for way in ("all", "classes")]
     assert [drop.value for drop in drops if drop] == [pytest.approx(1 - quarter), 0.0]
     near = {way: [model.near_chance for model in result.models] for way, result in by_way.items()}
     assert near == {"all": [False, True], "classes": [False, False]}
-    assert by_way["classes"].models[1].chance == pytest.approx(1 / 3) and by_way["all"].models[1].chance == 0.25
+    assert (
+        by_way["classes"].models[1].chance == pytest.approx(1 / 3)
+        and by_way["all"].models[1].chance == 0.25
+    )
     # The card shows the last evaluation.
     assert LEADS["classes"] in " ".join((dataset / "README.md").read_text().split())
     notes = [
         row["notes"]
-        for row in yaml.safe_load(next(iter(entry_files(by_way["classes"].results, class_entry, "a/b").values())))
+        for row in yaml.safe_load(
+            next(iter(entry_files(by_way["classes"].results, class_entry, "a/b").values()))
+        )
     ]
     assert all("answers over the dataset's classes alone" in note for note in notes)
 
@@ -98,7 +116,11 @@ def test_a_model_without_other_outputs_is_not_said_to_answer_over_the_classes_al
     alone = run((wide[0], [models["sharp"]]), "classes", tmp_path / "alone").results
     both = run((wide[0], [models["sharp"], wide[1][1]]), "classes", tmp_path / "both").results
     assert (alone.outputs, both.outputs) == ("all", "classes")
-    texts = [text for results in (alone, both) for text in entry_files(results, class_entry, "a/b").values()]
+    texts = [
+        text
+        for results in (alone, both)
+        for text in entry_files(results, class_entry, "a/b").values()
+    ]
     assert [sentence in text for text in texts] == [False, False, True]
 
 
@@ -110,8 +132,21 @@ def test_the_default_is_all_and_the_recipe_or_the_option_says_otherwise(
     by_recipe = build_colours(tmp_path / "own", "evaluate.outputs=classes")
     result = evaluate(by_recipe, models[1:], device="cpu", out=tmp_path / "recipe", reference=False)
     assert result.results.outputs == "classes" and result.results.base_number(models[1]) is not None
-    words = ["evaluate", str(dataset), "--models", *models, "--device", "cpu", "--no-reference", "--out", str(tmp_path)]
-    shown = {way: CliRunner().invoke(app, [*words, "--outputs", way]).stdout for way in ("all", "classes")}
+    words = [
+        "evaluate",
+        str(dataset),
+        "--models",
+        *models,
+        "--device",
+        "cpu",
+        "--no-reference",
+        "--out",
+        str(tmp_path),
+    ]
+    shown = {
+        way: CliRunner().invoke(app, [*words, "--outputs", way]).stdout
+        for way in ("all", "classes")
+    }
     for way, text in shown.items():
         assert LEADS[way] in text
 
@@ -125,16 +160,22 @@ def test_answers_of_both_ways_are_remembered(
     assert again.results.rows == first.results.rows
 
 
-def test_a_model_without_other_outputs_has_one_accuracy_and_no_word_of_two(evaluation: Evaluation) -> None:
+def test_a_model_without_other_outputs_has_one_accuracy_and_no_word_of_two(
+    evaluation: Evaluation,
+) -> None:
     rows = evaluation.results.rows
     assert not rows.where(OVER_ALL) and not rows.where(OVER_CLASSES)
     assert "Models answer over" not in evaluation.files["report"].read_text()
 
 
-def test_what_cannot_answer_over_the_classes_alone_is_refused(dataset: Path, tmp_path: Path) -> None:
+def test_what_cannot_answer_over_the_classes_alone_is_refused(
+    dataset: Path, tmp_path: Path
+) -> None:
     answers = tmp_path / "answers.csv"
     answers.write_text("key,label\nbase_00_00000,red\n")
-    with pytest.raises(UserError, match="is a file of labels: its answers among the classes alone are unknown"):
+    with pytest.raises(
+        UserError, match="is a file of labels: its answers among the classes alone are unknown"
+    ):
         evaluate(dataset, [f"predictions:{answers}"], out=tmp_path / "out", outputs="classes")
     with pytest.raises(UserError, match="outputs is 'some': expected all or classes"):
         evaluate(dataset, [f"predictions:{answers}"], out=tmp_path / "out", outputs="some")  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""Runs over many models decode an image once for all, outlive a kill, and never score a finished model again."""
+"""Runs over many models decode an image once for all, outlive a kill, and never score a finished
+model again."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def evaluated(dataset: Path, models: list[str], **options: Any) -> tuple[Evaluat
     return evaluation, scored[0]
 
 
-def test_five_models_decode_each_image_once(counting: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_five_models_decode_each_image_once(
+    counting: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     larger = f"local-dir:{save_colour_model(tmp_path / 'larger', size=48)}"
     # Four share an input; the fifth sees a larger one, made from the same decoded image.
     names = [*list(models.values())[:4], larger]
@@ -107,9 +110,16 @@ with listening(hear):
 """
 
 
-def killed_run(dataset: Path, models: list[str], *, stage: int, image: int, apart: bool = False) -> None:
+def killed_run(
+    dataset: Path, models: list[str], *, stage: int, image: int, apart: bool = False
+) -> None:
     script = KILLED.format(
-        tests=str(Path(__file__).parent), dataset=str(dataset), models=models, stage=stage, image=image, apart=apart
+        tests=str(Path(__file__).parent),
+        dataset=str(dataset),
+        models=models,
+        stage=stage,
+        image=image,
+        apart=apart,
     )
     done = warm.run([sys.executable, "-c", script], os.environ)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -129,9 +139,15 @@ def test_a_run_killed_after_its_first_model_does_not_score_it_again(
     assert len(predictions_of(counting)) == 2
 
 
-@pytest.mark.parametrize("image", [*(pytest.param(n, marks=pytest.mark.whole) for n in (32, IMAGES)), 56])
+@pytest.mark.parametrize(
+    "image", [*(pytest.param(n, marks=pytest.mark.whole) for n in (32, IMAGES)), 56]
+)
 def test_a_run_killed_within_a_pass_goes_on_where_it_stood_and_ends_the_same(
-    counting: Path, models: dict[str, str], tmp_path: Path, image: int, monkeypatch: pytest.MonkeyPatch
+    counting: Path,
+    models: dict[str, str],
+    tmp_path: Path,
+    image: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = [models["sharp"], models["no_red"]]
     killed_run(counting, names, stage=1, image=image)
@@ -196,14 +212,21 @@ def test_what_is_reported_goes_forward_stage_by_stage_and_ends_with_everything_d
     shown: list[Stage] = []
     with listening(shown.append):
         evaluate(counting, names, device="cpu", batch_size=25, reference=False)
-    assert [stage.name for stage in shown if stage.done == stage.total] == [*names, "measuring", "pictures of failures"]
+    assert [stage.name for stage in shown if stage.done == stage.total] == [
+        *names,
+        "measuring",
+        "pictures of failures",
+    ]
     stage_names = dict.fromkeys(stage.name for stage in shown)
     by_stage = {name: [stage for stage in shown if stage.name == name] for name in stage_names}
-    assert shown == [stage for stages in by_stage.values() for stage in stages]  # each stage comes once
+    # each stage comes once
+    assert shown == [stage for stages in by_stage.values() for stage in stages]
     for name, stages in by_stage.items():
         done = [stage.done for stage in stages]
         assert done == sorted(set(done)) and done[0] > 0
-        assert {stage.total for stage in stages} == {{"measuring": 2, "pictures of failures": 1}.get(name, IMAGES)}
+        assert {stage.total for stage in stages} == {
+            {"measuring": 2, "pictures of failures": 1}.get(name, IMAGES)
+        }
     repeated: list[Stage] = []
     with listening(repeated.append):
         evaluate(counting, names, device="cpu", batch_size=25, reference=False)

@@ -1,4 +1,5 @@
-"""`evaluate --limit`: the numbers of some rows of each group, the same of the base, and every file says so."""
+"""`evaluate --limit`: the numbers of some rows of each group, the same of the base, and every file
+says so."""
 
 from __future__ import annotations
 
@@ -21,9 +22,13 @@ from counterfoil.report.words import preview_sentence
 
 
 @pytest.fixture(scope="module")
-def preview(dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+def preview(
+    dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Evaluation:
     folder = tmp_path_factory.mktemp("preview")
-    return evaluate(dataset, list(models.values()), out=folder, device="cpu", limit=7, repo="me/colours")
+    return evaluate(
+        dataset, list(models.values()), out=folder, device="cpu", limit=7, repo="me/colours"
+    )
 
 
 def rows(evaluation: Evaluation) -> dict[str, dict[str, object]]:
@@ -38,7 +43,9 @@ def test_its_numbers_are_those_of_its_rows(preview: Evaluation, evaluation: Eval
         assert row.keys() == expected.keys()
         for column, value in expected.items():
             # Batches hold other images, which may change the last bit of a confidence.
-            assert row[column] == (pytest.approx(value, rel=1e-5) if isinstance(value, float) else value)
+            assert row[column] == (
+                pytest.approx(value, rel=1e-5) if isinstance(value, float) else value
+            )
     for group in preview.groups:
         chosen = [row for row in some.values() if row["shift"] == group.name]
         assert len(chosen) == group.accepted == 7
@@ -76,7 +83,11 @@ def test_every_file_says_so(preview: Evaluation) -> None:
 
 def test_a_whole_evaluation_says_nothing_of_it(evaluation: Evaluation) -> None:
     assert "preview" not in evaluation.to_json()
-    assert all("preview" not in path.read_text() for path in evaluation.files.values() if path.suffix == ".csv")
+    assert all(
+        "preview" not in path.read_text()
+        for path in evaluation.files.values()
+        if path.suffix == ".csv"
+    )
     assert "preview" not in pq.read_table(evaluation.files["predictions"]).column_names
     assert "A preview" not in evaluation.files["report"].read_text()
 
@@ -85,8 +96,12 @@ def test_a_limit_above_every_group_changes_no_answer(
     dataset: Path, named: str, evaluation: Evaluation, tmp_path: Path
 ) -> None:
     large = evaluate(dataset, [named], out=tmp_path, device="cpu", limit=10_000)
-    assert [group.accepted for group in large.groups] == [group.accepted for group in evaluation.groups]
-    assert [group.candidates for group in large.groups] == [group.candidates for group in evaluation.groups]
+    assert [group.accepted for group in large.groups] == [
+        group.accepted for group in evaluation.groups
+    ]
+    assert [group.candidates for group in large.groups] == [
+        group.candidates for group in evaluation.groups
+    ]
 
 
 def test_what_is_final_refuses_it(dataset: Path, named: str) -> None:
@@ -98,7 +113,9 @@ def test_what_is_final_refuses_it(dataset: Path, named: str) -> None:
     for given, words in refused_of:
         with pytest.raises(UserError) as refused:
             evaluate(dataset, [named], device="cpu", limit=7, **given)
-        assert refused.value.problems == (f"this is a preview of 7 images a shift, which takes no {words}",)
+        assert refused.value.problems == (
+            f"this is a preview of 7 images a shift, which takes no {words}",
+        )
     with pytest.raises(UserError, match="limit is 0: expected 1 or more"):
         evaluate(dataset, [named], device="cpu", limit=0)
     with pytest.raises(UserError, match=r"limit is 10+: expected 1 to 1,000,000"):
@@ -106,13 +123,17 @@ def test_what_is_final_refuses_it(dataset: Path, named: str) -> None:
 
 
 def test_a_preview_replaces_no_full_report(models: dict[str, str], tmp_path: Path) -> None:
-    """Keep both reports: the index page shows the full one, and the preview only while there is no other."""
+    """Keep both reports: the index page shows the full one, and the preview only while there is no
+    other."""
     dataset = build_colours(tmp_path / "colours")
     named = models["sharp"]
     some = evaluate(dataset, [named], device="cpu", limit=7)
     assert some.files["report"] == dataset / ".counterfoil" / "preview" / "report.html"
     index = dataset / "index.html"
-    assert "counterfoil/preview/report.html" in index.read_text() and preview_sentence(7) in index.read_text()
+    assert (
+        "counterfoil/preview/report.html" in index.read_text()
+        and preview_sentence(7) in index.read_text()
+    )
     full = evaluate(dataset, [named], device="cpu")
     assert full.files["report"] == dataset / ".counterfoil" / "evaluation" / "report.html"
     before = {name: path.read_bytes() for name, path in full.files.items()}
@@ -124,7 +145,9 @@ def test_a_preview_replaces_no_full_report(models: dict[str, str], tmp_path: Pat
     assert "A preview" not in page
 
 
-def test_photographs_without_a_base_are_limited_too(photos: Path, named: str, tmp_path: Path) -> None:
+def test_photographs_without_a_base_are_limited_too(
+    photos: Path, named: str, tmp_path: Path
+) -> None:
     some = evaluate(photos, [named], out=tmp_path, device="cpu", limit=3)
     assert [group.accepted for group in some.groups] == [3]
     assert "A preview of 3 images a group." in some.files["report"].read_text()
@@ -136,7 +159,11 @@ def test_rows_are_chosen_evenly_and_smaller_choices_are_part_of_larger_ones() ->
     earlier: set[int] = set()
     for most in range(1, 80):
         chosen = evenly_chosen(names, labels, most).tolist()
-        assert chosen == sorted(set(chosen)) and len(chosen) == min(most, len(labels)) and earlier < {*chosen, -1}
+        assert (
+            chosen == sorted(set(chosen))
+            and len(chosen) == min(most, len(labels))
+            and earlier < {*chosen, -1}
+        )
         earlier = set(chosen)
         counts = Counter(labels[chosen].tolist())
         assert counts[0] - counts[2] in (0, 1, -1) or counts[2] == 20
@@ -153,9 +180,13 @@ def test_answers_by_key_are_found_and_answers_by_row_refused(dataset: Path, tmp_
     by_row = tmp_path / "by_row.csv"
     by_key.write_text("".join(f"{key},{label}\n" for key, _, label in lines))
     by_row.write_text("".join(f"{row},{label}\n" for _, row, label in lines))
-    right = evaluate(dataset, [f"predictions:{by_key}"], out=tmp_path / "out", device="cpu", limit=7)
+    right = evaluate(
+        dataset, [f"predictions:{by_key}"], out=tmp_path / "out", device="cpu", limit=7
+    )
     assert all(score.accuracy == 1 for score in right.scores)
-    with pytest.raises(UserError, match="identifies images by row, and a preview does not have every row"):
+    with pytest.raises(
+        UserError, match="identifies images by row, and a preview does not have every row"
+    ):
         evaluate(dataset, [f"predictions:{by_row}"], out=tmp_path / "out", device="cpu", limit=7)
 
 

@@ -1,4 +1,5 @@
-"""What evaluate refuses, and in which words: datasets, models, lists, and files that strangers made."""
+"""What evaluate refuses, and in which words: datasets, models, lists, and files that strangers
+made."""
 
 from __future__ import annotations
 
@@ -34,10 +35,16 @@ from support.files import Payload, write
 from support.tables import rewrite, with_value
 
 
-def test_problems_of_all_models_are_reported_together(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_problems_of_all_models_are_reported_together(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     four = save_colour_model(tmp_path / "four", outputs=4)
     with pytest.raises(UserError) as caught:
-        evaluate(dataset, [models["sharp"], "resnet81", f"local-dir:{four}", "resnet18.a1_in1k"], device="cpu")
+        evaluate(
+            dataset,
+            [models["sharp"], "resnet81", f"local-dir:{four}", "resnet18.a1_in1k"],
+            device="cpu",
+        )
     assert len(caught.value.problems) == 3
     assert "resnet81" in caught.value.problems[0]
     assert "4 outputs" in caught.value.problems[1]
@@ -63,30 +70,46 @@ def test_inputs_that_no_image_can_have_are_reported_together_before_anything_is_
         "interpolation": "sinc",
         "crop_pct": 1e-9,
     }
-    names = [configured(save_colour_model(tmp_path / key), **{key: value}) for key, value in forms.items()]
+    names = [
+        configured(save_colour_model(tmp_path / key), **{key: value})
+        for key, value in forms.items()
+    ]
     names.append(configured(save_colour_model(tmp_path / "zero"), input_size=[3, 0, 0], mean=[1]))
     with pytest.raises(UserError) as caught:
         evaluate(dataset, [models["sharp"], *names], device="cpu")
     for key, name in zip([*forms, "input_size", "mean"], [*names, names[-1]], strict=True):
-        assert any(name in problem and f"pretrained_cfg.{key}: found" in problem for problem in caught.value.problems)
+        assert any(
+            name in problem and f"pretrained_cfg.{key}: found" in problem
+            for problem in caught.value.problems
+        )
 
 
 @pytest.mark.parametrize(("size", "batch"), [(4096, 100_000), (4096, 1_500)])
 def test_batches_beyond_memory_are_refused_before_an_image_is_decoded(
-    dataset: Path, models: dict[str, str], tmp_path: Path, size: int, batch: int, monkeypatch: pytest.MonkeyPatch
+    dataset: Path,
+    models: dict[str, str],
+    tmp_path: Path,
+    size: int,
+    batch: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Otherwise the kernel would kill the run. The second batch fits, but not the largest tensor of the model."""
+    """Otherwise the kernel would kill the run. The second batch fits, but not the largest tensor of
+    the model."""
     name = configured(save_colour_model(tmp_path / "large"), input_size=[3, size, size])
     if batch == 1_500:
         monkeypatch.setattr(passes, "free_bytes", lambda device="cpu": 700 * 10**9)
     out = tmp_path / "out"
-    with pytest.raises(RunFailure, match=rf"4,096 x 4,096 pixels: batches of {batch} need [\d,.]+ GB") as caught:
+    with pytest.raises(
+        RunFailure, match=rf"4,096 x 4,096 pixels: batches of {batch} need [\d,.]+ GB"
+    ) as caught:
         evaluate(dataset, [models["sharp"], name], device="cpu", batch_size=batch, out=out)
     assert "--batch-size" in str(caught.value) and "other 1 are kept" in str(caught.value)
     assert evaluate(dataset, [models["sharp"]], device="cpu", out=out).models
 
 
-def test_a_module_that_python_hands_over_has_the_same_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_python_hands_over_has_the_same_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its inner tensors count, though only the classifier holds the module."""
     module: Any = timm.create_model("test_resnet", num_classes=3).eval()
     _, classifier = classifier_of("python:mine", module, None, Image.new("RGB", (32, 32)))
@@ -96,7 +119,11 @@ def test_a_module_that_python_hands_over_has_the_same_bound(monkeypatch: pytest.
     assert largest > 8 * math.prod(classifier.input_size) * 4, "of a layer, not of the input"
     for free, fits in ((batches + 2 * largest, True), (batches + 2 * largest - 1, False)):
         monkeypatch.setattr(passes, "free_bytes", lambda device="cpu", free=free: free)
-        with contextlib.nullcontext() if fits else pytest.raises(RunFailure, match="batches of 8 need"):
+        with (
+            contextlib.nullcontext()
+            if fits
+            else pytest.raises(RunFailure, match="batches of 8 need")
+        ):
             passes._refuse_vast_batch(classifier, 8, "cpu")
 
 
@@ -136,7 +163,9 @@ def test_an_option_out_of_range_is_a_users_mistake(
         evaluate(dataset, [models["sharp"]], **given)
 
 
-def test_a_report_may_not_land_among_the_datasets_files(tmp_path: Path, models: dict[str, str]) -> None:
+def test_a_report_may_not_land_among_the_datasets_files(
+    tmp_path: Path, models: dict[str, str]
+) -> None:
     dataset = build_colours(tmp_path / "d")
     file = tmp_path / "file"
     file.write_text("kept")
@@ -168,7 +197,10 @@ def names(*words: str | Path) -> list[str]:
 
 
 def test_a_list_holds_a_name_a_line_with_comments_and_blank_lines(tmp_path: Path) -> None:
-    text = "\ufeff# the paper's models\r\nresnet50.a1_in1k  # a comment\r\n\r\n  lab:vit_tiny_patch8\r\n#resnet18\r\n"
+    text = (
+        "\ufeff# the paper's models\r\nresnet50.a1_in1k  # a comment\r\n\r\n "
+        " lab:vit_tiny_patch8\r\n#resnet18\r\n"
+    )
     file = write(tmp_path / "models.txt", text)
     models, problems = named_models([str(file)])
     assert problems == ()
@@ -196,9 +228,16 @@ def test_which_words_are_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_folder_with_spaces_and_commas_is_one_name(tmp_path: Path) -> None:
-    for name in ("local-dir:/my models/a, b", "transformers:./a; b", "predictions:my answers, new.csv"):
+    for name in (
+        "local-dir:/my models/a, b",
+        "transformers:./a; b",
+        "predictions:my answers, new.csv",
+    ):
         assert names(write(tmp_path / "m.txt", f"{name}\n")) == [name]
-    assert names("open_clip:lab:clip", "predictions:a.txt") == ["open_clip:lab:clip", "predictions:a.txt"]
+    assert names("open_clip:lab:clip", "predictions:a.txt") == [
+        "open_clip:lab:clip",
+        "predictions:a.txt",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -227,26 +266,44 @@ def test_a_missing_list_is_no_model_name(tmp_path: Path) -> None:
         assert models == () and "there is no list of models" in problems[0]
 
 
-def test_bad_lines_and_unknown_models_are_reported_together_with_their_lines(dataset: Path, tmp_path: Path) -> None:
-    file = write(tmp_path / "m.txt", "resnet81\nresnet18 resnet34\nlab:resnet10\nresnet18.a1_in1k\n")
+def test_bad_lines_and_unknown_models_are_reported_together_with_their_lines(
+    dataset: Path, tmp_path: Path
+) -> None:
+    file = write(
+        tmp_path / "m.txt", "resnet81\nresnet18 resnet34\nlab:resnet10\nresnet18.a1_in1k\n"
+    )
     with pytest.raises(UserError) as caught:
         evaluate(dataset, ["nothing.txt", str(file)], device="cpu")
     shown = "\n".join(caught.value.problems)
     assert len(caught.value.problems) == 5
-    for piece in ("nothing.txt", "line 1: ", "did you mean", "line 2: ", "line 3: ", "line 4: ", "1,000 outputs"):
+    for piece in (
+        "nothing.txt",
+        "line 1: ",
+        "did you mean",
+        "line 2: ",
+        "line 3: ",
+        "line 4: ",
+        "1,000 outputs",
+    ):
         assert piece in shown
 
 
-def test_a_list_is_scored_like_the_names_in_it(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_a_list_is_scored_like_the_names_in_it(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     names = [models["sharp"], models["no_red"]]
     file = write(tmp_path / "m.txt", "\n".join(names))
     listed = evaluate(dataset, file, device="cpu", out=tmp_path / "listed")
     named = evaluate(dataset, names, device="cpu", out=tmp_path / "named")
     assert listed.scores == named.scores
-    assert evaluate(dataset, names[0], device="cpu", out=tmp_path / "one").models[0].name == names[0]
+    assert (
+        evaluate(dataset, names[0], device="cpu", out=tmp_path / "one").models[0].name == names[0]
+    )
 
 
-def test_a_recipes_own_models_are_never_read_from_files(tmp_path: Path, models: dict[str, str]) -> None:
+def test_a_recipes_own_models_are_never_read_from_files(
+    tmp_path: Path, models: dict[str, str]
+) -> None:
     file = write(tmp_path / "m.txt", models["sharp"])
     dataset = build_colours(tmp_path / "d", f"evaluate.models=['@{file}']")
     with pytest.raises(UserError, match="model '@"):
@@ -273,11 +330,14 @@ def bring_pickle(folder: Path, path: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(path)))
 
 
-@pytest.mark.parametrize("name", ["local-dir:./evil", "local-dir:evil", "./evil", "evil", "hf-hub:stranger/evil"])
+@pytest.mark.parametrize(
+    "name", ["local-dir:./evil", "local-dir:evil", "./evil", "evil", "hf-hub:stranger/evil"]
+)
 def test_code_that_a_dataset_brings_never_runs(
     dataset: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # otherwise its client waits for the Hub
+    # otherwise its client waits for the Hub
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     bring_pickle(dataset / "evil", tmp_path / "ran")
     with_models(dataset, name)
     monkeypatch.chdir(dataset)  # where a relative name leads to it
@@ -296,14 +356,22 @@ def test_the_person_at_the_keyboard_may_name_a_folder_and_its_pickle_does_not_ru
     assert evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out").models
 
 
-@pytest.mark.parametrize("name", ["local-dir:./mine", "transformers:./mine", "open_clip:local-dir:./mine"])
-def test_a_folder_in_its_recipe_is_one_of_another_machine(dataset: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["local-dir:./mine", "transformers:./mine", "open_clip:local-dir:./mine"]
+)
+def test_a_folder_in_its_recipe_is_one_of_another_machine(
+    dataset: Path, tmp_path: Path, name: str
+) -> None:
     with_models(dataset, name)
-    with pytest.raises(UserError, match=rf"'{name}' is a folder on the machine that built the dataset"):
+    with pytest.raises(
+        UserError, match=rf"'{name}' is a folder on the machine that built the dataset"
+    ):
         evaluate(dataset, device="cpu", out=tmp_path / "out")
 
 
-def test_a_file_in_its_recipe_is_not_opened(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_its_recipe_is_not_opened(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "answers.csv").write_text("key,label\n")
     monkeypatch.chdir(tmp_path)
     with_models(dataset, "predictions:answers.csv")
@@ -315,7 +383,9 @@ def shard(dataset: Path) -> Path:
     return min((dataset / "data" / "swap").iterdir())
 
 
-def test_data_that_is_not_its_receipts_is_refused(dataset: Path, tmp_path: Path, models: dict[str, str]) -> None:
+def test_data_that_is_not_its_receipts_is_refused(
+    dataset: Path, tmp_path: Path, models: dict[str, str]
+) -> None:
     rewrite(dataset / "data" / "swap", lambda table: table.slice(1))
     with pytest.raises(RunFailure, match=r"swap/.* is not the file in its receipt"):
         evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
@@ -324,7 +394,9 @@ def test_data_that_is_not_its_receipts_is_refused(dataset: Path, tmp_path: Path,
         evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
 
 
-def test_a_table_in_no_receipt_is_refused(dataset: Path, tmp_path: Path, models: dict[str, str]) -> None:
+def test_a_table_in_no_receipt_is_refused(
+    dataset: Path, tmp_path: Path, models: dict[str, str]
+) -> None:
     (dataset / "data" / "swap" / "more.parquet").write_bytes(shard(dataset).read_bytes())
     with pytest.raises(RunFailure, match=r"more\.parquet is in no receipt"):
         evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out")
@@ -351,7 +423,9 @@ def test_rows_with_a_forged_receipt_must_be_the_recipes(
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_links_and_pipes_are_refused(dataset: Path, tmp_path: Path, models: dict[str, str], kind: str) -> None:
+def test_links_and_pipes_are_refused(
+    dataset: Path, tmp_path: Path, models: dict[str, str], kind: str
+) -> None:
     (tmp_path / "secret").mkdir()
     match kind:
         case "link":
@@ -384,14 +458,28 @@ def test_a_file_of_weights_is_answered_before_the_dataset_is_opened(
 
 
 def test_weights_in_a_saved_folder_are_answered_with_the_folders_name(tmp_path: Path) -> None:
-    for kind, config in (("local-dir", '{"architecture": "resnet10t"}'), ("transformers", '{"architectures": ["A"]}')):
+    for kind, config in (
+        ("local-dir", '{"architecture": "resnet10t"}'),
+        ("transformers", '{"architectures": ["A"]}'),
+    ):
         (tmp_path / kind).mkdir()
         (tmp_path / kind / "config.json").write_text(config)
-        with pytest.raises(UserError, match=re.escape(f"Name its folder: {kind}:{tmp_path / kind}")):
+        with pytest.raises(
+            UserError, match=re.escape(f"Name its folder: {kind}:{tmp_path / kind}")
+        ):
             usable_name(str(tmp_path / kind / "model.safetensors"))
 
 
 def test_a_file_of_onnx_is_taken_and_other_names_stay() -> None:
-    assert usable_name("out/net.onnx") == "onnx:out/net.onnx" and usable_name(Path("net.ONNX")) == "onnx:net.ONNX"
-    for name in ("resnet50.a1_in1k", "onnx:net.onnx", "models.txt", "@models.pth", "hf-hub:user/net.onnx"):
+    assert (
+        usable_name("out/net.onnx") == "onnx:out/net.onnx"
+        and usable_name(Path("net.ONNX")) == "onnx:net.ONNX"
+    )
+    for name in (
+        "resnet50.a1_in1k",
+        "onnx:net.onnx",
+        "models.txt",
+        "@models.pth",
+        "hf-hub:user/net.onnx",
+    ):
         assert usable_name(name) == name

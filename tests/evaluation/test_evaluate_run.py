@@ -1,4 +1,5 @@
-"""A whole evaluation finds the planted truth, resumes by content, and reports all mistakes at once."""
+"""A whole evaluation finds the planted truth, resumes by content, and reports all mistakes at
+once."""
 
 from __future__ import annotations
 
@@ -49,14 +50,25 @@ def test_the_planted_drops_are_found(evaluation: Evaluation, models: dict[str, s
     assert impact.value == pytest.approx(sum(drop.value for drop in drops if drop) / len(drops))
 
 
-def test_a_number_is_found_by_what_names_it_and_no_slip_is_none(evaluation: Evaluation, models: dict[str, str]) -> None:
+def test_a_number_is_found_by_what_names_it_and_no_slip_is_none(
+    evaluation: Evaluation, models: dict[str, str]
+) -> None:
     impact = evaluation.number("impact", group="swap")
     assert impact is not None and evaluation.number("impact", group="swap", model="") == impact
     for slip, says in (
-        ({"measure": "impcat", "group": "swap"}, "no number has the measure 'impcat'; did you mean 'impact'"),
-        ({"measure": "impact", "group": "swpa"}, "no number has the group 'swpa'; did you mean 'swap'"),
+        (
+            {"measure": "impcat", "group": "swap"},
+            "no number has the measure 'impcat'; did you mean 'impact'",
+        ),
+        (
+            {"measure": "impact", "group": "swpa"},
+            "no number has the group 'swpa'; did you mean 'swap'",
+        ),
         ({"measure": "drop", "modle": "x"}, "no number has the modle 'x'"),
-        ({"measure": "drop", "group": "swap", "class_id": ""}, f"Name which: model='{models['sharp']}'"),
+        (
+            {"measure": "drop", "group": "swap", "class_id": ""},
+            f"Name which: model='{models['sharp']}'",
+        ),
     ):
         with pytest.raises(UserError) as refused:
             evaluation.number(**slip)
@@ -77,7 +89,9 @@ def test_pairs_only_leaves_the_screens_choice_out(tmp_path: Path, models: dict[s
         return sample.index < SWAPPED or sample.index >= 10
 
     dataset = build_colours(tmp_path / "d", keep=keep)
-    score = evaluate(dataset, [models["sharp"]], device="cpu", min_images_per_class=5).score(models["sharp"], "swap")
+    score = evaluate(dataset, [models["sharp"]], device="cpu", min_images_per_class=5).score(
+        models["sharp"], "swap"
+    )
     assert score.drop is not None and score.pairs_drop is not None
     assert score.drop.value == pytest.approx(SWAPPED / (SWAPPED + 2))
     assert (score.pairs, score.pairs_drop.value) == (3 * SWAPPED, pytest.approx(1.0))
@@ -91,7 +105,9 @@ def test_independent_noise_has_no_pairs(tmp_path: Path, models: dict[str, str]) 
     assert score.drop.value == pytest.approx(SWAPPED / CANDIDATES)
 
 
-def test_classes_with_few_images_are_left_out_on_both_sides(tmp_path: Path, models: dict[str, str]) -> None:
+def test_classes_with_few_images_are_left_out_on_both_sides(
+    tmp_path: Path, models: dict[str, str]
+) -> None:
     def keep(sample: Sample) -> bool:
         return not (sample.shift == "swap" and sample.label == 0 and sample.index >= 4)
 
@@ -99,19 +115,28 @@ def test_classes_with_few_images_are_left_out_on_both_sides(tmp_path: Path, mode
     # With models that see green, so that it is not near chance on the base.
     result = evaluate(dataset, list(models.values()), device="cpu")
     swap = next(shift for shift in result.shifts if shift.name == "swap")
-    assert [(cls.class_id, cls.base_images, cls.shift_images) for cls in swap.left_out] == [("00", CANDIDATES, 4)]
+    assert [(cls.class_id, cls.base_images, cls.shift_images) for cls in swap.left_out] == [
+        ("00", CANDIDATES, 4)
+    ]
     assert (swap.classes, swap.accepted, swap.candidates) == (2, 28, 36)
-    # Over the surviving classes green and blue, the base accuracy of a model blind to green is a half.
+    # Over the surviving classes green and blue, the base accuracy of a model blind to green is a
+    # half.
     assert result.score(models["no_green"], "swap").drop_base == pytest.approx(0.5)
     assert result.score(models["no_green"], "dusk").drop_base == pytest.approx(2 / 3)
-    row = next(row for row in csv_rows(result.files["classes"]) if (row["shift"], row["class_id"]) == ("swap", "00"))
+    row = next(
+        row
+        for row in csv_rows(result.files["classes"])
+        if (row["shift"], row["class_id"]) == ("swap", "00")
+    )
     assert (row["measured"], row["n_images"], row["drop"], row["drop_low"]) == ("0", "4", "", "")
     everything = evaluate(dataset, [models["no_green"]], device="cpu", min_images_per_class=13)
     assert everything.score(models["no_green"], "swap").drop is None
     assert everything.files["report"].is_file()
 
 
-def test_parquet_and_webdataset_score_the_same(tmp_path: Path, models: dict[str, str], evaluation: Evaluation) -> None:
+def test_parquet_and_webdataset_score_the_same(
+    tmp_path: Path, models: dict[str, str], evaluation: Evaluation
+) -> None:
     tars = build_colours(tmp_path / "tars", "output.format=webdataset")
     result = evaluate(tars, list(models.values()), device="cpu", batch_size=7)
     assert result.scores == evaluation.scores
@@ -133,13 +158,19 @@ def test_the_tables_hold_the_results(evaluation: Evaluation, models: dict[str, s
     ]
     assert list(results[0])[:9] == timm
     assert results[0]["model"] == models["sharp"]
-    assert (results[0]["top1"], results[0]["top1_err"], results[0]["img_size"]) == ("100.000", "0.000", "32")
+    assert (results[0]["top1"], results[0]["top1_err"], results[0]["img_size"]) == (
+        "100.000",
+        "0.000",
+        "32",
+    )
     assert results[0]["accuracy.swap"] == "66.667"
     assert results[0]["drop.swap"] == "33.333"
     robustness = csv_rows(evaluation.files["robustness"])
     assert len(robustness) == len(models) * 2
     for row in robustness:
-        assert float(row["drop"]) == pytest.approx(float(row["drop_base"]) - float(row["accuracy"]), abs=2e-3)
+        assert float(row["drop"]) == pytest.approx(
+            float(row["drop_base"]) - float(row["accuracy"]), abs=2e-3
+        )
         assert float(row["drop_low"]) <= float(row["drop"]) <= float(row["drop_high"])
     shifts = {row["shift"]: row for row in csv_rows(evaluation.files["shifts"])}
     assert list(shifts) == ["base", "dusk", "swap"]
@@ -147,23 +178,37 @@ def test_the_tables_hold_the_results(evaluation: Evaluation, models: dict[str, s
     assert shifts["base"]["yield"] == "100.000"
 
 
-def test_the_classes_table_holds_each_classs_own_drop(evaluation: Evaluation, models: dict[str, str]) -> None:
+def test_the_classes_table_holds_each_classs_own_drop(
+    evaluation: Evaluation, models: dict[str, str]
+) -> None:
     rows = {(row["shift"], row["class_id"]): row for row in csv_rows(evaluation.files["classes"])}
     assert len(rows) == 2 * 3
     for row in rows.values():
         drops = [float(row[f"drop.{name}"]) for name in models.values()]
         sound = [drop for name, drop in zip(models, drops, strict=True) if name != "only_blue"]
         assert float(row["drop"]) == pytest.approx(sum(sound) / 5, abs=2e-3)
-        assert float(row["drop"]) == pytest.approx(float(row["base_accuracy"]) - float(row["accuracy"]), abs=2e-3)
+        assert float(row["drop"]) == pytest.approx(
+            float(row["base_accuracy"]) - float(row["accuracy"]), abs=2e-3
+        )
         assert float(row["drop_low"]) <= float(row["drop"]) <= float(row["drop_high"])
     red = rows["swap", "00"]
-    assert (red["class"], red["kind"], red["measured"], red["n_images"]) == ("red", "colour", "1", "12")
-    assert float(red[f"drop.{models['sharp']}"]) == pytest.approx(100 * SWAPPED / CANDIDATES, abs=1e-3)
+    assert (red["class"], red["kind"], red["measured"], red["n_images"]) == (
+        "red",
+        "colour",
+        "1",
+        "12",
+    )
+    assert float(red[f"drop.{models['sharp']}"]) == pytest.approx(
+        100 * SWAPPED / CANDIDATES, abs=1e-3
+    )
     # A model that never answers red is as wrong on red as before.
     assert red[f"drop.{models['no_red']}"] == "0.000"
     # A model's drop is the mean of its classes'.
     for name in models.values():
-        mean = sum(float(rows["swap", class_id][f"drop.{name}"]) for class_id in ("00", "01", "02")) / 3
+        mean = (
+            sum(float(rows["swap", class_id][f"drop.{name}"]) for class_id in ("00", "01", "02"))
+            / 3
+        )
         drop = evaluation.score(name, "swap").drop
         assert drop is not None
         assert mean == pytest.approx(100 * drop.value, abs=2e-3)
@@ -174,14 +219,20 @@ def test_a_slope_needs_five_models(
 ) -> None:
     assert all(evaluation.number("slope", group=shift.name) for shift in evaluation.shifts)
     four = evaluate(dataset, list(models.values())[:5], device="cpu", out=tmp_path)
-    assert sum(not model.near_chance for model in four.models) == 4, "one of the five is near chance"
+    assert sum(not model.near_chance for model in four.models) == 4, (
+        "one of the five is near chance"
+    )
     assert not four.results.rows.where("slope")
     assert {row["slope"] for row in csv_rows(four.files["shifts"])} == {""}
 
 
 def test_the_recipes_own_models_are_the_default(tmp_path: Path) -> None:
-    classes = ", ".join(f"{{id: '{n}', name: {c}, source_label: {n}}}" for n, c in enumerate(CLASSES) if n >= 7)
-    dataset = build_colours(tmp_path / "d", "evaluate.models=['lab:lcnet_035']", f"source.classes=[{classes}]")
+    classes = ", ".join(
+        f"{{id: '{n}', name: {c}, source_label: {n}}}" for n, c in enumerate(CLASSES) if n >= 7
+    )
+    dataset = build_colours(
+        tmp_path / "d", "evaluate.models=['lab:lcnet_035']", f"source.classes=[{classes}]"
+    )
     assert [model.name for model in evaluate(dataset, device="cpu").models] == ["lab:lcnet_035"]
 
 
@@ -206,10 +257,14 @@ def images_read(dataset: Path, names: list[str], **options) -> int:
     with listening(shown.append):
         evaluate(dataset, names, device="cpu", reference=False, **options)
     not_scoring = ("measuring", "pictures of failures")
-    return sum({stage.name: stage.done for stage in shown if stage.name not in not_scoring}.values())
+    return sum(
+        {stage.name: stage.done for stage in shown if stage.name not in not_scoring}.values()
+    )
 
 
-def test_a_second_run_reads_no_image_and_gives_the_same_bytes(tmp_path: Path, models: dict[str, str]) -> None:
+def test_a_second_run_reads_no_image_and_gives_the_same_bytes(
+    tmp_path: Path, models: dict[str, str]
+) -> None:
     dataset = build_colours(tmp_path / "d")
     n = 3 * 3 * CANDIDATES
     single = [models["sharp"]]
@@ -223,7 +278,10 @@ def test_a_second_run_reads_no_image_and_gives_the_same_bytes(tmp_path: Path, mo
     written = [file for file in everything if file.name != "index.html"]  # it names its folder
     assert any(file.parent.name == "failures" for file in written)
     for file in written:
-        assert file.read_bytes() == (tmp_path / "second" / file.relative_to(tmp_path / "first")).read_bytes()
+        assert (
+            file.read_bytes()
+            == (tmp_path / "second" / file.relative_to(tmp_path / "first")).read_bytes()
+        )
 
 
 def test_other_content_under_the_same_names_is_scored_anew(tmp_path: Path) -> None:
@@ -261,7 +319,9 @@ def test_an_evaluated_dataset_is_still_whole(tmp_path: Path, models: dict[str, s
     assert verify_files(dataset) == []
 
 
-def test_a_half_done_recut_is_settled_before_anything_is_scored(dataset: Path, tmp_path: Path) -> None:
+def test_a_half_done_recut_is_settled_before_anything_is_scored(
+    dataset: Path, tmp_path: Path
+) -> None:
     copy = Path(shutil.copytree(dataset, tmp_path / "copy"))
     # Killed while entries moved: the receipts are gone, and part of the new data is not moved yet.
     new = replacement_folder(copy)
@@ -299,7 +359,11 @@ def hub_cache(root: Path, dataset: Path, name: str) -> Path:
 
 
 def test_a_published_dataset_is_scored_and_its_snapshot_left_alone(
-    dataset: Path, evaluation: Evaluation, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dataset: Path,
+    evaluation: Evaluation,
+    models: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     snapshot = hub_cache(tmp_path / "hub", dataset, "someone/colours")
     before = sorted(snapshot.rglob("*"))
@@ -322,7 +386,10 @@ def test_a_cache_that_cannot_be_written_is_refused_before_a_model_looks(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "cache"))
     heard: list[object] = []
-    with listening(heard.append), pytest.raises(UserError, match=r"cannot write in .*file/cache") as refused:
+    with (
+        listening(heard.append),
+        pytest.raises(UserError, match=r"cannot write in .*file/cache") as refused,
+    ):
         evaluate("someone/colours", list(models.values()), out=tmp_path / "report", device="cpu")
     assert "XDG_CACHE_HOME" in (refused.value.hint or "")
     assert not heard and not (tmp_path / "report").exists()
@@ -343,14 +410,22 @@ def test_a_cache_that_cannot_be_written_is_refused_before_a_model_looks(
 def test_models_follow_one_flag_or_several(given: str) -> None:
     words = repeat_flags(given.split(), {"--models": "--models", "-m": "--models"})
     models = [words[index + 1] for index, word in enumerate(words) if word in ("--models", "-m")]
-    rest = [word for index, word in enumerate(words) if word[:2] != "--" and words[index - 1] != "--models"]
+    rest = [
+        word
+        for index, word in enumerate(words)
+        if word[:2] != "--" and words[index - 1] != "--models"
+    ]
     assert models == ["a", "b", "c"]
     assert rest == ["d"]
 
 
-def test_a_run_prints_the_drops_and_where_the_report_is(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_a_run_prints_the_drops_and_where_the_report_is(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     names = [models["sharp"], models["no_red"]]
-    result = CliRunner().invoke(app, ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path)])
+    result = CliRunner().invoke(
+        app, ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path)]
+    )
     assert result.exit_code == 0, result.output
     assert "33.3" in result.stdout and "swap" in result.stdout
     assert str(tmp_path / "report.html") in result.stdout
@@ -360,7 +435,15 @@ def test_a_folder_that_is_made_for_far_larger_images_gets_a_hint(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
     large = f"local-dir:{save_colour_model(tmp_path / 'large', size=4 * SIZE)}"
-    words = ["evaluate", str(dataset), "--out", str(tmp_path / "out"), "--models", models["sharp"], large]
+    words = [
+        "evaluate",
+        str(dataset),
+        "--out",
+        str(tmp_path / "out"),
+        "--models",
+        models["sharp"],
+        large,
+    ]
     shown = CliRunner().invoke(app, words).stdout
     hints = [line for line in shown.splitlines() if "enlarged" in line]
     assert len(hints) == 1 and hints[0].startswith("large sees these images enlarged 4 times")
@@ -368,24 +451,40 @@ def test_a_folder_that_is_made_for_far_larger_images_gets_a_hint(
     assert "large sees these images" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_json_is_all_that_stdout_holds(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
-    arguments = ["evaluate", str(dataset), "--out", str(tmp_path), "--json", "--models", models["sharp"]]
+def test_json_is_all_that_stdout_holds(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
+    arguments = [
+        "evaluate",
+        str(dataset),
+        "--out",
+        str(tmp_path),
+        "--json",
+        "--models",
+        models["sharp"],
+    ]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert document["files"]["report"] == str(tmp_path / "report.html")
-    swap = next(row for row in document["rows"] if (row["measure"], row["group"]) == ("drop", "swap"))
+    swap = next(
+        row for row in document["rows"] if (row["measure"], row["group"]) == ("drop", "swap")
+    )
     assert swap["value"] == pytest.approx(1 / 3, abs=1e-6)
 
 
-def test_a_list_of_models_is_a_file_beside_names(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_a_list_of_models_is_a_file_beside_names(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     listed = tmp_path / "models.txt"
     listed.write_text(f"# two\n{models['sharp']}\n{models['no_red']}  # blind to red\n")
     words = ["--models", str(listed), models["no_blue"], "--json", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, ["evaluate", str(dataset), *words])
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
-    assert [model["name"] for model in document["models"]] == [models[name] for name in ("sharp", "no_red", "no_blue")]
+    assert [model["name"] for model in document["models"]] == [
+        models[name] for name in ("sharp", "no_red", "no_blue")
+    ]
     assert document["files"]["classes"] == str(tmp_path / "out" / "classes.csv")
     assert not any("class_id" in row for row in document["rows"])
 
@@ -424,5 +523,7 @@ def test_two_evaluations_into_one_folder_write_one_after_the_other(
     with listening(hear):
         result = evaluate(dataset, [models["sharp"]], out=out, device="cpu")
     other.join()
-    assert messages == [f"Waiting for another process (process id {os.getpid()}), which is writing to {out}."]
+    assert messages == [
+        f"Waiting for another process (process id {os.getpid()}), which is writing to {out}."
+    ]
     assert json.loads((out / "results.json").read_bytes())["content"] == result.results.content

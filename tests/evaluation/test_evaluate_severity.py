@@ -1,4 +1,5 @@
-"""Evaluating a dataset with levels: tables, page, card and frame show them; other outputs only the highest."""
+"""Evaluating a dataset with levels: tables, page, card and frame show them; other outputs only the
+highest."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ from support.tables import csv_rows
 BETWEEN = ("swap_25", "swap_50", "swap_75")
 
 
-def test_only_the_whole_shift_is_in_the_other_tables(graded: Evaluation, evaluation: Evaluation) -> None:
+def test_only_the_whole_shift_is_in_the_other_tables(
+    graded: Evaluation, evaluation: Evaluation
+) -> None:
     results = graded.results
     assert [group.name for group in results.groups] == ["base", "dusk", "swap"]
     assert graded.task is not None
@@ -33,7 +36,9 @@ def test_only_the_whole_shift_is_in_the_other_tables(graded: Evaluation, evaluat
     for name, (_, text) in tables.items():
         if name != "measures":
             assert not any(level in text for level in BETWEEN), name
-    measures = {row["measure"] for row in csv_rows(tables["measures"][1]) if row["group"] in BETWEEN}
+    measures = {
+        row["measure"] for row in csv_rows(tables["measures"][1]) if row["group"] in BETWEEN
+    }
     assert measures == set()
     # The whole shift has the images of the shift without levels, and so its numbers.
     for model in graded.models:
@@ -59,16 +64,22 @@ def test_the_numbers_are_those_of_the_painted_images(graded: Evaluation) -> None
     frame = graded.severity()
     sharp = frame[frame["model"] == graded.models[0].name]
     assert sharp["level"].tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
-    # At each level one more of twelve images has another colour; at .5 the screen rejected a right one.
+    # At each level one more of twelve images has another colour; at .5 the screen rejected a right
+    # one.
     assert sharp["accuracy"].tolist() == pytest.approx([1, 11 / 12, 9 / 11, 9 / 12, 8 / 12])
     assert sharp["drop"].tolist()[1:] == pytest.approx([1 / 12, 2 / 11, 3 / 12, 4 / 12])
     assert sharp["failed"].tolist()[1:] == pytest.approx([1 / 12, 2 / 12, 3 / 12, 4 / 12], abs=1e-4)
     ten = 0.25 + 0.25 * (0.1 - 1 / 12) / (2 / 11 - 1 / 12)
-    assert sharp["ten_points"].tolist() == pytest.approx([ten] * 5) and sharp["median_failure"].isna().all()
+    assert (
+        sharp["ten_points"].tolist() == pytest.approx([ten] * 5)
+        and sharp["median_failure"].isna().all()
+    )
     [severity] = graded.results.severity
     assert [level.lost for level in severity.levels] == [0, 3, 0, 0] and severity.complete == 33
     results = graded.results
-    assert results_from(graded.files["document"].read_bytes(), "results").severity == results.severity
+    assert (
+        results_from(graded.files["document"].read_bytes(), "results").severity == results.severity
+    )
     assert order_changes(severity, results) == []
 
 
@@ -78,7 +89,9 @@ def test_the_page_shows_the_drops_of_classes_and_the_table_has_all(graded: Evalu
     assert section is not None
     [(_, [table, *_])] = section.more["shifts"]
     model = middle_model(severity, graded.results)
-    assert model is not None and table.caption == f"Drop by class (points), {model.short_name}: swap"
+    assert (
+        model is not None and table.caption == f"Drop by class (points), {model.short_name}: swap"
+    )
     assert [column.label for column in table.columns] == [
         "class",
         "accuracy at the base (%)",
@@ -104,7 +117,9 @@ def test_the_page_shows_curves_and_scenes_and_says_the_message_first(graded: Eva
     words = severity_words(graded.results)
     assert words[0] in section and "ten points" in words[0] and "swap" in words[0]
     assert 'aria-label="Accuracy of each model against the level of each shift"' in section
-    frames = re.findall(r'<figure class="frame( marked)?"><img src="data:image/webp;base64,', section)
+    frames = re.findall(
+        r'<figure class="frame( marked)?"><img src="data:image/webp;base64,', section
+    )
     assert len(frames) == 3 * 5 and 1 <= sum(map(bool, frames)) <= 3
     assert "first wrong: " in section and "beyond 1" in section
     for name in BETWEEN:
@@ -126,7 +141,9 @@ def test_the_card_has_one_table(graded: Evaluation) -> None:
     assert section
     [(_, table, _)] = section.tables
     assert [row.cells[0].text for row in table.rows] == ["swap"]
-    assert {column.label for column in table.columns[1:]} == {model.name for model in results.models}
+    assert {column.label for column in table.columns[1:]} == {
+        model.name for model in results.models
+    }
     assert any(cell.below for cell in table.rows[0].cells)
 
 
@@ -138,15 +155,23 @@ def test_entries_for_the_hub_and_tasks_of_a_benchmark_are_of_the_highest_level(
     benchmark = benchmark_file(recipe, read_receipts(graded_dataset), 1)
     assert benchmark is not None
     tasks = [task["id"] for task in yaml.safe_load(benchmark)["tasks"]]
-    for content in entry_files(with_public_names(graded.results), class_entry, "someone/colours").values():
-        assert [entry["dataset"]["task_id"] for entry in yaml.safe_load(content)] == tasks == ["base", "dusk", "swap"]
+    for content in entry_files(
+        with_public_names(graded.results), class_entry, "someone/colours"
+    ).values():
+        assert (
+            [entry["dataset"]["task_id"] for entry in yaml.safe_load(content)]
+            == tasks
+            == ["base", "dusk", "swap"]
+        )
 
 
 def test_the_report_needs_no_pictures(graded: Evaluation) -> None:
     assert "Film strips" not in evaluation_html(graded.results)
 
 
-def test_the_frame_of_a_single_model_has_no_ranks(graded_dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_the_frame_of_a_single_model_has_no_ranks(
+    graded_dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     alone = evaluate(graded_dataset, models["sharp"], out=tmp_path, device="cpu")
     assert alone.severity()["rank"].isna().all()
     assert "loses ten points" in severity_words(alone.results)[0]

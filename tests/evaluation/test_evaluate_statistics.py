@@ -1,4 +1,5 @@
-"""Accuracies, drops, intervals and slopes agree with independent references and behave as stated."""
+"""Accuracies, drops, intervals and slopes agree with independent references and behave as
+stated."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ from support.tables import csv_rows
 
 
 def probit_points(models: int, seed: int) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
-    """Return base and shifted accuracies of models, 0 and 1 among them, and their numbers of images."""
+    """Return base and shifted accuracies of models, 0 and 1 among them, and their numbers of
+    images."""
     rng = np.random.default_rng(seed)
     images = int(rng.integers(20, 400)), int(rng.integers(20, 400))
     base, shifted = (rng.integers(0, n + 1, models) / n for n in images)
@@ -51,8 +53,12 @@ def probit_points(models: int, seed: int) -> tuple[np.ndarray, np.ndarray, tuple
     return base, shifted, images
 
 
-def probits_by_hand(base: np.ndarray, shifted: np.ndarray, images: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    return norm.ppf((base * images[0] + 0.5) / (images[0] + 1)), norm.ppf((shifted * images[1] + 0.5) / (images[1] + 1))
+def probits_by_hand(
+    base: np.ndarray, shifted: np.ndarray, images: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    return norm.ppf((base * images[0] + 0.5) / (images[0] + 1)), norm.ppf(
+        (shifted * images[1] + 0.5) / (images[1] + 1)
+    )
 
 
 @given(models=st.integers(5, 12), seed=st.integers(0, 2**32 - 1))
@@ -73,7 +79,9 @@ def test_four_models_and_models_of_one_base_accuracy_have_no_probit_slope() -> N
 
 
 @given(models=st.integers(6, 12), seed=st.integers(0, 2**32 - 1))
-def test_effective_robustness_is_the_distance_from_the_line_through_the_other_models(models: int, seed: int) -> None:
+def test_effective_robustness_is_the_distance_from_the_line_through_the_other_models(
+    models: int, seed: int
+) -> None:
     base, shifted, images = probit_points(models, seed)
     x, y = probits_by_hand(base, shifted, images)
     robustness = effective_robustness(base, shifted, images)
@@ -81,9 +89,13 @@ def test_effective_robustness_is_the_distance_from_the_line_through_the_other_mo
         others = np.arange(models) != model
         line = linregress(x[others], y[others])
         counted = norm.cdf(line.intercept + line.slope * x[model]) * (images[1] + 1) - 0.5
-        assert robustness[model] == pytest.approx(shifted[model] - min(max(counted / images[1], 0), 1), abs=1e-9)
+        assert robustness[model] == pytest.approx(
+            shifted[model] - min(max(counted / images[1], 0), 1), abs=1e-9
+        )
     # Replicates are rows.
-    assert effective_robustness(np.stack([base, base]), np.stack([shifted] * 2), images)[1] == pytest.approx(robustness)
+    assert effective_robustness(np.stack([base, base]), np.stack([shifted] * 2), images)[
+        1
+    ] == pytest.approx(robustness)
 
 
 def test_one_model_above_the_line_of_the_others_is_as_far_above_as_it_was_put() -> None:
@@ -99,13 +111,17 @@ def test_one_model_above_the_line_of_the_others_is_as_far_above_as_it_was_put() 
 def test_effective_robustness_needs_five_others_that_differ() -> None:
     five = np.array([0.5, 0.6, 0.7, 0.8, 0.9])
     assert np.isnan(effective_robustness(five, five, (100, 100))).all()
-    robustness = effective_robustness(np.array([0.5] * 6 + [0.6]), np.linspace(0.2, 0.5, 7), (100, 100))
-    assert np.isnan(robustness).tolist() == [False] * 6 + [True]  # without the last, all base accuracies are equal
+    robustness = effective_robustness(
+        np.array([0.5] * 6 + [0.6]), np.linspace(0.2, 0.5, 7), (100, 100)
+    )
+    # without the last, all base accuracies are equal
+    assert np.isnan(robustness).tolist() == [False] * 6 + [True]
 
 
 @pytest.mark.release(of="statistics")
 def test_the_interval_of_effective_robustness_covers_what_these_models_truly_have() -> None:
-    """40 data sets of eight models on ten classes of 12 pairs; a pair is equally hard for all models."""
+    """40 data sets of eight models on ten classes of 12 pairs; a pair is equally hard for all
+    models."""
     rng = np.random.default_rng(5)
     covered = []
     for _ in range(40):
@@ -115,7 +131,10 @@ def test_the_interval_of_effective_robustness_covers_what_these_models_truly_hav
         for number in range(10):
             hard = rng.normal(size=(12, 1))
             present = np.ones(12, dtype=bool)
-            sides = [math.sqrt(2) * probit + hard + rng.normal(size=(12, 8)) > 0 for probit in (base, shifted)]
+            sides = [
+                math.sqrt(2) * probit + hard + rng.normal(size=(12, 8)) > 0
+                for probit in (base, shifted)
+            ]
             drawn.append(ClassUnits(f"c{number}", present, sides[0], present, sides[1]))
         measured = drops(drawn, paired=True, seed=0, salt="s", replicates=200)
         truth = effective_robustness(norm.cdf(base), norm.cdf(shifted), (10**9, 10**9))
@@ -125,11 +144,15 @@ def test_the_interval_of_effective_robustness_covers_what_these_models_truly_hav
     assert len(covered) == 320 and np.mean(covered) > 0.89
 
 
-def test_probit_numbers_of_an_evaluation_are_those_of_its_accuracies(evaluation: Evaluation) -> None:
+def test_probit_numbers_of_an_evaluation_are_those_of_its_accuracies(
+    evaluation: Evaluation,
+) -> None:
     rows = evaluation.results.rows
     sound = evaluation.sound_models
     for shift in evaluation.shifts:
-        sides = [evaluation.results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in sound]
+        sides = [
+            evaluation.results.drop_sides(model.name, shift.name) or (0.0, 0.0) for model in sound
+        ]
         base, shifted = map(list, zip(*sides, strict=True))
         line = slope(base, shifted, (shift.base_images, shift.images))
         row = rows.one("probit_slope", group=shift.name)
@@ -138,10 +161,14 @@ def test_probit_numbers_of_an_evaluation_are_those_of_its_accuracies(evaluation:
         assert rows.value("probit_r_squared", group=shift.name) == pytest.approx(line.r_squared)
     assert not rows.where("effective_robustness")  # five models are too few
     table = {row["shift"]: row for row in csv_rows(evaluation.files["shifts"])}
-    assert float(table["swap"]["probit_slope"]) == pytest.approx(rows.value("probit_slope", group="swap"), abs=1e-4)
+    assert float(table["swap"]["probit_slope"]) == pytest.approx(
+        rows.value("probit_slope", group="swap"), abs=1e-4
+    )
 
 
-def random_classes(seed: int, classes: int = 3, units: int = 20, models: int = 2) -> list[ClassUnits]:
+def random_classes(
+    seed: int, classes: int = 3, units: int = 20, models: int = 2
+) -> list[ClassUnits]:
     rng = np.random.default_rng(seed)
     drawn = []
     for index in range(classes):
@@ -149,7 +176,13 @@ def random_classes(seed: int, classes: int = 3, units: int = 20, models: int = 2
         shift = rng.random(units) < 0.6
         base[0] = shift[0] = True
         drawn.append(
-            ClassUnits(f"c{index}", base, rng.random((units, models)) < 0.8, shift, rng.random((units, models)) < 0.5)
+            ClassUnits(
+                f"c{index}",
+                base,
+                rng.random((units, models)) < 0.8,
+                shift,
+                rng.random((units, models)) < 0.5,
+            )
         )
     return drawn
 
@@ -190,7 +223,9 @@ def test_class_drops_average_to_the_drop_and_each_is_the_drop_of_its_class_alone
     assert set(measured.classes) == {"c0", "c1", "c2"}
     by_class = [drops([cls], paired=True, seed=0, salt="s", replicates=200) for cls in classes]
     np.testing.assert_allclose(np.mean([alone.drop for alone in by_class], axis=0), measured.drop)
-    assert [measured.classes[cls.class_id] for cls in classes] == [alone.impact() for alone in by_class]
+    assert [measured.classes[cls.class_id] for cls in classes] == [
+        alone.impact() for alone in by_class
+    ]
 
 
 def naive_bootstrap(classes: list[ClassUnits], paired: bool, replicates: int) -> list[float]:
@@ -214,7 +249,9 @@ def naive_bootstrap(classes: list[ClassUnits], paired: bool, replicates: int) ->
                 shift_drawn = rng.choices(shift, k=len(shift))
             if base_drawn and shift_drawn:
                 right_base = sum(bool(cls.base_correct[u, 0]) for u in base_drawn) / len(base_drawn)
-                right_shift = sum(bool(cls.shift_correct[u, 0]) for u in shift_drawn) / len(shift_drawn)
+                right_shift = sum(bool(cls.shift_correct[u, 0]) for u in shift_drawn) / len(
+                    shift_drawn
+                )
                 differences.append(right_base - right_shift)
         means.append(sum(differences) / len(differences))
     return means
@@ -232,7 +269,8 @@ def test_the_bootstrap_agrees_with_its_definition_in_loops(paired: bool) -> None
 
 
 def test_pairing_removes_what_base_and_shift_share() -> None:
-    # Every shifted image is right exactly when its base image is: the drop is 0 in every paired replicate.
+    # Every shifted image is right exactly when its base image is: the drop is 0 in every paired
+    # replicate.
     rng = np.random.default_rng(0)
     correct = rng.random((40, 1)) < 0.5
     present = np.ones(40, dtype=bool)
@@ -249,7 +287,9 @@ def test_paired_spread_is_the_standard_error_of_the_mean_difference() -> None:
     base = rng.random((60, 1)) < 0.9
     shift = rng.random((60, 1)) < 0.6
     present = np.ones(60, dtype=bool)
-    measured = drops([ClassUnits("c", present, base, present, shift)], paired=True, seed=0, salt="s")
+    measured = drops(
+        [ClassUnits("c", present, base, present, shift)], paired=True, seed=0, salt="s"
+    )
     difference = base.astype(float) - shift.astype(float)
     assert measured.replicates.std() == pytest.approx(difference.std() / math.sqrt(60), rel=0.1)
 
@@ -258,11 +298,19 @@ def test_an_interval_does_not_depend_on_the_other_models_or_classes_order() -> N
     classes = random_classes(9, models=3)
     all_models = drops(classes, paired=True, seed=4, salt="snow")
     alone = [
-        ClassUnits(c.class_id, c.base_present, c.base_correct[:, 1:2], c.shift_present, c.shift_correct[:, 1:2])
+        ClassUnits(
+            c.class_id,
+            c.base_present,
+            c.base_correct[:, 1:2],
+            c.shift_present,
+            c.shift_correct[:, 1:2],
+        )
         for c in reversed(classes)
     ]
     one_model = drops(alone, paired=True, seed=4, salt="snow")
-    np.testing.assert_allclose(one_model.replicates[:, 0], all_models.replicates[:, 1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        one_model.replicates[:, 0], all_models.replicates[:, 1], rtol=0, atol=1e-12
+    )
 
 
 def test_seed_and_shift_change_the_draws() -> None:
@@ -295,7 +343,11 @@ def test_a_class_survives_with_enough_images_on_both_sides() -> None:
     def counted(base: int, shift: int) -> ClassUnits:
         units = np.arange(10)
         return ClassUnits(
-            f"{base}-{shift}", units < base, np.ones((10, 1), bool), units < shift, np.ones((10, 1), bool)
+            f"{base}-{shift}",
+            units < base,
+            np.ones((10, 1), bool),
+            units < shift,
+            np.ones((10, 1), bool),
         )
 
     classes = [counted(5, 5), counted(5, 4), counted(4, 5), counted(10, 10)]
@@ -359,7 +411,9 @@ def test_blocks_of_draws_change_no_bit(paired: bool, monkeypatch: pytest.MonkeyP
 
 def units(base: np.ndarray, shift: np.ndarray, name: str = "c") -> ClassUnits:
     present = np.ones(len(base), dtype=bool)
-    return ClassUnits(name, present, base[:, None].astype(bool), present, shift[:, None].astype(bool))
+    return ClassUnits(
+        name, present, base[:, None].astype(bool), present, shift[:, None].astype(bool)
+    )
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -367,7 +421,9 @@ def units(base: np.ndarray, shift: np.ndarray, name: str = "c") -> ClassUnits:
 def test_a_constant_predictor_has_newcombes_interval(right: bool, paired: bool) -> None:
     answers = np.full(12, right)
     measured = drops([units(answers, answers)], paired=paired, seed=0, salt="s")
-    low, high = confint_proportions_2indep(12 * right, 12, 12 * right, 12, method="newcomb", compare="diff")
+    low, high = confint_proportions_2indep(
+        12 * right, 12, 12 * right, 12, method="newcomb", compare="diff"
+    )
     for shown in (measured.interval(0), measured.impact(), measured.classes["c"]):
         assert shown is not None
         assert (shown.value, shown.low, shown.high) == pytest.approx((0.0, low, high), abs=1e-9)
@@ -379,7 +435,9 @@ def test_a_constant_predictor_has_newcombes_interval(right: bool, paired: bool) 
 def test_distances_of_classes_add_as_standard_errors_do() -> None:
     right = np.ones(12)
     single = drops([units(right, right)], paired=True, seed=0, salt="s").interval(0)
-    four = drops([units(right, right, f"c{n}") for n in range(4)], paired=True, seed=0, salt="s").interval(0)
+    four = drops(
+        [units(right, right, f"c{n}") for n in range(4)], paired=True, seed=0, salt="s"
+    ).interval(0)
     assert single.high is not None and four.high is not None
     assert four.high == pytest.approx(single.high / 2)
 
@@ -390,7 +448,9 @@ def test_pairs_that_never_differ_are_not_sure_never_to() -> None:
     assert interval.low is not None and interval.high is not None
     # After 40 equal pairs, about 3 in 40 may still differ ("rule of three").
     assert -0.1 < interval.low < -0.02 and 0.02 < interval.high < 0.1
-    more = drops([units(np.tile(mixed, 9), np.tile(mixed, 9))], paired=True, seed=0, salt="s").interval(0)
+    more = drops(
+        [units(np.tile(mixed, 9), np.tile(mixed, 9))], paired=True, seed=0, salt="s"
+    ).interval(0)
     assert more.high is not None and more.high < interval.high / 2
 
 
@@ -410,8 +470,14 @@ def test_a_relative_drop_of_nothing_is_not_sure_either() -> None:
     shown = relative_drop(measured, 0)
     drop = measured.interval(0)
     assert shown is not None and shown.high is not None and shown.low is not None
-    assert (shown.low, shown.high) == pytest.approx((drop.low, drop.high)) and shown.low < 0 < shown.high
-    halved = replace(measured, base_accuracy=measured.base_accuracy / 2, base_replicates=measured.base_replicates / 2)
+    assert (shown.low, shown.high) == pytest.approx(
+        (drop.low, drop.high)
+    ) and shown.low < 0 < shown.high
+    halved = replace(
+        measured,
+        base_accuracy=measured.base_accuracy / 2,
+        base_replicates=measured.base_replicates / 2,
+    )
     half = relative_drop(halved, 0)
     assert half is not None and half.low is not None and half.high is not None
     assert (half.low, half.high) == pytest.approx((2 * -agreed[0], 2 * agreed[1]))
@@ -424,12 +490,14 @@ def test_a_relative_drop_of_nothing_is_not_sure_either() -> None:
 def test_intervals_cover_the_drop_of_models_that_are_nearly_constant(
     base_rate: float, shift_rate: float, classes: int, images: int, paired: bool
 ) -> None:
-    """200 data sets are drawn from known rates; a bootstrap alone misses each one whose images all agree."""
+    """200 data sets are drawn from known rates; a bootstrap alone misses each one whose images all
+    agree."""
     rng = np.random.default_rng(17)
     covered = 0
     for _ in range(200):
         drawn = [
-            units(rng.random(images) < base_rate, rng.random(images) < shift_rate, f"c{n}") for n in range(classes)
+            units(rng.random(images) < base_rate, rng.random(images) < shift_rate, f"c{n}")
+            for n in range(classes)
         ]
         shown = drops(drawn, paired=paired, seed=0, salt="s", replicates=200).interval(0)
         assert shown.low is not None and shown.high is not None
@@ -450,7 +518,9 @@ def by_hand(correct: int, images: int, outputs: int) -> bool:
 
 
 @given(images=st.integers(1, 400), outputs=st.integers(2, 1000), data=st.data())
-def test_near_chance_is_wilsons_lower_end_under_the_line(images: int, outputs: int, data: st.DataObject) -> None:
+def test_near_chance_is_wilsons_lower_end_under_the_line(
+    images: int, outputs: int, data: st.DataObject
+) -> None:
     correct = data.draw(st.integers(0, images))
     near = near_chance(np.array([correct / images]), images, np.array([1 / outputs]))
     assert near.tolist() == [by_hand(correct, images, outputs)]
@@ -484,47 +554,66 @@ def test_the_highest_chance_of_the_models_counts_for_a_class() -> None:
     accuracy = np.array([[0.62, 0.62], [0.99, 0.99]])
     images = np.array([100, 100])
     assert not find_near_chance("ab", accuracy, images, np.full((2, 2), 0.1)).classes
-    assert find_near_chance("ab", accuracy, images, np.array([[0.1, 0.5]] * 2)).chances == {"a": 0.5}
+    assert find_near_chance("ab", accuracy, images, np.array([[0.1, 0.5]] * 2)).chances == {
+        "a": 0.5
+    }
 
 
 def test_a_class_with_many_right_outputs_is_measured_by_its_own_chance() -> None:
-    # 4 of 10 outputs are right for the first class, 1 for the second: a guess is right in 40 % and 10 % of images.
+    # 4 of 10 outputs are right for the first class, 1 for the second: a guess is right in 40 % and
+    # 10 % of images.
     accuracy = np.full((2, 1), 0.45)
     images = np.array([200, 200])
     near = find_near_chance("ab", accuracy, images, np.array([[0.4], [0.1]]))
     assert (list(near.classes), near.cells) == (["a"], {"a": [True], "b": [False]})
-    assert not near.models[0] and find_near_chance("ab", accuracy, images, np.full((2, 1), 0.4)).models
+    assert (
+        not near.models[0] and find_near_chance("ab", accuracy, images, np.full((2, 1), 0.4)).models
+    )
     assert ClassMap("imagenet", 10, ((1, 2, 3, 4), (5,))).chances.tolist() == [0.4, 0.1]
 
 
-def test_a_model_near_chance_is_marked_and_in_no_average(evaluation: Evaluation, models: dict[str, str]) -> None:
+def test_a_model_near_chance_is_marked_and_in_no_average(
+    evaluation: Evaluation, models: dict[str, str]
+) -> None:
     assert [model.name for model in evaluation.models if model.near_chance] == [models["only_blue"]]
     assert {model.chance for model in evaluation.models} == {1 / COLOURS}
     sound = [model.name for model in evaluation.sound_models]
     for shift in evaluation.shifts:
         drops = [evaluation.score(name, shift.name).drop for name in sound]
-        impact, fitted = (evaluation.results.rows.one(name, group=shift.name) for name in ("impact", "slope"))
+        impact, fitted = (
+            evaluation.results.rows.one(name, group=shift.name) for name in ("impact", "slope")
+        )
         assert impact is not None and fitted is not None
         assert impact.value == pytest.approx(np.mean([drop.value for drop in drops if drop]))
         assert fitted.n == impact.n == len(sound)
         scores = [evaluation.score(name, shift.name) for name in sound]
-        line = slope([score.drop_base or 0 for score in scores], [score.accuracy or 0 for score in scores])
+        line = slope(
+            [score.drop_base or 0 for score in scores], [score.accuracy or 0 for score in scores]
+        )
         assert line is not None and line.slope == pytest.approx(fitted.value)
     # Every table keeps it.
-    rows = [row for row in csv_rows(evaluation.files["robustness"]) if row["model"] == models["only_blue"]]
+    rows = [
+        row
+        for row in csv_rows(evaluation.files["robustness"])
+        if row["model"] == models["only_blue"]
+    ]
     assert [row["near_chance"] for row in rows] == ["1", "1"] and all(row["drop"] for row in rows)
     marks = {row["model"]: row["near_chance"] for row in csv_rows(evaluation.files["results"])}
     assert marks[models["only_blue"]] == "1"
 
 
 @pytest.fixture(scope="module")
-def blind(dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+def blind(
+    dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Evaluation:
     """Evaluate one model that never answers green: only that class is near chance on the base."""
     out = tmp_path_factory.mktemp("blind")
     return evaluate(dataset, [models["no_green"]], device="cpu", out=out, reference=False)
 
 
-def test_drops_leave_out_a_class_near_chance_and_accuracies_count_it(blind: Evaluation, dataset: Path) -> None:
+def test_drops_leave_out_a_class_near_chance_and_accuracies_count_it(
+    blind: Evaluation, dataset: Path
+) -> None:
     [model] = blind.models
     assert not model.near_chance and blind.base
     left_out = [(cls.class_id, cls.why, cls.base_accuracy) for cls in blind.near_chance_classes]
@@ -568,10 +657,16 @@ def test_what_is_left_out_is_counted_in_words(blind: Evaluation, evaluation: Eva
     )
     [cls] = blind.near_chance_classes
     many = tuple(replace(cls, class_id=str(n), name=f"class {n}") for n in range(40))
-    groups = (blind.groups[0], *(replace(shift, classes=60, left_out=many) for shift in blind.shifts))
+    groups = (
+        blind.groups[0],
+        *(replace(shift, classes=60, left_out=many) for shift in blind.shifts),
+    )
     classes = tuple(ClassFacts(str(n), f"class {n}") for n in range(100))
     [shown] = near_chance_sentences(replace(blind.results, groups=groups, classes=classes))
-    assert shown.startswith("40 of 100 classes (class 0, class 1, ") and "and 28 more) are near chance" in shown
+    assert (
+        shown.startswith("40 of 100 classes (class 0, class 1, ")
+        and "and 28 more) are near chance" in shown
+    )
 
 
 def test_whom_an_average_is_over_is_said(blind: Evaluation, evaluation: Evaluation) -> None:
@@ -580,22 +675,37 @@ def test_whom_an_average_is_over_is_said(blind: Evaluation, evaluation: Evaluati
     # The text on the method may name models in general.
     shown = alone.split(">Method<")[0].split("<script>")[0].split("<strong>Absolute impact")[0]
     assert "averaged over models" not in shown and "all models" not in shown
-    assert several.count("averaged over models not near chance") > 3 and "all models: impact" not in several
+    assert (
+        several.count("averaged over models not near chance") > 3
+        and "all models: impact" not in several
+    )
     assert "models not near chance: impact" in several
 
 
-def test_where_everything_is_near_chance_there_are_words_and_no_number(tmp_path: Path, models: dict[str, str]) -> None:
+def test_where_everything_is_near_chance_there_are_words_and_no_number(
+    tmp_path: Path, models: dict[str, str]
+) -> None:
     # Every image is painted as the next class: a model that reads colours is always wrong.
     def image(sample: Sample) -> bytes:
         return png_of(replace(sample, label=(sample.label + 1) % COLOURS))
 
     dataset = build_colours(tmp_path / "d", image=image)
-    result = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=False)
+    result = evaluate(
+        dataset, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=False
+    )
     base = result.results.base_number(result.models[0].name)
     assert result.models[0].near_chance and base is not None and base.value == 0
-    assert "right on base; no drop can be given" in repr(result) and "0.0 %" in result.files["report"].read_text()
-    assert not result.results.rows.where("impact", class_id="") and not result.results.rows.where("slope")
-    assert all(score.drop is None and score.drop_base is None and score.accuracy == 0 for score in result.scores)
+    assert (
+        "right on base; no drop can be given" in repr(result)
+        and "0.0 %" in result.files["report"].read_text()
+    )
+    assert not result.results.rows.where("impact", class_id="") and not result.results.rows.where(
+        "slope"
+    )
+    assert all(
+        score.drop is None and score.drop_base is None and score.accuracy == 0
+        for score in result.scores
+    )
     shown = near_chance_sentences(result.results)
     assert len(shown) == 2 and "no drop can be measured" in shown[0]
     text = json.dumps(result.to_json(), allow_nan=False)

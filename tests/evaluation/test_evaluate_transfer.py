@@ -1,4 +1,5 @@
-"""How often other models are wrong where a judge was wrong: by caption, beside the base, and by kinship."""
+"""How often other models are wrong where a judge was wrong: by caption, beside the base, and by
+kinship."""
 
 from __future__ import annotations
 
@@ -18,9 +19,19 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
-from counterfoil.evaluation.tasks.classes.measures.transfer import architecture_family, is_known, relation_of
+from counterfoil.evaluation.tasks.classes.measures.transfer import (
+    architecture_family,
+    is_known,
+    relation_of,
+)
 from counterfoil.report.results import ResultRow, ResultRows, Results
-from counterfoil.report.transfer import Transfer, TransferModel, found_words, kept_words, transfer_tables
+from counterfoil.report.transfer import (
+    Transfer,
+    TransferModel,
+    found_words,
+    kept_words,
+    transfer_tables,
+)
 from counterfoil.stats import Estimate
 from counterfoil.store.manifest import content_of_receipts, verify_files
 from counterfoil.store.reading import read_receipts
@@ -38,20 +49,36 @@ PLAIN = "prompts.shifts.swap={kind: colour}"
 
 @pytest.fixture(scope="module")
 def picked(models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a dataset whose rule keeps what `sharp` gets wrong, under a shift that was not mined. Read-only."""
-    return build_mined(tmp_path_factory.mktemp("picked") / "colours", models["sharp"], PLAIN, PICKED)
+    """Build a dataset whose rule keeps what `sharp` gets wrong, under a shift that was not mined.
+    Read-only."""
+    return build_mined(
+        tmp_path_factory.mktemp("picked") / "colours", models["sharp"], PLAIN, PICKED
+    )
 
 
 @pytest.fixture(scope="module")
-def measured(picked: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+def measured(
+    picked: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Evaluation:
     # `before` answers the previous colour: it is right only on images painted as the next class.
-    given = {"before": ColourModule((1, 2, 0)), "sharp": models["sharp"], "only_blue": models["only_blue"]}
-    return evaluate(picked, given, out=tmp_path_factory.mktemp("out"), device="cpu", transform={"before": as_tensor})
+    given = {
+        "before": ColourModule((1, 2, 0)),
+        "sharp": models["sharp"],
+        "only_blue": models["only_blue"],
+    }
+    return evaluate(
+        picked,
+        given,
+        out=tmp_path_factory.mktemp("out"),
+        device="cpu",
+        transform={"before": as_tensor},
+    )
 
 
 @dataclass(frozen=True)
 class Score:
-    """Kinship of a model to a judge, its top-1 and top-3 rows under a shift, and those of the base."""
+    """Kinship of a model to a judge, its top-1 and top-3 rows under a shift, and those of the
+    base."""
 
     relation: str
     images: int | None
@@ -72,10 +99,14 @@ def scores_of(results: Results, transfer: Transfer, shift: str = "") -> dict[str
     for model in transfer.models:
         key = {"model": model.name, "group": shift, "against": transfer.judge}
         first, third = (results.rows.one("transfer", at=rule, **key) for rule in ("top1", "top3"))
-        base, base_third = (results.rows.one("transfer_base", at=rule, **key) for rule in ("top1", "top3"))
+        base, base_third = (
+            results.rows.one("transfer_base", at=rule, **key) for rule in ("top1", "top3")
+        )
         if first is not None and base is not None:
             third_base = base_third.value if base_third else None
-            scores[model.name] = Score(model.relation, first.n, base.n, first, third, base.value, third_base)
+            scores[model.name] = Score(
+                model.relation, first.n, base.n, first, third, base.value, third_base
+            )
     return scores
 
 
@@ -84,11 +115,20 @@ def test_rates_are_over_what_the_judge_got_wrong_with_the_base_beside(measured: 
     assert (transfer.judge, transfer.family, transfer.scored) == (JUDGE, "resnet", True)
     assert (transfer.captions, transfer.images) == (3, 3 * WRONG)
     [shift] = transfer.shifts
-    assert (shift.name, shift.at_least, shift.candidates, shift.accepted) == ("swap", 1, 3 * CANDIDATES, 3 * WRONG)
+    assert (shift.name, shift.at_least, shift.candidates, shift.accepted) == (
+        "swap",
+        1,
+        3 * CANDIDATES,
+        3 * WRONG,
+    )
     scores = scores_of(measured.results, transfer)
     rates = {name: (score.rate.value, score.base) for name, score in scores.items()}
     # `only_blue` is right on images of blue only, on either side.
-    assert rates == {"sharp": (1, 0), "before": (0, 1), "only_blue": (pytest.approx(2 / 3), pytest.approx(2 / 3))}
+    assert rates == {
+        "sharp": (1, 0),
+        "before": (0, 1),
+        "only_blue": (pytest.approx(2 / 3), pytest.approx(2 / 3)),
+    }
     assert {score.base_images for score in scores.values()} == {3 * BASE}
     assert {name: score.relation for name, score in scores.items()} == {
         "sharp": "judge", "only_blue": "same architecture", "before": "other"
@@ -98,16 +138,22 @@ def test_rates_are_over_what_the_judge_got_wrong_with_the_base_beside(measured: 
     assert before.high is not None and before.high > 0.3, "three captions agree"
     assert blue.low is not None and blue.high is not None
     assert 0 < blue.low < 0.05 and 0.99 < blue.high < 1, "three captions, of which one is right"
-    assert all(score.third is None for score in scores.values()), "three outputs leave nothing to get wrong"
+    assert all(score.third is None for score in scores.values()), (
+        "three outputs leave nothing to get wrong"
+    )
 
 
-def test_a_dataset_without_such_a_rule_has_nothing_of_it(evaluation: Evaluation, models: dict[str, str]) -> None:
+def test_a_dataset_without_such_a_rule_has_nothing_of_it(
+    evaluation: Evaluation, models: dict[str, str]
+) -> None:
     assert evaluation.transfer == () and "transfer" not in evaluation.to_json()
     assert "transfer" not in evaluation.files
     assert "ransfer" not in evaluation.files["report"].read_text()
 
 
-def test_a_judge_that_is_not_scored_is_known_by_what_it_recorded(picked: Path, models: dict[str, str]) -> None:
+def test_a_judge_that_is_not_scored_is_known_by_what_it_recorded(
+    picked: Path, models: dict[str, str]
+) -> None:
     result = evaluate(picked, [models["no_blue"]], device="cpu")
     [transfer] = result.transfer
     assert not transfer.scored
@@ -117,13 +163,21 @@ def test_a_judge_that_is_not_scored_is_known_by_what_it_recorded(picked: Path, m
     assert (score.rate, score.base) == (Estimate(1.0), None)
 
 
-def test_classes_near_chance_on_the_base_are_in_no_rate(picked: Path, models: dict[str, str]) -> None:
+def test_classes_near_chance_on_the_base_are_in_no_rate(
+    picked: Path, models: dict[str, str]
+) -> None:
     given = [models[name] for name in ("sharp", "no_red", "only_blue")]
     result = evaluate(picked, given, device="cpu", reference=False)
     assert [cls.name for cls in result.near_chance_classes] == ["red"]
     [transfer] = result.transfer
-    assert (transfer.captions, transfer.images, transfer.classes_near_chance) == (2, 2 * WRONG, ("red",))
-    assert scores_of(result.results, transfer)[models["no_red"]].base == 0, "of red it is wrong about every image"
+    assert (transfer.captions, transfer.images, transfer.classes_near_chance) == (
+        2,
+        2 * WRONG,
+        ("red",),
+    )
+    assert scores_of(result.results, transfer)[models["no_red"]].base == 0, (
+        "of red it is wrong about every image"
+    )
     assert "Not counted: red, near chance on the base." in kept_words(transfer)
     assert "1 model of its architecture" in found_words(transfer, result.results)
     [table] = transfer_tables(transfer, result.results)
@@ -143,15 +197,22 @@ def test_the_first_three_answers_count_where_a_model_ranks_enough(
         rank = 0 if row["shift"] == "base" else 1 if row["label"] == 0 else 4
         others = [other for other in range(5) if other != row["label"]]
         order = [*others[:rank], row["label"], *others[rank:]]
-        lines.append(f"{row['key']}," + ",".join(str((5 - order.index(output)) / 15) for output in range(5)))
+        lines.append(
+            f"{row['key']}," + ",".join(str((5 - order.index(output)) / 15) for output in range(5))
+        )
     answers = tmp_path / "answers.csv"
     answers.write_text("\n".join(lines) + "\n")
     result = evaluate(picked, [f"predictions:{answers}"], device="cpu")
-    assert str(tmp_path) not in json.dumps(with_public_names(result.results).to_json()), "a folder of this machine"
+    assert str(tmp_path) not in json.dumps(with_public_names(result.results).to_json()), (
+        "a folder of this machine"
+    )
     [transfer] = result.transfer
     score = scores_of(result.results, transfer)[f"predictions:{answers}"]
     assert score.relation == "other" and (score.rate.value, score.base) == (1, 0)
-    assert score.third is not None and (score.third.value, score.base_third) == (pytest.approx(2 / 3), 0)
+    assert score.third is not None and (score.third.value, score.base_third) == (
+        pytest.approx(2 / 3),
+        0,
+    )
 
 
 def test_images_beside_the_dataset_are_reported_where_they_are_at_hand(
@@ -173,13 +234,25 @@ def test_a_built_dataset_of_two_judges_agrees_with_a_count_of_its_rows(tmp_path:
     judges = ("lab:resnet10t", "lab:lcnet_035")
     keep = f"screen.keep=[thresholds, {{misclassified: {{models: [{', '.join(judges)}]}}}}]"
     dataset = tmp_path / "d"
-    tiny(dataset, keep, "prompts.shifts.pencil_sketch=null", "samples.candidates=4", "screen.store_embeddings=false")
+    tiny(
+        dataset,
+        keep,
+        "prompts.shifts.pencil_sketch=null",
+        "samples.candidates=4",
+        "screen.store_embeddings=false",
+    )
     scored = [*judges, "lab:resnet14t", "lab:mobilenetv3_small_050", "lab:vit_tiny_patch8"]
     result = evaluate(dataset, scored, device="cpu", out=tmp_path / "out")
-    rows = [row for file in sorted((dataset / "data").rglob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+    rows = [
+        row
+        for file in sorted((dataset / "data").rglob("*.parquet"))
+        for row in pq.read_table(file).to_pylist()
+    ]
     answers = {row["key"]: row for row in pq.read_table(result.files["predictions"]).to_pylist()}
     assert [transfer.judge for transfer in result.transfer] == list(judges)
-    for transfer, column in zip(result.transfer, ("resnet10t_right", "lcnet_035_right"), strict=True):
+    for transfer, column in zip(
+        result.transfer, ("resnet10t_right", "lcnet_035_right"), strict=True
+    ):
         failures = [row for row in rows if row[column] is False]
         assert 0 < len(failures) == transfer.images
         assert transfer.captions == len({(row["shift"], row["class_id"]) for row in failures})
@@ -195,7 +268,8 @@ def test_a_built_dataset_of_two_judges_agrees_with_a_count_of_its_rows(tmp_path:
         itself = scores_of(result.results, transfer)[transfer.judge]
         assert itself.rate.value == 1, "the build's answers are those that are measured here"
     relations = {
-        model: [scores_of(result.results, transfer)[model].relation for transfer in result.transfer] for model in scored
+        model: [scores_of(result.results, transfer)[model].relation for transfer in result.transfer]
+        for model in scored
     }
     assert relations == {
         "lab:resnet10t": ["judge", "other"],
@@ -206,12 +280,15 @@ def test_a_built_dataset_of_two_judges_agrees_with_a_count_of_its_rows(tmp_path:
     }
 
 
-def test_tables_page_and_results_tell_it(picked: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_tables_page_and_results_tell_it(
+    picked: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     dataset = build_mined(tmp_path / "d", models["sharp"], mined(), PICKED)
     runner = CliRunner()
     names = [models["sharp"], models["only_blue"]]
     done = runner.invoke(
-        app, ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path / "o"), "--into-card"]
+        app,
+        ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path / "o"), "--into-card"],
     )
     assert done.exit_code == 0, done.output
     assert "transfer:" in done.stdout and "by construction" in done.stdout and "66.7" in done.stdout
@@ -239,10 +316,14 @@ def test_tables_page_and_results_tell_it(picked: Path, models: dict[str, str], t
     verify_files(dataset)
     document = json.loads(
         runner.invoke(
-            app, ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path / "p"), "--json"]
+            app,
+            ["evaluate", str(dataset), "--models", *names, "--out", str(tmp_path / "p"), "--json"],
         ).stdout
     )
-    assert [model["relation"] for model in document["transfer"][0]["models"]] == ["judge", "same architecture"]
+    assert [model["relation"] for model in document["transfer"][0]["models"]] == [
+        "judge",
+        "same architecture",
+    ]
 
 
 def test_a_page_of_many_judges_models_and_shifts_holds(measured: Evaluation) -> None:
@@ -258,7 +339,10 @@ def test_a_page_of_many_judges_models_and_shifts_holds(measured: Evaluation) -> 
         many.append(replace(transfer, judge=judge, models=kin, shifts=shifts))
         for group in ("", *(shift.name for shift in shifts)):
             key = {"group": group, "against": judge, "at": "top1", "n": 9, "units": 3}
-            rows += [ResultRow("transfer", model=name, value=0.5, low=0.1, high=0.9, **key) for name in names]
+            rows += [
+                ResultRow("transfer", model=name, value=0.5, low=0.1, high=0.9, **key)
+                for name in names
+            ]
     page = evaluation_html(replace(measured.results, transfer=tuple(many), rows=ResultRows(rows)))
     Page(page)  # every tag closes
     assert "<script>alert" not in page
@@ -302,7 +386,9 @@ def test_every_architecture_of_the_library_has_a_family() -> None:
     names = timm.list_models()
     families = {name: architecture_family(name) for name in names}
     assert all(families.values())
-    assert 20 < len(set(families.values())) < len(names) / 4, "neither all in one nor each by itself"
+    assert 20 < len(set(families.values())) < len(names) / 4, (
+        "neither all in one nor each by itself"
+    )
 
 
 @pytest.mark.parametrize("untold", ["", "predictions", "open_clip", "<lambda>"])
@@ -314,9 +400,16 @@ def test_what_tells_no_architecture_is_of_its_models_own_family(untold: str) -> 
 def test_kinship_is_known_by_names_and_sizes() -> None:
     judge = ("resnet10t", "aa", (400, 10))
     assert relation_of("resnet10t.tag", "bb", (400, 10), *judge) == "same architecture"
-    assert relation_of("resnet10t", "bb", (900, 10), *judge) == "same family", "a wider one is no other initialisation"
-    assert relation_of("resnet10t", "bb", (399, 7), *judge) == "same architecture", "another head tells nothing"
-    assert relation_of("resnet10t", "bb", (400, 10), "resnet10t", "aa", (None, None)) == "same architecture"
+    assert relation_of("resnet10t", "bb", (900, 10), *judge) == "same family", (
+        "a wider one is no other initialisation"
+    )
+    assert relation_of("resnet10t", "bb", (399, 7), *judge) == "same architecture", (
+        "another head tells nothing"
+    )
+    assert (
+        relation_of("resnet10t", "bb", (400, 10), "resnet10t", "aa", (None, None))
+        == "same architecture"
+    )
     assert relation_of("resnet14t", "bb", (400, 10), *judge) == "same family"
     assert relation_of("vit_tiny", "bb", (400, 10), *judge) == "other"
     assert relation_of("predictions", "bb", (None, 10), "predictions", "aa", (None, 10)) == "other"
@@ -325,5 +418,7 @@ def test_kinship_is_known_by_names_and_sizes() -> None:
 def test_images_that_answers_over_all_outputs_chose_are_not_scored_over_the_classes_alone(
     picked: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="were chosen by what classifiers answered over all their outputs"):
+    with pytest.raises(
+        UserError, match="were chosen by what classifiers answered over all their outputs"
+    ):
         evaluate(picked, [models["sharp"]], out=tmp_path, device="cpu", outputs="classes")

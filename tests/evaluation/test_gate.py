@@ -1,4 +1,5 @@
-"""A gate: its grammar, its three answers against counts and formulas, what is undecided, and what is written."""
+"""A gate: its grammar, its three answers against counts and formulas, what is undecided, and what
+is written."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ from prove_intervals import answered_of, gate_world, gated
 
 
 def answered(counts: dict[str, tuple[int, int]], classes: int = 4, images: int = 50) -> AllAnswers:
-    """Make answers; `counts` are, by group, the images of each class that `new` and `old` get right."""
+    """Make answers; `counts` are, by group, the images of each class that `new` and `old` get
+    right."""
     right = np.zeros((len(counts), classes, images, 2), bool)
     for group, pair in enumerate(counts.values()):
         for model, count in enumerate(pair):
@@ -56,7 +58,8 @@ def answered(counts: dict[str, tuple[int, int]], classes: int = 4, images: int =
 
 
 def lines_of(gate: Path | Sequence[str], subject: Subject | None = None) -> list[GateLine]:
-    """Return the lines of a gate. Raise UserError with every problem, also those of names if a subject is given."""
+    """Return the lines of a gate. Raise UserError with every problem, also those of names if a
+    subject is given."""
     lines, errors = read_gate(
         gate,
         lambda line: () if subject is None else name_problems(line, subject, subject.classes),
@@ -66,7 +69,9 @@ def lines_of(gate: Path | Sequence[str], subject: Subject | None = None) -> list
     return lines
 
 
-def judged(answers: AllAnswers, *lines: str, checks: LabelChecks | None = None, **options: Any) -> tuple[Judged, ...]:
+def judged(
+    answers: AllAnswers, *lines: str, checks: LabelChecks | None = None, **options: Any
+) -> tuple[Judged, ...]:
     return judge_gate(ClassLines(answers, checks), lines_of(lines), ["new"], **options).judged
 
 
@@ -105,7 +110,9 @@ def test_lines_are_read_from_a_file_and_from_texts(tmp_path: Path) -> None:
 def test_yaml_needs_no_quotes_around_an_advisory_line_or_a_class(tmp_path: Path) -> None:
     file = tmp_path / "gate.yaml"
     file.write_text('- advisory: drop(fog) <= 10\n- accuracy(base, class="coffee mug") >= 90\n')
-    assert lines_of(file) == lines_of(["advisory: drop(fog) <= 10", 'accuracy(base, class="coffee mug") >= 90'])
+    assert lines_of(file) == lines_of(
+        ["advisory: drop(fog) <= 10", 'accuracy(base, class="coffee mug") >= 90']
+    )
 
 
 def test_a_limit_below_one_needs_its_unit() -> None:
@@ -156,7 +163,8 @@ WRONG = {
     "accuracy(red) >= 0.8": "0.8 would be 0.8 %: write 80 for 80 %, or 0.8 % if you mean it",
     "accuracy(red) >= .29": "write 29 for 29 %, or .29 % if you mean it",
     "relative_drop(at_night) <= 0.1": "write 10 for 10 %, or 0.1 % if you mean it",
-    "drop(at_night) <= 0.05": "0.05 would be 0.05 points: write 5 for 5 points, or 0.05 points if you mean it",
+    "drop(at_night) <= 0.05": "0.05 would be 0.05 points: write 5 for 5 points, or 0.05 points if"
+    " you mean it",
     "worse_than(old, red) <= −0.5": "write -50 for -50 points, or -0.5 points if you mean it",
     "accuracy(class=mug) >= 5": "accuracy takes one group, and perhaps class=NAME",
     'drop(red, class="") <= 5': "drop takes one group",
@@ -171,13 +179,23 @@ def test_every_wrong_line_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         lines_of(texts)
     assert len(refused.value.problems) == len(WRONG)
-    for number, (problem, words) in enumerate(zip(refused.value.problems, WRONG.values(), strict=True), start=2):
+    for number, (problem, words) in enumerate(
+        zip(refused.value.problems, WRONG.values(), strict=True), start=2
+    ):
         assert problem.startswith(f"gate, line {number}: ") and words in problem
 
 
 @pytest.mark.parametrize(
     "text",
-    ["drop(red) <= 10", "[]", "- {drop: 10}", "- {advisory: 1, drop: 2}", "- 3", "- !!python/object:os.system x", ""],
+    [
+        "drop(red) <= 10",
+        "[]",
+        "- {drop: 10}",
+        "- {advisory: 1, drop: 2}",
+        "- 3",
+        "- !!python/object:os.system x",
+        "",
+    ],
 )
 def test_a_file_that_is_no_list_of_lines_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "gate.yaml").write_text(text)
@@ -196,22 +214,38 @@ def test_a_class_is_meant_by_its_name_before_an_id() -> None:
     right = np.zeros((1, 4, 50, 2), bool)
     right[0, 2] = True
     answers = answered_of(right, np.ones(right.shape[:3], bool))
-    classes = tuple(replace(cls, name=f"{label + 1:02d}") for label, cls in enumerate(answers.subject.classes))
+    classes = tuple(
+        replace(cls, name=f"{label + 1:02d}") for label, cls in enumerate(answers.subject.classes)
+    )
     assert [cls.id for cls in classes] == ["00", "01", "02", "03"]
     answers = replace(answers, subject=replace(answers.subject, classes=classes))
-    named, by_id = judged(answers, "accuracy(base, class=03) >= 50", "accuracy(base, class=00) >= 50")
+    named, by_id = judged(
+        answers, "accuracy(base, class=03) >= 50", "accuracy(base, class=00) >= 50"
+    )
     assert named.estimate and named.estimate.value == 1
     assert by_id.estimate and by_id.estimate.value == 0
 
 
 def test_a_model_of_a_gate_is_no_list_of_models(weather: Path, tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text("lab:resnet10t\n")
-    options: Any = {"recipe": "wardrobe-mini", "groups": "weather", "base": "clear", "out": tmp_path / "out"}
+    options: Any = {
+        "recipe": "wardrobe-mini",
+        "groups": "weather",
+        "base": "clear",
+        "out": tmp_path / "out",
+    }
     with pytest.raises(UserError, match=r"model '.*results\.csv'"):
-        evaluate(weather, ["lab:resnet10t"], gate=[f"worse_than({tmp_path}/results.csv, any) <= 2"], **options)
+        evaluate(
+            weather,
+            ["lab:resnet10t"],
+            gate=[f"worse_than({tmp_path}/results.csv, any) <= 2"],
+            **options,
+        )
 
 
-def test_problems_of_syntax_names_models_and_files_are_told_at_once(weather: Path, tmp_path: Path) -> None:
+def test_problems_of_syntax_names_models_and_files_are_told_at_once(
+    weather: Path, tmp_path: Path
+) -> None:
     """Each at its line of the file, in the order of the lines; then models, then files."""
     texts = [
         "# limits",
@@ -226,15 +260,24 @@ def test_problems_of_syntax_names_models_and_files_are_told_at_once(weather: Pat
     ]
     gate = tmp_path / "gate.yaml"
     gate.write_text("\n".join(texts))
-    options: Any = {"recipe": "wardrobe-mini", "groups": "weather", "base": "clear", "out": tmp_path / "out"}
+    options: Any = {
+        "recipe": "wardrobe-mini",
+        "groups": "weather",
+        "base": "clear",
+        "out": tmp_path / "out",
+    }
     with pytest.raises(UserError) as refused:
         evaluate(weather, ["lab:resnet98t"], gate=gate, **options)
     problems = refused.value.problems
     numbered = [problem.removeprefix(str(gate)).partition(":")[2] for problem in problems[:6]]
     assert [problem.partition(":")[0] for problem in numbered] == ["3", "4", "5", "6", "7", "9"]
-    for problem, words in zip(numbered, ("80", "'grey'", "text", ">=, not =>", "'mugg'", "'dawn'"), strict=True):
+    for problem, words in zip(
+        numbered, ("80", "'grey'", "text", ">=, not =>", "'mugg'", "'dawn'"), strict=True
+    ):
         assert words in problem
-    assert "resnet98t" in problems[6] and "resnet99t" in problems[7] and "released.json" in problems[8]
+    assert (
+        "resnet98t" in problems[6] and "resnet99t" in problems[7] and "released.json" in problems[8]
+    )
     assert len(problems) == 9 and not (tmp_path / "out").exists()
 
 
@@ -246,9 +289,19 @@ def test_a_line_passes_fails_or_is_undecided_by_its_whole_interval() -> None:
     lines = [f"accuracy(shift_1) >= {limit}" for limit in range(32, 90, 5)]
     for text in lines:  # one line a gate: a gate takes no comparison twice
         [line] = judged(answers, text)
-        assert line.estimate is not None and line.estimate.low is not None and line.estimate.high is not None
+        assert (
+            line.estimate is not None
+            and line.estimate.low is not None
+            and line.estimate.high is not None
+        )
         limit = float(text.split()[-1]) / 100
-        expected = "pass" if line.estimate.low >= limit else "fail" if line.estimate.high < limit else "undecided"
+        expected = (
+            "pass"
+            if line.estimate.low >= limit
+            else "fail"
+            if line.estimate.high < limit
+            else "undecided"
+        )
         assert line.verdict == expected
         assert (line.needed is not None) == (line.verdict == "undecided")
     verdicts = [judged(answers, text)[0].verdict for text in lines]
@@ -259,20 +312,26 @@ def test_a_group_called_any_is_meant_by_quotes() -> None:
     answers = answered({"base": (45, 40), "shift_1": (30, 41), "shift_2": (20, 41)})
     groups = (*answers.subject.groups[:2], replace(answers.subject.groups[2], name="any"))
     answers = replace(answers, subject=replace(answers.subject, groups=groups))
-    shown = {text: [line.group for line in judged(answers, text)] for text in ("drop(any) <= 1", 'drop("any") <= 1')}
+    shown = {
+        text: [line.group for line in judged(answers, text)]
+        for text in ("drop(any) <= 1", 'drop("any") <= 1')
+    }
     assert shown == {"drop(any) <= 1": ["shift_1", "any"], 'drop("any") <= 1': ["any"]}
     assert len(judged(answers, *shown)) == 3, "one does not repeat the other"
 
 
 def test_estimates_are_differences_of_class_averages() -> None:
     answers = answered({"base": (45, 40), "shift_1": (30, 41)})
-    drop, worse, base = judged(answers, "drop(shift_1) <= 1", "worse_than(old, shift_1) <= 1", "accuracy(base) >= 1")
+    drop, worse, base = judged(
+        answers, "drop(shift_1) <= 1", "worse_than(old, shift_1) <= 1", "accuracy(base) >= 1"
+    )
     values = [line.estimate.value for line in (drop, worse, base) if line.estimate]
     assert values == pytest.approx([0.9 - 0.6, 0.82 - 0.6, 0.9])
 
 
 def test_intervals_of_large_sets_are_those_of_the_paired_formula() -> None:
-    """One comparison: the variance of the paired difference of each class, divided by its images."""
+    """One comparison: the variance of the paired difference of each class, divided by its
+    images."""
     rng = np.random.default_rng(1)
     base = rng.random((5, 2000)) < np.linspace(0.6, 0.95, 5)[:, None]
     shift = base ^ (rng.random(base.shape) < 0.15)
@@ -280,7 +339,11 @@ def test_intervals_of_large_sets_are_those_of_the_paired_formula() -> None:
     [line] = judged(answered_of(right, np.ones(right.shape[:3], bool)), "drop(shift_1) <= 1")
     differences = base.astype(float) - shift
     error = math.sqrt(float((differences.var(axis=1, ddof=1) / 2000).sum())) / 5
-    assert line.estimate is not None and line.estimate.low is not None and line.estimate.high is not None
+    assert (
+        line.estimate is not None
+        and line.estimate.low is not None
+        and line.estimate.high is not None
+    )
     assert line.estimate.high - line.estimate.low == pytest.approx(2 * 1.96 * error, rel=0.06)
 
 
@@ -291,27 +354,38 @@ def test_a_longer_gate_has_wider_intervals_that_bonferroni_bounds() -> None:
     [alone] = judged(answers, "drop(shift_1) <= 1")
     together = judged(answers, "drop(any) <= 1")
     assert len(together) == 12
-    widths = [line.estimate.high - line.estimate.low for line in (alone, together[0]) if line.estimate]  # type: ignore[operator]
+    widths = []
+    for line in (alone, together[0]):
+        assert line.estimate is not None
+        widths.append(line.estimate.high - line.estimate.low)  # type: ignore[operator]
     assert 1.2 < widths[1] / widths[0] < 2.87 / 1.96 + 0.05  # the normal quantile of 0.05 / 24
 
 
 def test_no_interval_is_without_width() -> None:
     answers = answered({"base": (50, 50), "shift_1": (50, 50)})
-    for line in judged(answers, "accuracy(base) >= 99.9", "drop(shift_1) <= 0", "worse_than(old, any) <= 0.1 points"):
+    for line in judged(
+        answers,
+        "accuracy(base) >= 99.9",
+        "drop(shift_1) <= 0",
+        "worse_than(old, any) <= 0.1 points",
+    ):
         assert line.verdict == "undecided" and line.estimate is not None
         assert line.estimate.low < line.estimate.high  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("limit", [12, 24])
 def test_as_many_images_as_are_said_to_be_needed_decide(limit: int) -> None:
-    """Tile images in one order to about the number that the gate names, so that shares stay equal."""
+    """Tile images in one order to about the number that the gate names, so that shares stay
+    equal."""
     turn = np.random.default_rng(0).permutation(50)
 
     def repeated(times: int) -> Judged:
         base = turn < 45
         shift = np.random.default_rng(1).permutation(turn) < 36
         right = np.tile(np.stack([base, shift])[:, None, :, None], (1, 4, times, 2))
-        return judged(answered_of(right, np.ones(right.shape[:3], bool)), f"drop(shift_1) <= {limit}")[0]
+        return judged(
+            answered_of(right, np.ones(right.shape[:3], bool)), f"drop(shift_1) <= {limit}"
+        )[0]
 
     few = repeated(1)
     assert few.verdict == "undecided" and few.needed is not None and few.images == 50
@@ -326,14 +400,18 @@ def test_a_class_that_a_model_forgot_counts() -> None:
     near = NearChance(np.zeros(2, bool), {"00": 0.0}, {"00": 0.25})
     answers = answered_of(right, np.ones(right.shape[:3], bool))
     object.__setattr__(answers, "near_chance", near)
-    accuracy, worse, drop = judged(answers, "accuracy(base) >= 80", "worse_than(old, base) <= 2", "drop(any) <= 10")
+    accuracy, worse, drop = judged(
+        answers, "accuracy(base) >= 80", "worse_than(old, base) <= 2", "drop(any) <= 10"
+    )
     assert accuracy.verdict == worse.verdict == "fail"
     assert accuracy.estimate and accuracy.estimate.value == 0.75
     assert drop.verdict == "pass"
 
 
 def test_a_misspelt_prefix_is_a_problem_of_its_line(tmp_path: Path) -> None:
-    (tmp_path / "gate.yaml").write_text("- advisery: drop(fog) <= 5\n- drup(fog) <= 5\n- drop(fog) <= 5\n")
+    (tmp_path / "gate.yaml").write_text(
+        "- advisery: drop(fog) <= 5\n- drup(fog) <= 5\n- drop(fog) <= 5\n"
+    )
     with pytest.raises(UserError) as caught:
         lines_of(tmp_path / "gate.yaml")
     first, second = (problem.partition("gate.yaml:")[2] for problem in caught.value.problems)
@@ -356,7 +434,8 @@ def test_a_class_that_another_model_guesses_counts_in_a_drop() -> None:
 
 
 def test_a_gate_at_all_its_limits_rarely_fails() -> None:
-    """40 gates of 24 lines: at a rate of one in twenty, more than six fail in one of 300 runs of this test."""
+    """40 gates of 24 lines: at a rate of one in twenty, more than six fail in one of 300 runs of
+    this test."""
     shares, lines = gate_world("drops, worse_than", 24, 0.8, 0.9)
     rng = np.random.default_rng(7)
     failed = [gated(rng, shares, np.full(10, 20), lines).verdict == "fail" for _ in range(40)]
@@ -364,12 +443,15 @@ def test_a_gate_at_all_its_limits_rarely_fails() -> None:
 
 
 def test_classes_of_few_images_are_not_taken_for_certain() -> None:
-    """Of 60 lines at the truth, 1.5 should pass wrongly; with few images of the hard class, 10 once did."""
+    """Of 60 lines at the truth, 1.5 should pass wrongly; with few images of the hard class, 10 once
+    did."""
     shares = np.array([0.99] * 9 + [0.7])[None, :, None].repeat(2, axis=2)
     limit = float(shares[0, :, 0].mean())
     rng = np.random.default_rng(3)
     counts = np.array([200] * 9 + [5])
-    results = [gated(rng, shares, counts, [GateLine("", "accuracy", "base", limit)]) for _ in range(60)]
+    results = [
+        gated(rng, shares, counts, [GateLine("", "accuracy", "base", limit)]) for _ in range(60)
+    ]
     assert sum(result.verdict == "pass" for result in results) <= 5
 
 
@@ -377,14 +459,19 @@ def test_classes_of_few_images_are_not_taken_for_certain() -> None:
 
 
 def test_a_relative_drop_is_the_drop_over_the_base_and_its_interval_is_fiellers() -> None:
-    """In large sets: the shares d for which (1 - d)·base - shift can be zero, by the variances of paired shares."""
+    """In large sets: the shares d for which (1 - d)·base - shift can be zero, by the variances of
+    paired shares."""
     rng = np.random.default_rng(4)
     base = rng.random((5, 3000)) < np.linspace(0.5, 0.9, 5)[:, None]
     shift = base & (rng.random(base.shape) < 0.85) | (rng.random(base.shape) < 0.05)
     right = np.stack([base, shift])[..., None].repeat(2, axis=3)
-    [line] = judged(answered_of(right, np.ones(right.shape[:3], bool)), "relative_drop(shift_1) <= 10%")
+    [line] = judged(
+        answered_of(right, np.ones(right.shape[:3], bool)), "relative_drop(shift_1) <= 10%"
+    )
     means = base.mean(), shift.mean()
-    covariance = np.sum([np.cov(base[label], shift[label]) for label in range(5)], axis=0) / 3000 / 25
+    covariance = (
+        np.sum([np.cov(base[label], shift[label]) for label in range(5)], axis=0) / 3000 / 25
+    )
     # Fieller (1954): roots of (shift - r·base)² = 1.96² (v_ss - 2 r v_bs + r² v_bb).
     square = 1.96**2
     polynomial = [
@@ -393,7 +480,9 @@ def test_a_relative_drop_is_the_drop_over_the_base_and_its_interval_is_fiellers(
         means[1] ** 2 - square * covariance[1, 1],
     ]
     expected = sorted(1 - np.roots(polynomial).real)
-    assert line.estimate is not None and line.estimate.value == pytest.approx(1 - means[1] / means[0])
+    assert line.estimate is not None and line.estimate.value == pytest.approx(
+        1 - means[1] / means[0]
+    )
     width = expected[1] - expected[0]
     assert line.estimate.low == pytest.approx(expected[0], abs=0.05 * width)
     assert line.estimate.high == pytest.approx(expected[1], abs=0.05 * width)
@@ -401,7 +490,9 @@ def test_a_relative_drop_is_the_drop_over_the_base_and_its_interval_is_fiellers(
 
 @pytest.mark.parametrize(("base", "shift"), [(50, 0), (50, 50), (3, 50), (1, 0), (25, 50)])
 def test_a_relative_drop_at_an_end_keeps_a_width(base: int, shift: int) -> None:
-    [line] = judged(answered({"base": (base, 50), "shift_1": (shift, 50)}), "relative_drop(shift_1) <= 10%")
+    [line] = judged(
+        answered({"base": (base, 50), "shift_1": (shift, 50)}), "relative_drop(shift_1) <= 10%"
+    )
     assert line.estimate is not None and line.estimate.value == pytest.approx(1 - shift / base)
     low = line.estimate.low
     high = line.estimate.high
@@ -410,8 +501,14 @@ def test_a_relative_drop_at_an_end_keeps_a_width(base: int, shift: int) -> None:
 
 
 def test_who_is_never_right_on_the_base_has_no_relative_drop() -> None:
-    [line] = judged(answered({"base": (0, 50), "shift_1": (10, 50)}), "relative_drop(shift_1) <= 10%")
-    assert line.verdict == "undecided" and line.reason == "new is right on no image of the base" and not line.estimate
+    [line] = judged(
+        answered({"base": (0, 50), "shift_1": (10, 50)}), "relative_drop(shift_1) <= 10%"
+    )
+    assert (
+        line.verdict == "undecided"
+        and line.reason == "new is right on no image of the base"
+        and not line.estimate
+    )
 
 
 def test_a_line_of_a_class_is_of_its_images_alone() -> None:
@@ -425,9 +522,16 @@ def test_a_line_of_a_class_is_of_its_images_alone() -> None:
         "worse_than(old, shift_1, class=02) <= 1",
     )
     mean = right[:, 2].mean(axis=1)
-    expected = [mean[0, 0], mean[0, 0] - mean[1, 0], mean[0, 0] - mean[2, 0], mean[1, 1] - mean[1, 0]]
+    expected = [
+        mean[0, 0],
+        mean[0, 0] - mean[1, 0],
+        mean[0, 0] - mean[2, 0],
+        mean[1, 1] - mean[1, 0],
+    ]
     values = [line.estimate.value for line in (accuracy, *drops, worse) if line.estimate]
-    assert values == pytest.approx(expected) and {line.classes for line in (accuracy, *drops, worse)} == {(1, 1)}
+    assert values == pytest.approx(expected) and {
+        line.classes for line in (accuracy, *drops, worse)
+    } == {(1, 1)}
     # The only share has Wilson's interval of its images.
     [alone] = judged(answers, "accuracy(base, class=02) >= 50")
     low, high = wilson_interval(int(right[0, 2, :, 0].sum()), 60)
@@ -440,19 +544,28 @@ def test_a_class_that_a_shift_lacks_is_passed_over_by_any_and_undecided_by_name(
     groups = (*answers.subject.groups[:2], replace(answers.subject.groups[2], class_labels=(0, 1)))
     answers = replace(answers, subject=replace(answers.subject, groups=groups))
     lines = judged(answers, "drop(any, class=03) <= 1", "accuracy(shift_2, class=03) >= 50")
-    assert [(line.group, line.verdict) for line in lines] == [("shift_1", "fail"), ("shift_2", "undecided")]
+    assert [(line.group, line.verdict) for line in lines] == [
+        ("shift_1", "fail"),
+        ("shift_2", "undecided"),
+    ]
     assert lines[1].reason == "03 has fewer than 1 images"
 
 
 def test_an_advisory_line_is_answered_and_never_fails() -> None:
     answers = answered({"base": (45, 45), "shift_1": (20, 40)})
-    lines = lines_of(["accuracy(base) >= 50", "advisory: drop(shift_1) <= 10", "advisory: accuracy(base) >= 90"])
+    lines = lines_of(
+        ["accuracy(base) >= 50", "advisory: drop(shift_1) <= 10", "advisory: accuracy(base) >= 90"]
+    )
     result = judge_gate(ClassLines(answers), lines, ["new"])
     assert [line.verdict for line in result.judged] == ["pass", "fail", "undecided"]
     assert result.verdict == "pass" and result.exit_code == 0
     result.raise_if_failed()
     assert [line["advisory"] for line in result.to_json()["lines"]] == [False, True, True]
-    sentence = "The gate says pass for new (1 comparison: 1 pass; 2 advisory comparisons: 1 fail, 1 undecided)."
+    sentence = (
+        "The gate says pass for new (1 comparison: 1 pass; 2 advisory comparisons: 1 fail,"
+        " 1"
+        " undecided)."
+    )
     assert gate_sentence(result) == sentence
     suite = ElementTree.fromstring(gate_junit(result).encode())
     assert [[child.tag for child in case] for case in suite] == [[], ["skipped"], ["skipped"]]
@@ -486,7 +599,8 @@ def test_what_says_nothing_is_undecided() -> None:
     assert reasons[:2] == ["new is near chance on the base", "old is near chance on the base"]
     assert reasons[2] == "nobody checked its labels"
     assert all(line.estimate is not None and line.needed is None for line in judged_lines[:3])
-    assert [line.verdict for line in judged(answers, lines[2])] == ["fail"]  # where labels are the images' own
+    # where labels are the images' own
+    assert [line.verdict for line in judged(answers, lines[2])] == ["fail"]
 
 
 def test_no_shift_and_too_few_images_are_undecided() -> None:
@@ -505,12 +619,23 @@ def test_a_group_of_which_most_classes_lack_images_is_undecided() -> None:
         present[1, :lacking, 4:] = False
         answers = answered_of(right, present)
         object.__setattr__(answers, "min_images", 5)
-        lines = judged(answers, "accuracy(shift_1) >= 50", "drop(shift_1) <= 50", "worse_than(old, shift_1) <= 50")
+        lines = judged(
+            answers,
+            "accuracy(shift_1) >= 50",
+            "drop(shift_1) <= 50",
+            "worse_than(old, shift_1) <= 50",
+        )
         assert [line.verdict for line in lines] == [verdict] * 3
         drop, *accuracies = lines[1], lines[0], lines[2]
-        assert (drop.classes, *(line.classes for line in accuracies)) == ((10 - lacking, 10), (10, 10), (10, 10))
+        assert (drop.classes, *(line.classes for line in accuracies)) == (
+            (10 - lacking, 10),
+            (10, 10),
+            (10, 10),
+        )
         with_classes = lines if verdict == "undecided" else [drop]
-        assert all(f"{10 - lacking} " in why(line) and "10 classes" in why(line) for line in with_classes)
+        assert all(
+            f"{10 - lacking} " in why(line) and "10 classes" in why(line) for line in with_classes
+        )
 
 
 def test_images_that_a_judge_chose_do_not_judge_it() -> None:
@@ -524,18 +649,26 @@ def test_images_that_a_judge_chose_do_not_judge_it() -> None:
         )
         for name in answers.models
     )
-    answers = replace(answers, scored=scored, subject=replace(answers.subject, judged=judges, pins=pins))
+    answers = replace(
+        answers, scored=scored, subject=replace(answers.subject, judged=judges, pins=pins)
+    )
     worse, accuracy = judged(answers, "worse_than(old, shift_1) <= 5", "accuracy(shift_1) >= 50")
-    assert worse.verdict == "undecided" and worse.reason == "its images were chosen because old gets them wrong"
+    assert (
+        worse.verdict == "undecided"
+        and worse.reason == "its images were chosen because old gets them wrong"
+    )
     assert accuracy.verdict == "pass"
 
 
 def test_a_line_does_not_fail_by_less_than_what_wrong_labels_may_cost() -> None:
-    """Answer undecided, with the share of wrong labels, where a failing line would not fail without them."""
+    """Answer undecided, with the share of wrong labels, where a failing line would not fail without
+    them."""
     answers = answered({"base": (45, 45), "shift_1": (25, 45)})  # the drop is 40 points
 
     def checks(wrong: float) -> LabelChecks:
-        judge = JudgedLabels(50, 0, CheckedShare(0.0, 0.0, 0.1), CheckedShare(wrong, wrong - 0.1, wrong + 0.1))
+        judge = JudgedLabels(
+            50, 0, CheckedShare(0.0, 0.0, 0.1), CheckedShare(wrong, wrong - 0.1, wrong + 0.1)
+        )
         return LabelChecks("judge", 10, (ShiftChecks("base", judge), ShiftChecks("shift_1", judge)))
 
     lines = (
@@ -546,7 +679,9 @@ def test_a_line_does_not_fail_by_less_than_what_wrong_labels_may_cost() -> None:
     )
     assert [line.verdict for line in judged(answers, *lines, checks=checks(0.1))] == ["fail"] * 4
     doubted = judged(answers, *lines, checks=checks(0.42))
-    assert [line.verdict for line in doubted] == ["undecided"] * 3 + ["fail"], "two models share their wrong labels"
+    assert [line.verdict for line in doubted] == ["undecided"] * 3 + ["fail"], (
+        "two models share their wrong labels"
+    )
     assert {line.reason for line in doubted[:3]} == {"42 % (32 to 52) of its labels may be wrong"}
 
 
@@ -554,14 +689,19 @@ def test_a_drop_needs_the_labels_of_both_sides() -> None:
     share = CheckedShare(0.0, 0.0, 0.1)
     checks = LabelChecks("judge", 10, (ShiftChecks("shift_1", JudgedLabels(50, 0, share, None)),))
     answers = answered({"base": (45, 45), "shift_1": (45, 45)})
-    drop, accuracy = judged(answers, "drop(shift_1) <= 50", "accuracy(shift_1) >= 50", checks=checks)
+    drop, accuracy = judged(
+        answers, "drop(shift_1) <= 50", "accuracy(shift_1) >= 50", checks=checks
+    )
     assert drop.reason == "nobody checked the labels of the base" and accuracy.verdict == "pass"
 
 
 def test_names_that_the_images_lack_are_mistakes_of_the_gate() -> None:
     answers = answered({"base": (45, 45), "shift_1": (45, 45)})
     groups = (replace(answers.subject.groups[0], name="clear"), answers.subject.groups[1])
-    classes = (*answers.subject.classes[:2], *(replace(cls, name="mug") for cls in answers.subject.classes[2:]))
+    classes = (
+        *answers.subject.classes[:2],
+        *(replace(cls, name="mug") for cls in answers.subject.classes[2:]),
+    )
     subject = replace(answers.subject, groups=groups, classes=classes)
     wrong = {
         "drop(shift_11) <= 5": "has no shift or group 'shift_11'; did you mean 'shift_1'?",
@@ -569,7 +709,11 @@ def test_names_that_the_images_lack_are_mistakes_of_the_gate() -> None:
         "accuracy(base, class=clas_1) >= 5": "has no class 'clas_1'; did you mean 'class 1'?",
         "accuracy(any, class=mug) >= 5": "2 classes are called 'mug'; give an id",
     }
-    right = ["accuracy(base) >= 5", "drop(any, class=02) <= 5", 'accuracy(clear, class="class 1") >= 5']
+    right = [
+        "accuracy(base) >= 5",
+        "drop(any, class=02) <= 5",
+        'accuracy(clear, class="class 1") >= 5',
+    ]
     assert len(lines_of(right, subject)) == len(right)
     with pytest.raises(UserError) as refused:
         lines_of([*right, *wrong], subject)
@@ -592,13 +736,18 @@ def test_the_images_that_are_told_are_those_of_the_side_that_has_fewer() -> None
 
 
 def result_of(
-    *verdicts: str, allow: bool = False, text: str = "drop(x) <= 1", name: str = "m", reason: str = ""
+    *verdicts: str,
+    allow: bool = False,
+    text: str = "drop(x) <= 1",
+    name: str = "m",
+    reason: str = "",
 ) -> GateResult:
     line = GateLine(text, "drop", name, 0.01)
     estimate = Estimate(0.0, -0.1, 0.1)
     answers: Any = verdicts
     rows: Any = [
-        Judged(line, name, name, verdict, estimate, 10.0, 20, reason * (verdict == "undecided")) for verdict in answers
+        Judged(line, name, name, verdict, estimate, 10.0, 20, reason * (verdict == "undecided"))
+        for verdict in answers
     ]
     return GateResult(name, (name,), tuple(rows), allow)
 
@@ -614,14 +763,19 @@ def test_a_failed_line_goes_before_an_undecided_one() -> None:
 
 # ---- What is written
 
-HOSTILE = "<img src=x>|]]>&\x00\n::error::`@you`[a](http://x.example) https://y.example www.z.example o/r#12 :tada:"
+HOSTILE = (
+    "<img src=x>|]]>&\x00\n::error::`@you`[a](http://x.example) https://y.example"
+    " www.z.example o/r#12 :tada:"
+)
 
 
 def test_junit_and_markdown_hold_names_as_text() -> None:
     result = result_of("fail", "undecided", "pass", text=HOSTILE, name=HOSTILE, reason=HOSTILE)
     suite = ElementTree.fromstring(gate_junit(result).encode())
     assert [[child.tag for child in case] for case in suite] == [["failure"], ["error"], []]
-    assert {case.get("classname") for case in suite} == {HOSTILE.replace("\x00", " ").replace("\n", " ")}
+    assert {case.get("classname") for case in suite} == {
+        HOSTILE.replace("\x00", " ").replace("\n", " ")
+    }
     allowed = ElementTree.fromstring(gate_junit(result_of("undecided", allow=True)).encode())
     assert allowed[0][0].tag == "skipped" and allowed.get("errors") == "0"
     text = gate_markdown(result)
@@ -633,7 +787,10 @@ def test_junit_and_markdown_hold_names_as_text() -> None:
 
 def test_a_line_that_is_copied_from_markdown_is_a_line_of_a_gate() -> None:
     """Find visible characters alone in gate.md, and each line as it was written."""
-    lines = ["worse_than(python:package.module:function, any) <= 2", "accuracy(www.a, class=b:c) >= 80"]
+    lines = [
+        "worse_than(python:package.module:function, any) <= 2",
+        "accuracy(www.a, class=b:c) >= 80",
+    ]
     for line in lines:
         text = gate_markdown(result_of("pass", text=line))
         assert f"`{line}`" in text and text.replace("\n", "").isprintable()
@@ -661,7 +818,17 @@ def test_the_command_ends_with_the_answer(code: int, weather: Path, tmp_path: Pa
     gate = tmp_path / "gate.yaml"
     out = tmp_path / "out"
     gate.write_text("".join(f"- {line}\n" for line in GATES[code]))
-    words = [str(weather), "--recipe", "wardrobe-mini", "--groups", "weather", "--base", "clear", "--device", "cpu"]
+    words = [
+        str(weather),
+        "--recipe",
+        "wardrobe-mini",
+        "--groups",
+        "weather",
+        "--base",
+        "clear",
+        "--device",
+        "cpu",
+    ]
     line = ["evaluate", *words, "--models", "lab:resnet10t", "--gate", str(gate), "--out", str(out)]
     done = CliRunner().invoke(app, line)
     assert done.exit_code == code, done.output
@@ -669,41 +836,66 @@ def test_the_command_ends_with_the_answer(code: int, weather: Path, tmp_path: Pa
     assert (out / "gate.md").read_text().count("\n| ") == 1 + len(GATES[code])
     cases = ElementTree.parse(out / "gate.xml").getroot()
     assert {case.get("classname") for case in cases} == {"lab:resnet10t"}
-    assert CliRunner().invoke(app, [*line, "--allow-undecided"]).exit_code == (0 if code == UNDECIDED else code)
+    assert CliRunner().invoke(app, [*line, "--allow-undecided"]).exit_code == (
+        0 if code == UNDECIDED else code
+    )
     # An evaluation without a gate removes its files.
-    assert CliRunner().invoke(app, [word for word in line if word not in ("--gate", str(gate))]).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(app, [word for word in line if word not in ("--gate", str(gate))])
+        .exit_code
+        == 0
+    )
     assert not (out / "gate.md").exists() and not (out / "gate.xml").exists()
 
 
 def test_python_has_the_answers(weather: Path, tmp_path: Path) -> None:
     result = evaluate(
         weather, {"new": "lab:resnet10t", "old": "lab:resnet14t"}, recipe="wardrobe-mini", groups="weather",
-        base="clear", out=tmp_path, device="cpu", gate=["worse_than(old, any) <= 50", "drop(any) <= 5"],
+        base="clear", out=tmp_path, device="cpu", gate=["worse_than(old, any) <= 50", "drop(any) <="
+            " 5"],
     )  # fmt: skip
-    assert result.gate is not None and result.gate.models == ("new",) and result.gate.verdict == "fail"
+    assert (
+        result.gate is not None and result.gate.models == ("new",) and result.gate.verdict == "fail"
+    )
     assert [line.group for line in result.gate.judged] == ["clear", "grey", "grey"]
     lines = result.to_json()["gate"]["lines"]
     score = result.score("new", "grey")
     assert score.drop is not None and lines[2]["value"] == pytest.approx(score.drop.value)
-    # With six images a class and two lines, no narrower than the report's interval, which is for one.
+    # With six images a class and two lines, no narrower than the report's interval, which is for
+    # one.
     assert lines[2]["high"] - lines[2]["low"] > (score.drop.high or 0) - (score.drop.low or 0)
     assert lines[2]["low"] < score.drop.value < lines[2]["high"]
 
 
 def test_a_gate_that_judges_nobody_is_refused(weather: Path, tmp_path: Path) -> None:
-    options: Any = {"recipe": "wardrobe-mini", "groups": "weather", "base": "clear", "out": tmp_path, "device": "cpu"}
+    options: Any = {
+        "recipe": "wardrobe-mini",
+        "groups": "weather",
+        "base": "clear",
+        "out": tmp_path,
+        "device": "cpu",
+    }
     with pytest.raises(UserError, match="judges no model"):
-        evaluate(weather, ["lab:resnet14t"], gate=["worse_than(lab:resnet14t, any) <= 2"], **options)
+        evaluate(
+            weather, ["lab:resnet14t"], gate=["worse_than(lab:resnet14t, any) <= 2"], **options
+        )
     with pytest.raises(UserError, match="gate: 'old' is not one of the given models"):
         evaluate(weather, {"new": "lab:resnet10t"}, gate=["worse_than(old, any) <= 2"], **options)
     refused = CliRunner().invoke(app, ["evaluate", str(weather), "--allow-undecided"])
     assert isinstance(refused.exception, UserError) and "goes with a gate" in str(refused.exception)
-    keys = CliRunner().invoke(app, ["evaluate", str(weather), "--write-keys", str(tmp_path / "k"), "--allow-undecided"])
-    assert isinstance(keys.exception, UserError) and "takes no --allow-undecided" in str(keys.exception)
+    keys = CliRunner().invoke(
+        app, ["evaluate", str(weather), "--write-keys", str(tmp_path / "k"), "--allow-undecided"]
+    )
+    assert isinstance(keys.exception, UserError) and "takes no --allow-undecided" in str(
+        keys.exception
+    )
 
 
 @pytest.mark.parametrize("width", [30, 60, 200])
-def test_no_line_of_output_is_a_command_to_a_runner(width: int, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_no_line_of_output_is_a_command_to_a_runner(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     name = ":::add-mask::x ##[group]y :::stop-commands:::z"
     say(name)
     assert name in capsys.readouterr().out
@@ -711,9 +903,12 @@ def test_no_line_of_output_is_a_command_to_a_runner(width: int, monkeypatch: pyt
     say(name)
     table = gate_table(result_of("fail", text=name, name=name))
     rows = tuple(replace(row, cells=row.cells[1:]) for row in table.rows)
-    for shown in (table, replace(table, columns=table.columns[1:], rows=rows)):  # a group in the first column
+    # a group in the first column
+    for shown in (table, replace(table, columns=table.columns[1:], rows=rows)):
         print_table(terminal(width), shown)
     print_json({name: name})
     out = capsys.readouterr().out
-    assert "##[" not in out and not [line for line in out.splitlines() if line.lstrip().startswith("::")]
+    assert "##[" not in out and not [
+        line for line in out.splitlines() if line.lstrip().startswith("::")
+    ]
     assert json.loads(out[out.index("{\n") :]) == {name: name}

@@ -1,4 +1,5 @@
-"""Models of a person's own code, by name: what they can be, and that names of strangers are not imported."""
+"""Models of a person's own code, by name: what they can be, and that names of strangers are not
+imported."""
 
 from __future__ import annotations
 
@@ -83,7 +84,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def scored(name: str, **options: Any) -> Any:
-    return evaluate("images", f"python:models.of_colours:{name}", device="cpu", out=Path("out"), **options)
+    return evaluate(
+        "images", f"python:models.of_colours:{name}", device="cpu", out=Path("out"), **options
+    )
 
 
 class TestImported:
@@ -117,7 +120,10 @@ class TestImported:
     @pytest.mark.parametrize(
         ("name", "says"),
         [
-            ("python:models.of_colors:pair", "models.of_colors cannot be imported: No module named"),
+            (
+                "python:models.of_colors:pair",
+                "models.of_colors cannot be imported: No module named",
+            ),
             ("python:pair", "expected python:package.module:function"),
             ("python:models/of_colours.py:pair", "expected python:package.module:function"),
             ("python:models.of_colours:pair()", "expected python:package.module:function"),
@@ -131,22 +137,37 @@ class TestImported:
         Path("models.txt").write_text("python:models.of_colours:made  # ours\n")
         assert top1(evaluate("images", "models.txt", device="cpu", out=Path("out"))).value == 1.0
         given = {"mine": "python:models.of_colours:made"}
-        assert [model.name for model in evaluate("images", given, device="cpu", out=Path("out")).models] == ["mine"]
+        assert [
+            model.name for model in evaluate("images", given, device="cpu", out=Path("out")).models
+        ] == ["mine"]
 
     def test_the_command_takes_one_and_a_gate_stops_it(self, folder: Path) -> None:
         images = save_folders(folder / "many", NAMES, 12)
         (folder / "gate.yaml").write_text("- accuracy(all) >= 70\n")
         for name, code in (("made", 0), ("wrong", FAILED)):
             model = f"python:models.of_colours:{name}"
-            words = ["evaluate", str(images), "--device", "cpu", "--out", "out", "--gate", "gate.yaml"]
+            words = [
+                "evaluate",
+                str(images),
+                "--device",
+                "cpu",
+                "--out",
+                "out",
+                "--gate",
+                "gate.yaml",
+            ]
             ran = CliRunner().invoke(app, [*words, "--models", model])
             assert ran.exit_code == code, ran.output
-            assert ("Warning: The outputs of python:models.of_colours:wrong look" in ran.output) == bool(code)
+            assert (
+                "Warning: The outputs of python:models.of_colours:wrong look" in ran.output
+            ) == bool(code)
 
 
 class TestOthersNames:
     def test_no_name_of_a_dataset_s_recipe_is_imported(self, folder: Path) -> None:
-        dataset = build_colours(folder / "dataset", "evaluate.models=['python:models.of_colours:pair']")
+        dataset = build_colours(
+            folder / "dataset", "evaluate.models=['python:models.of_colours:pair']"
+        )
         with pytest.raises(UserError, match="only if you name it yourself"):
             evaluate(dataset, device="cpu", out=folder / "out")
         assert not (folder / "imported").exists()
@@ -158,17 +179,31 @@ class TestOthersNames:
             evaluate(dataset, "lab:resnet10t", gate=[line], device="cpu", out=folder / "out")
         assert not (folder / "imported").exists()
 
-    def test_no_name_of_a_detector_is_imported_that_a_recipe_or_a_gate_brings(self, folder: Path) -> None:
+    def test_no_name_of_a_detector_is_imported_that_a_recipe_or_a_gate_brings(
+        self, folder: Path
+    ) -> None:
         coco_folder(folder / "coco")
         init(folder / "coco", folder / "recipe.yaml", device="cpu")
-        changes = ["samples.candidates=2", "prompts.shifts={}", "prompts.shifts={fog: {corruption: fog, severity: 3}}"]
+        changes = [
+            "samples.candidates=2",
+            "prompts.shifts={}",
+            "prompts.shifts={fog: {corruption: fog, severity: 3}}",
+        ]
         named = "evaluate.models=['python:models.of_colours:predict']"
-        build(folder / "recipe.yaml", folder / "boxes", overrides=[*changes, named], device="cpu", workers=1)
+        build(
+            folder / "recipe.yaml",
+            folder / "boxes",
+            overrides=[*changes, named],
+            device="cpu",
+            workers=1,
+        )
         with pytest.raises(UserError, match="only if you name it yourself"):
             evaluate(folder / "boxes", device="cpu", out=folder / "out")
         line = "worse_than(python:models.of_colours:predict, base) <= 5"
         with pytest.raises(UserError, match="only if you name it yourself"):
-            evaluate(folder / "boxes", "transformers:./none", gate=line, device="cpu", out=folder / "out")
+            evaluate(
+                folder / "boxes", "transformers:./none", gate=line, device="cpu", out=folder / "out"
+            )
         assert not (folder / "imported").exists()
 
 
@@ -186,12 +221,16 @@ class TestGates:
         for limit, allowed in ((95, False), (95, True), (0, False)):
             lines = [f"accuracy(all) >= {limit}"]
             model = "python:models.of_colours:wrong"
-            result = evaluate(images, model, gate=lines, allow_undecided=allowed, device="cpu", out=folder / "out")
+            result = evaluate(
+                images, model, gate=lines, allow_undecided=allowed, device="cpu", out=folder / "out"
+            )
             assert result.gate is not None and result.gate.exit_code == (FAILED if limit else 0)
             if not limit:
                 result.gate.raise_if_failed()
                 continue
-            with pytest.raises(GateFailure, match=r"accuracy\(all\) >= 95 for python:models.* on all: fail") as raised:
+            with pytest.raises(
+                GateFailure, match=r"accuracy\(all\) >= 95 for python:models.* on all: fail"
+            ) as raised:
                 result.gate.raise_if_failed()
             assert raised.value.exit_code == FAILED
 
@@ -209,14 +248,22 @@ class TestVersion:
     def batch_sizes(self) -> list[int]:
         return []
 
-    def score(self, batch_sizes: list[int], version: str | dict[str, str] | None, turn: int = 0) -> Any:
+    def score(
+        self, batch_sizes: list[int], version: str | dict[str, str] | None, turn: int = 0
+    ) -> Any:
         def model(batch: np.ndarray) -> np.ndarray:
             batch_sizes.append(len(batch))
             return np.roll(colour_function(batch), turn, axis=1)
 
         models = {"mine": model, "other": lambda batch: colour_function(1 - batch)}
         return evaluate(
-            "images", models, version=version, device="cpu", out=Path("out"), batch_size=2, class_order=NAMES
+            "images",
+            models,
+            version=version,
+            device="cpu",
+            out=Path("out"),
+            batch_size=2,
+            class_order=NAMES,
         )
 
     def test_answers_are_kept_under_it_alone(self, folder: Path, batch_sizes: list[int]) -> None:

@@ -1,4 +1,5 @@
-"""The report in a real browser: sorting, contents, the choice of a model, links, contrast, narrow pages."""
+"""The report in a real browser: sorting, contents, the choice of a model, links, contrast, narrow
+pages."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ import pytest
 
 from contrast import faint_texts
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
+from counterfoil.report.labels import (
+    CheckedShare,
+    JudgedLabels,
+    LabelChecks,
+    SelectedByPeople,
+    ShiftChecks,
+)
 from counterfoil.report.reference import ReferenceResult
 from counterfoil.report.results import LeftOut, ResultRow, ResultRows, classes_of
 from support.reports import evaluation_html
@@ -39,7 +46,9 @@ def full_report(evaluation: Evaluation, tmp_path_factory: pytest.TempPathFactory
     rows = [row for row in results.rows if (row.measure, row.class_id) != ("impact", "01")]
     for model in results.models:
         for name, value in (("validation", 0.7), ("validation_base", 0.2), ("validation_gap", 0.5)):
-            rows.append(ResultRow(name, model=model.name, value=value, low=value - 0.1, high=value + 0.1))
+            rows.append(
+                ResultRow(name, model=model.name, value=value, low=value - 0.1, high=value + 0.1)
+            )
     shown = replace(
         results,
         groups=(
@@ -48,7 +57,9 @@ def full_report(evaluation: Evaluation, tmp_path_factory: pytest.TempPathFactory
         ),
         rows=ResultRows(rows),
         reference=ReferenceResult("lab:wardrobe:validation", 150, 3),
-        label_checks=LabelChecks("lab:clip", 150, (ShiftChecks("base", judge), ShiftChecks("swap", judge, people)), 3),
+        label_checks=LabelChecks(
+            "lab:clip", 150, (ShiftChecks("base", judge), ShiftChecks("swap", judge, people)), 3
+        ),
     )
     path = tmp_path_factory.mktemp("full") / "report.html"
     path.write_text(evaluation_html(shown))
@@ -60,13 +71,18 @@ def table_of(page: Page, caption: str) -> Locator:
 
 
 def column(table: Locator, index: int) -> list[str]:
-    return [row.locator("th, td").nth(index).inner_text() for row in table.locator("tbody tr").all()]
+    return [
+        row.locator("th, td").nth(index).inner_text() for row in table.locator("tbody tr").all()
+    ]
 
 
 @pytest.mark.parametrize("press", ["click", "Enter", pytest.param(" ", marks=pytest.mark.whole)])
-def test_headings_sort_by_pointer_and_key_and_say_how(report: Path, open_page: Opened, press: str) -> None:
+def test_headings_sort_by_pointer_and_key_and_say_how(
+    report: Path, open_page: Opened, press: str
+) -> None:
     page = open_page(report)
-    page.get_by_role("navigation").get_by_role("link", name="Models", exact=True).click()  # which unfolds the section
+    # which unfolds the section
+    page.get_by_role("navigation").get_by_role("link", name="Models", exact=True).click()
     table = table_of(page, "The models")
     button = table.get_by_role("button", name="base accuracy")
     heading = table.locator("th", has=page.get_by_role("button", name="base accuracy"))
@@ -101,7 +117,9 @@ def test_a_fixed_row_stays_on_top(report: Path, open_page: Opened) -> None:
         assert column(table, 0)[0].startswith("base accuracy")
 
 
-def test_every_table_has_a_caption_and_every_heading_a_scope(full_report: Path, open_page: Opened) -> None:
+def test_every_table_has_a_caption_and_every_heading_a_scope(
+    full_report: Path, open_page: Opened
+) -> None:
     page = open_page(full_report)
     assert page.locator("table").count() > 6
     for table in page.locator("table").all():
@@ -114,12 +132,16 @@ def test_every_table_has_a_caption_and_every_heading_a_scope(full_report: Path, 
 
 
 @pytest.mark.parametrize("width", [400, pytest.param(1300, marks=pytest.mark.whole)])
-def test_the_contents_lead_to_every_section(full_report: Path, open_page: Opened, width: int) -> None:
+def test_the_contents_lead_to_every_section(
+    full_report: Path, open_page: Opened, width: int
+) -> None:
     page = open_page(full_report, width=width)
     contents = page.get_by_role("navigation", name="Contents")
     links = contents.locator("a[href^='#']")
     headings = page.locator("h2").all()
-    assert [link.get_attribute("href") for link in links.all()] == [f"#{h2.get_attribute('id')}" for h2 in headings]
+    assert [link.get_attribute("href") for link in links.all()] == [
+        f"#{h2.get_attribute('id')}" for h2 in headings
+    ]
     assert len(headings) > 6
     for link, heading in zip(links.all(), headings, strict=True):
         link.click()
@@ -131,9 +153,12 @@ def test_the_contents_lead_to_every_section(full_report: Path, open_page: Opened
         bar = contents.bounding_box()
         title = heading.bounding_box()
         # On a narrow screen the contents take several lines and scroll away with the page.
-        assert bar and title and (bar["y"] >= 0) is (width > 576) and title["y"] >= bar["y"] + bar["height"] - 1, (
-            "a heading lies under the bar"
-        )
+        assert (
+            bar
+            and title
+            and (bar["y"] >= 0) is (width > 576)
+            and title["y"] >= bar["y"] + bar["height"] - 1
+        ), "a heading lies under the bar"
 
 
 def test_the_chosen_model_is_reported_everywhere_in_the_table_of_classes(
@@ -149,7 +174,9 @@ def test_the_chosen_model_is_reported_everywhere_in_the_table_of_classes(
     assert table.locator("caption").inner_text() == f"Points lost, {name}"
     assert "averaged" not in page.locator("p", has=page.locator(".whose")).inner_text()
     assert name in page.locator("#class-numbers caption").inner_text()
-    for score in [score for shift in evaluation.shifts for score in classes_of(evaluation.results, shift.name)]:
+    for score in [
+        score for shift in evaluation.shifts for score in classes_of(evaluation.results, shift.name)
+    ]:
         cell = table.locator(
             f"a[href='failures.html#model={quote_plus(name)}&shift={score.shift}&class={score.class_id}']"
         )
@@ -164,14 +191,21 @@ def test_the_chosen_model_is_reported_everywhere_in_the_table_of_classes(
     assert "model=" not in (table.locator("td a").first.get_attribute("href") or "")
 
 
-def test_a_row_near_a_models_chance_has_no_average(report: Path, evaluation: Evaluation, open_page: Opened) -> None:
+def test_a_row_near_a_models_chance_has_no_average(
+    report: Path, evaluation: Evaluation, open_page: Opened
+) -> None:
     page = open_page(report)
     index = next(at for at, model in enumerate(evaluation.models) if model.name.endswith("no_red"))
-    red, blue = (page.locator(f"table.classes tr[data-class='{class_id}'] td.impact") for class_id in ("00", "02"))
+    red, blue = (
+        page.locator(f"table.classes tr[data-class='{class_id}'] td.impact")
+        for class_id in ("00", "02")
+    )
     before = red.inner_text()
     page.locator("#heat-model").select_option(str(index))
     assert (red.inner_text(), red.get_attribute("data-value")) == ("·", "")
-    assert "floor" in (red.get_attribute("class") or "") and "floor" not in (blue.get_attribute("class") or "")
+    assert "floor" in (red.get_attribute("class") or "") and "floor" not in (
+        blue.get_attribute("class") or ""
+    )
     assert blue.inner_text() != "·"
     page.locator("#heat-model").select_option("")
     assert red.inner_text() == before != "·" and "floor" not in (red.get_attribute("class") or "")
@@ -184,13 +218,22 @@ def test_every_number_of_a_class_is_shown_without_a_pointer(
     page.locator("#heat-class").select_option("02")
     table = page.locator("#class-numbers")
     assert "blue" in table.locator("caption").inner_text()
-    rows = {row[0]: row for row in (line.split("\t") for line in table.locator("tbody").inner_text().split("\n"))}
-    for score in [score for shift in evaluation.shifts for score in classes_of(evaluation.results, shift.name)]:
+    rows = {
+        row[0]: row
+        for row in (line.split("\t") for line in table.locator("tbody").inner_text().split("\n"))
+    }
+    for score in [
+        score for shift in evaluation.shifts for score in classes_of(evaluation.results, shift.name)
+    ]:
         if score.class_id == "02":
-            base, shifted = map(evaluation.results.mean_of_sound, (score.base_accuracy, score.accuracy))
+            base, shifted = map(
+                evaluation.results.mean_of_sound, (score.base_accuracy, score.accuracy)
+            )
             assert base is not None and shifted is not None and score.impact is not None
             numbers = [float(text.replace("−", "-")) for text in rows[score.shift][1:4]]
-            assert numbers == pytest.approx([100 * base, 100 * shifted, 100 * score.impact.value], abs=0.06)
+            assert numbers == pytest.approx(
+                [100 * base, 100 * shifted, 100 * score.impact.value], abs=0.06
+            )
             assert rows[score.shift][5:7] == [str(score.shift_images), str(score.base_images)]
 
 
@@ -201,11 +244,15 @@ def test_nothing_is_reported_by_hovering_alone(full_report: Path, open_page: Ope
     page.locator("details.numbers summary").first.click()
     numbers = " ".join(page.locator("table").all_inner_texts())
     for tip in page.locator("svg title").all_text_contents():
-        for number in (word for word in tip.replace("(", " ").split() if word.replace(".", "").isdigit()):
+        for number in (
+            word for word in tip.replace("(", " ").split() if word.replace(".", "").isdigit()
+        ):
             assert number in numbers, tip
 
 
-def test_a_cell_leads_to_its_failures(report: Path, evaluation: Evaluation, open_page: Opened) -> None:
+def test_a_cell_leads_to_its_failures(
+    report: Path, evaluation: Evaluation, open_page: Opened
+) -> None:
     page = open_page(report)
     page.locator("#heat-model").select_option("0")
     page.locator("table.classes tr[data-class='00'] a[href*='shift=swap']").click()
@@ -226,7 +273,12 @@ def test_a_cell_leads_to_its_failures(report: Path, evaluation: Evaluation, open
 
 @pytest.mark.parametrize("dark", [pytest.param(False, marks=pytest.mark.whole), True])
 def test_every_text_can_be_read(
-    full_report: Path, report: Path, evaluation: Evaluation, graded: Evaluation, open_page: Opened, dark: bool
+    full_report: Path,
+    report: Path,
+    evaluation: Evaluation,
+    graded: Evaluation,
+    open_page: Opened,
+    dark: bool,
 ) -> None:
     for path in (full_report, report, graded.files["report"]):
         page = open_page(path, dark=dark)
@@ -278,8 +330,15 @@ def test_no_unchecked_shift_is_a_headline_and_the_gap_stands_below(
     assert "smallest average drop" not in page.inner_text("body")
     assert "only_blue, near chance" in tiles.inner_text()
     labels = table_of(page, "Checks of the labels by shift")
-    rows = {row.locator("th").inner_text().split("\n")[0]: row.inner_text() for row in labels.locator("tbody tr").all()}
-    assert "12.0 (8.0 to 17.0)" in rows["swap"] and "−0.02" in rows["swap"] and "unknown" in rows["swap"]
+    rows = {
+        row.locator("th").inner_text().split("\n")[0]: row.inner_text()
+        for row in labels.locator("tbody tr").all()
+    }
+    assert (
+        "12.0 (8.0 to 17.0)" in rows["swap"]
+        and "−0.02" in rows["swap"]
+        and "unknown" in rows["swap"]
+    )
     assert rows["dusk"].count("unchecked") == 4
     plain = open_page(report)
     assert "unchecked" in plain.locator(".message").inner_text()
@@ -296,13 +355,21 @@ _GROUND = """one => {
 
 def test_near_chance_is_grey_named_and_not_heated(full_report: Path, open_page: Opened) -> None:
     page = open_page(full_report)
-    near, other = (page.locator(f"table.classes tr[data-class='{class_id}']") for class_id in ("01", "00"))
-    assert "near chance" in near.locator("th").inner_text() and "near chance" not in other.locator("th").inner_text()
+    near, other = (
+        page.locator(f"table.classes tr[data-class='{class_id}']") for class_id in ("01", "00")
+    )
+    assert (
+        "near chance" in near.locator("th").inner_text()
+        and "near chance" not in other.locator("th").inner_text()
+    )
     bare = other.locator("th").evaluate(_GROUND)
     assert all(cell.evaluate(_GROUND) == bare for cell in near.locator("td.cell").all())
     assert any(cell.evaluate(_GROUND) != bare for cell in other.locator("td.cell").all())
     heading = page.locator("table.drops thead th", has_text="only")
     assert "near chance" in heading.inner_text()
     index = page.locator("table.drops thead th").all_inner_texts().index(heading.inner_text())
-    cells = [row.locator("th, td").nth(index) for row in page.locator("table.drops tbody tr:not([data-fixed])").all()]
+    cells = [
+        row.locator("th, td").nth(index)
+        for row in page.locator("table.drops tbody tr:not([data-fixed])").all()
+    ]
     assert all(cell.evaluate(_GROUND) == bare for cell in cells)

@@ -1,4 +1,5 @@
-"""The JSON Schema of results.json: shipped as the document's class has it, and what evaluations write fits it."""
+"""The JSON Schema of results.json: shipped as the document's class has it, and what evaluations
+write fits it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,15 @@ def test_documents_fit_the_schema_that_is_shipped(
         document = json.loads(result.files["document"].read_text())
         assert misfits(document, schema, schema) == []
         # The printed document has a few more keys, which the documentation lists.
-        more = {"source", "headline", "directory", "unreadable_images", "unreadable_paths", "notes", "files"}
+        more = {
+            "source",
+            "headline",
+            "directory",
+            "unreadable_images",
+            "unreadable_paths",
+            "notes",
+            "files",
+        }
         assert result.to_json().keys() - document.keys() == more
         document["rows"][0]["value"] = "much"
         assert misfits(document, schema, schema)

@@ -1,4 +1,5 @@
-"""A gate against an earlier evaluation: the same comparison as with the model itself, and files that are refused."""
+"""A gate against an earlier evaluation: the same comparison as with the model itself, and files
+that are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def earlier(weather: Path, tmp_path_factory: pytest.TempPathFactory) -> Evaluati
     return evaluate(weather, ["lab:resnet14t"], out=tmp_path_factory.mktemp("earlier"), **OPTIONS)
 
 
-def test_a_stored_evaluation_gives_the_answer_of_its_model(weather: Path, earlier: Evaluation, tmp_path: Path) -> None:
+def test_a_stored_evaluation_gives_the_answer_of_its_model(
+    weather: Path, earlier: Evaluation, tmp_path: Path
+) -> None:
     file = earlier.files["document"]
     lines = ["worse_than({}, any) <= 2", "worse_than({}, grey, class=03) <= 2"]
     shown = []
@@ -32,7 +35,12 @@ def test_a_stored_evaluation_gives_the_answer_of_its_model(weather: Path, earlie
         gate = [line.format(name) for line in lines]
         result = evaluate(weather, ["lab:resnet10t"], gate=gate, out=tmp_path, **OPTIONS).gate
         assert result is not None and result.models == ("lab:resnet10t",)
-        shown.append([(line.group, line.verdict, line.estimate, line.images, line.classes) for line in result.judged])
+        shown.append(
+            [
+                (line.group, line.verdict, line.estimate, line.images, line.classes)
+                for line in result.judged
+            ]
+        )
     assert shown[0] == shown[1] and len(shown[0]) == 3
 
 
@@ -42,7 +50,9 @@ def test_the_stored_model_is_the_one_of_the_same_name_else_the_only_one(
     stored = evaluate(weather, ["lab:resnet10t", "lab:resnet14t"], out=tmp_path / "both", **OPTIONS)
     gate = [f"worse_than({stored.files['document']}, any) <= 0"]
     result = evaluate(weather, ["lab:resnet14t"], gate=gate, out=tmp_path / "new", **OPTIONS).gate
-    assert result is not None and [line.estimate.value for line in result.judged if line.estimate] == [0.0, 0.0]
+    assert result is not None and [
+        line.estimate.value for line in result.judged if line.estimate
+    ] == [0.0, 0.0]
     with pytest.raises(UserError, match="has lab:resnet10t and lab:resnet14t, and no model 'mine'"):
         evaluate(weather, {"mine": "lab:resnet10t"}, gate=gate, out=tmp_path / "new", **OPTIONS)
 
@@ -61,24 +71,47 @@ def _of_other_images(folder: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no file": (lambda folder: (folder / "results.json").unlink(), "results.json: cannot be read: No such file"),
+    "no file": (
+        lambda folder: (folder / "results.json").unlink(),
+        "results.json: cannot be read: No such file",
+    ),
     "no document": (lambda folder: (folder / "results.json").write_text("[]"), "results.json"),
     "other images": (_of_other_images, "is of other images"),
-    "no table": (lambda folder: (folder / "predictions.parquet").unlink(), "parquet: cannot be read: No such file"),
-    "no Parquet": (lambda folder: (folder / "predictions.parquet").write_text("x"), "is not a table of predictions"),
+    "no table": (
+        lambda folder: (folder / "predictions.parquet").unlink(),
+        "parquet: cannot be read: No such file",
+    ),
+    "no Parquet": (
+        lambda folder: (folder / "predictions.parquet").write_text("x"),
+        "is not a table of predictions",
+    ),
     "fewer rows": (_rewritten(lambda table: table.slice(1)), "has 119 rows, expected 120"),
-    "other keys": (_rewritten(lambda table: table.take(list(range(119, -1, -1)))), "its keys are not those of"),
-    "no answers": (_rewritten(lambda table: table.select(["key"])), "has no column 'right.lab:resnet14t'"),
+    "other keys": (
+        _rewritten(lambda table: table.take(list(range(119, -1, -1)))),
+        "its keys are not those of",
+    ),
+    "no answers": (
+        _rewritten(lambda table: table.select(["key"])),
+        "has no column 'right.lab:resnet14t'",
+    ),
     "text": (
-        _rewritten(lambda table: table.select(["key"]).append_column("right.lab:resnet14t", table["key"])),
+        _rewritten(
+            lambda table: table.select(["key"]).append_column("right.lab:resnet14t", table["key"])
+        ),
         "has the column 'right.lab:resnet14t' of string, expected true or false",
     ),
     "nested keys": (
-        _rewritten(lambda table: table.set_column(0, "key", pa.array([[key] for key in table["key"].to_pylist()]))),
+        _rewritten(
+            lambda table: table.set_column(
+                0, "key", pa.array([[key] for key in table["key"].to_pylist()])
+            )
+        ),
         "has the column 'key' of list<element: string>, expected text",
     ),
     "one long key in each row": (
-        _rewritten(lambda table: table.set_column(0, "key", pa.array(["x" * (1 << 14)] * len(table)))),
+        _rewritten(
+            lambda table: table.set_column(0, "key", pa.array(["x" * (1 << 14)] * len(table)))
+        ),
         "has a text of 16,384 bytes in its column 'key', expected at most 10,000",
     ),
 }
@@ -93,7 +126,12 @@ def test_a_file_that_cannot_be_compared_with_is_refused(
     damage, words = REFUSED[case]
     damage(folder)
     with pytest.raises(UserError) as refused:
-        evaluate(weather, ["lab:resnet10t"], gate=[f"worse_than({folder}/results.json, any) <= 2"], **OPTIONS)
+        evaluate(
+            weather,
+            ["lab:resnet10t"],
+            gate=[f"worse_than({folder}/results.json, any) <= 2"],
+            **OPTIONS,
+        )
     assert words in str(refused.value) and "predictions.parquet that was written beside it" in (
         refused.value.hint or ""
     )
@@ -108,7 +146,10 @@ def test_images_that_could_not_be_read_then_leave_a_line_undecided(
     index = table.column_names.index("right.lab:resnet14t")
     grey = [shift == "grey" for shift in table["shift"].to_pylist()]
     first = grey.index(True)
-    right = [None if row == first else value for row, value in enumerate(table["right.lab:resnet14t"].to_pylist())]
+    right = [
+        None if row == first else value
+        for row, value in enumerate(table["right.lab:resnet14t"].to_pylist())
+    ]
     table = table.set_column(index, "right.lab:resnet14t", pa.array(right, pa.bool_()))
     pq.write_table(table, folder / "predictions.parquet")
     gate = [f"worse_than({folder}/results.json, any) <= 99"]

@@ -23,7 +23,10 @@ from counterfoil.registry import Registry, uncallable
 def judged(evaluation: Evaluation) -> Evaluation:
     """Return an evaluation with a gate: one line fails, and an advisory line too."""
     line = GateLine("drop(swap) <= 1", "drop", "swap", 0.01)
-    lines = (Judged(line, "m", "swap", "fail"), Judged(replace(line, advisory=True), "m", "swap", "fail"))
+    lines = (
+        Judged(line, "m", "swap", "fail"),
+        Judged(replace(line, advisory=True), "m", "swap", "fail"),
+    )
     return replace(evaluation, gate=GateResult(evaluation.name, ("m",), lines))
 
 
@@ -37,11 +40,26 @@ def test_a_run_has_every_accuracy_and_drop_with_its_interval(judged: Evaluation)
         assert drop is not None
         shown = [run.metrics.get(f"{key}/drop{end}") for end in ("", "_low", "_high")]
         assert shown == [drop.value, drop.low, drop.high]
-    assert run.parameters["dataset_content"] == judged.results.content and run.parameters["gate"] == "fail"
-    assert [run.metrics[f"gate/{verdict}"] for verdict in ("pass", "fail", "undecided")] == [0, 1, 0]
+    assert (
+        run.parameters["dataset_content"] == judged.results.content
+        and run.parameters["gate"] == "fail"
+    )
+    assert [run.metrics[f"gate/{verdict}"] for verdict in ("pass", "fail", "undecided")] == [
+        0,
+        1,
+        0,
+    ]
     assert {"report.html", "results.json"} <= {file.name for file in run.files}
-    folders = [model.name.partition(":")[2].rpartition("/")[0] for model in judged.models if "/" in model.name]
-    assert not [folder for folder in folders if any(folder in str(key) for key in (*run.metrics, *run.parameters))]
+    folders = [
+        model.name.partition(":")[2].rpartition("/")[0]
+        for model in judged.models
+        if "/" in model.name
+    ]
+    assert not [
+        folder
+        for folder in folders
+        if any(folder in str(key) for key in (*run.metrics, *run.parameters))
+    ]
 
 
 def test_names_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +67,10 @@ def test_names_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError) as refused:
         check_trackers(["wandbb", "mlflow", "trackio"])
     assert "no tracker 'wandbb'; did you mean 'wandb'?" in refused.value.problems[0]
-    assert [problem.split(" ")[0] for problem in refused.value.problems[1:]] == ["mlflow", "trackio"]
+    assert [problem.split(" ")[0] for problem in refused.value.problems[1:]] == [
+        "mlflow",
+        "trackio",
+    ]
 
 
 def test_one_tracker_that_fails_stops_no_other_and_tells_no_password(
@@ -65,7 +86,9 @@ def test_one_tracker_that_fails_stops_no_other_and_tells_no_password(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
     with pytest.raises(RunFailure) as failed:
         judged.report_to("wandb", "mlflow")
-    assert list(failed.value.problems) == ["wandb did not take the run: cannot reach https://host.example/api"]
+    assert list(failed.value.problems) == [
+        "wandb did not take the run: cannot reach https://host.example/api"
+    ]
     assert len(taken) == 1 and "report.html" in (failed.value.hint or "")
     assert capsys.readouterr().out == ""
 
@@ -74,18 +97,34 @@ def test_one_tracker_that_fails_stops_no_other_and_tells_no_password(
 def run(tmp_path: Path) -> TrackedRun:
     report = tmp_path / "report.html"
     report.write_text("<p>fog</p>")
-    metrics = {"resnet50.a1_in1k/base/accuracy": 0.75, "resnet50.a1_in1k/fog_3/drop": -0.125, "gate/pass": 1.0}
-    return TrackedRun("photos", {"dataset_content": "0f" * 32, "dataset_commit": "", "seed": 3}, metrics, (report,))
+    metrics = {
+        "resnet50.a1_in1k/base/accuracy": 0.75,
+        "resnet50.a1_in1k/fog_3/drop": -0.125,
+        "gate/pass": 1.0,
+    }
+    return TrackedRun(
+        "photos",
+        {"dataset_content": "0f" * 32, "dataset_commit": "", "seed": 3},
+        metrics,
+        (report,),
+    )
 
 
-def test_wandb_writes_a_run_offline(run: TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_writes_a_run_offline(
+    run: TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("wandb")
-    for name, value in {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}.items():
+    for name, value in {
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": str(tmp_path),
+        "WANDB_SILENT": "true",
+    }.items():
         monkeypatch.setenv(name, value)
     TRACKERS["wandb"](run)
     [written] = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
     items = _wandb_records(written)
-    while not any(record.WhichOneof("record_type") == "exit" for record in items):  # another process writes it
+    # another process writes it
+    while not any(record.WhichOneof("record_type") == "exit" for record in items):
         time.sleep(0.1)
         items = _wandb_records(written)
     summary = {
@@ -102,12 +141,15 @@ def test_wandb_writes_a_run_offline(run: TrackedRun, tmp_path: Path, monkeypatch
         for item in record.run.config.update
     }
     assert {key: config[key] for key in run.parameters} == run.parameters
-    [artifact] = [record.artifact for record in items if record.WhichOneof("record_type") == "artifact"]
+    [artifact] = [
+        record.artifact for record in items if record.WhichOneof("record_type") == "artifact"
+    ]
     assert "report.html" in {content.path for content in artifact.manifest.contents}
 
 
 def _wandb_records(path: Path) -> list[Any]:
-    """Read a file of wandb: seven bytes, then LevelDB's log format with records of Protocol Buffers."""
+    """Read a file of wandb: seven bytes, then LevelDB's log format with records of Protocol
+    Buffers."""
     wandb_internal_pb2 = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     content = path.read_bytes()
     offset = 7
@@ -129,7 +171,9 @@ def _wandb_records(path: Path) -> list[Any]:
     return records
 
 
-def test_mlflow_writes_a_run_to_its_database(run: TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_writes_a_run_to_its_database(
+    run: TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'runs.db'}")
     monkeypatch.chdir(tmp_path)
@@ -141,7 +185,9 @@ def test_mlflow_writes_a_run_to_its_database(run: TrackedRun, tmp_path: Path, mo
     assert [entry.info.status for entry in stored] == ["FINISHED", "FINISHED"]
     assert stored[0].data.metrics == run.metrics
     assert stored[0].data.params == {key: str(value) for key, value in run.parameters.items()}
-    assert [artifact.path for artifact in client.list_artifacts(stored[0].info.run_id)] == ["report.html"]
+    assert [artifact.path for artifact in client.list_artifacts(stored[0].info.run_id)] == [
+        "report.html"
+    ]
 
 
 def test_trackio_writes_a_run_below_the_cache_of_the_hub(run: TrackedRun) -> None:
@@ -153,11 +199,15 @@ def test_trackio_writes_a_run_below_the_cache_of_the_hub(run: TrackedRun) -> Non
     assert {key: logged[key] for key in run.metrics} == run.metrics
     config = storage.get_run_config("counterfoil", name)
     assert config is not None and {key: config[key] for key in run.parameters} == run.parameters
-    contents = [path.read_bytes() for path in Path(utils.ARTIFACTS_DIR).rglob("*") if path.is_file()]
+    contents = [
+        path.read_bytes() for path in Path(utils.ARTIFACTS_DIR).rglob("*") if path.is_file()
+    ]
     assert run.files[0].read_bytes() in contents
 
 
-def test_tensorboard_writes_a_run_to_a_folder(run: TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboard_writes_a_run_to_a_folder(
+    run: TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     monkeypatch.chdir(tmp_path)
     TRACKERS["tensorboard"](run)

@@ -1,4 +1,5 @@
-"""Pipelines that are loaded once, for what renders: the lab's generator, and miniatures of every family."""
+"""Pipelines that are loaded once, for what renders: the lab's generator, and miniatures of every
+family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every generator family: an image depends on its sample and the batch size, and is what diffusers alone draws."""
+"""Every generator family: an image depends on its sample and the batch size, and is what diffusers
+alone draws."""
 
 from __future__ import annotations
 
@@ -51,20 +52,37 @@ CASES = {
     "XL": Case(miniature.stable_diffusion_xl, "Stable Diffusion XL"),
     "SD 3": Case(modern.stable_diffusion_3, "Stable Diffusion 3 or 3.5", options=SHORT),
     "FLUX.1": Case(modern.flux, "FLUX.1", options=SHORT),
-    "FLUX.1 led": Case(modern.flux, "FLUX.1", {"negative_prompt": ""}, SHORT | {"true_cfg_scale": 2.5}),
-    "Qwen-Image": Case(modern.qwen_image, "Qwen-Image", {"negative_prompt": " "}, scale="true_cfg_scale"),
+    "FLUX.1 led": Case(
+        modern.flux, "FLUX.1", {"negative_prompt": ""}, SHORT | {"true_cfg_scale": 2.5}
+    ),
+    "Qwen-Image": Case(
+        modern.qwen_image, "Qwen-Image", {"negative_prompt": " "}, scale="true_cfg_scale"
+    ),
     "Z-Image": Case(modern.z_image, "Z-Image"),
     "Sana": Case(modern.sana, "Sana", {"use_resolution_binning": False}),
     "Sana, by the prompt alone": Case(
-        modern.sana, "Sana", {"use_resolution_binning": False}, SHORT | {"complex_human_instruction": []}
+        modern.sana,
+        "Sana",
+        {"use_resolution_binning": False},
+        SHORT | {"complex_human_instruction": []},
     ),
     "PixArt": Case(modern.pixart, "PixArt", {"use_resolution_binning": False}, SHORT),
     "Lumina 2": Case(modern.lumina_2, "Lumina2Pipeline"),
     "Chroma": Case(modern.chroma, "ChromaPipeline", options=SHORT),
-    "PAG": Case(modern.with_perturbed_attention, "StableDiffusionPAGPipeline", options={"pag_scale": 2.0}),
+    "PAG": Case(
+        modern.with_perturbed_attention, "StableDiffusionPAGPipeline", options={"pag_scale": 2.0}
+    ),
 }
-# Letters are tokens here: these end in different rooms of every family that pads by the length of a prompt.
-PROMPTS = ("a bag", "a photo of a coat in the snow, in the evening", "a dress", "a shoe " * 12, "a hat", "two coats")
+# Letters are tokens here: these end in different rooms of every family that pads by the length of a
+# prompt.
+PROMPTS = (
+    "a bag",
+    "a photo of a coat in the snow, in the evening",
+    "a dress",
+    "a shoe " * 12,
+    "a hat",
+    "two coats",
+)
 
 
 def _samples(recipe: Recipe) -> list[Sample]:
@@ -82,7 +100,8 @@ def _recipe(make_recipe: MakeRecipe, case: Case, guidance: float, *changes: str)
 def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep pictures unrounded: whole levels would hide most changes by a neighbour."""
     monkeypatch.setattr(
-        "counterfoil.generate.render.as_pictures", lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy())
+        "counterfoil.generate.render.as_pictures",
+        lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy()),
     )
 
 
@@ -103,9 +122,14 @@ def test_neighbours_places_and_padding_change_no_bit(
     assert renderer.family.name == case.family
     samples = _samples(recipe)
     drawn: list[Any] = renderer.render(samples[:4])
-    assert all(image is not None and image.shape == (32, 32, 3) and image.std() > 0.01 for image in drawn)
+    assert all(
+        image is not None and image.shape == (32, 32, 3) and image.std() > 0.01 for image in drawn
+    )
     _same(Renderer(pipeline, recipe).render([samples[3], samples[0]]), [drawn[3], drawn[0]])
-    _same(renderer.render([samples[4], samples[2], samples[5], samples[1]])[1::2], [drawn[2], drawn[1]])
+    _same(
+        renderer.render([samples[4], samples[2], samples[5], samples[1]])[1::2],
+        [drawn[2], drawn[1]],
+    )
     _same(renderer.render([samples[1]]), [drawn[1]])
     _same(renderer.render([samples[0]] * 4), [drawn[0]] * 4)
     other: list[Any] = renderer.render([replace(samples[0], prompt=samples[1].prompt)])
@@ -113,7 +137,9 @@ def test_neighbours_places_and_padding_change_no_bit(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_pictures_are_those_of_a_plain_call(name: str, loaded: Any, make_recipe: MakeRecipe) -> None:
+def test_pictures_are_those_of_a_plain_call(
+    name: str, loaded: Any, make_recipe: MakeRecipe
+) -> None:
     case = CASES[name]
     recipe = _recipe(make_recipe, case, 3.0, "generator.batch_size=1")
     pipeline = loaded(case.make)
@@ -127,8 +153,12 @@ def test_pictures_are_those_of_a_plain_call(name: str, loaded: Any, make_recipe:
         assert np.abs(image.astype(int) - (drawn.clip(0, 1) * 255).round().astype(int)).max() <= 1
 
 
-@pytest.mark.parametrize("name", ["SD 1", "XL", "SD 3", "FLUX.1 led", "Qwen-Image", "Z-Image", "Sana", "PixArt"])
-def test_guidance_and_its_negative_prompt_reach_the_picture(name: str, loaded: Any, make_recipe: MakeRecipe) -> None:
+@pytest.mark.parametrize(
+    "name", ["SD 1", "XL", "SD 3", "FLUX.1 led", "Qwen-Image", "Z-Image", "Sana", "PixArt"]
+)
+def test_guidance_and_its_negative_prompt_reach_the_picture(
+    name: str, loaded: Any, make_recipe: MakeRecipe
+) -> None:
     case = CASES[name]
     pipeline = loaded(CASES[name].make)
 
@@ -157,8 +187,11 @@ def _seen(pipeline: Any, render: Callable[[], object]) -> list[dict[str, Any]]:
     return calls
 
 
-def test_prompts_that_z_image_makes_equally_long_share_batches(loaded: Any, make_recipe: MakeRecipe) -> None:
-    """It pads and masks prompts of other lengths: another computation and, on some devices, another picture."""
+def test_prompts_that_z_image_makes_equally_long_share_batches(
+    loaded: Any, make_recipe: MakeRecipe
+) -> None:
+    """It pads and masks prompts of other lengths: another computation and, on some devices, another
+    picture."""
     pipeline = loaded(modern.z_image)
     recipe = make_recipe("generator.size=32", "generator.guidance=0")
     renderer = Renderer(pipeline, recipe)
@@ -167,11 +200,14 @@ def test_prompts_that_z_image_makes_equally_long_share_batches(loaded: Any, make
     rooms = [{-(-len(states) // 32) for states in call["cap_feats"]} for call in given]
     assert all(len(room) == 1 for room in rooms)
     assert len({min(room) for room in rooms}) > 1, "the prompts need different rooms"
-    assert any(len({len(states) for states in call["cap_feats"]}) > 1 for call in given), "and share one where they can"
+    assert any(len({len(states) for states in call["cap_feats"]}) > 1 for call in given), (
+        "and share one where they can"
+    )
 
 
 def test_qwen_image_always_sees_a_mask(loaded: Any, make_recipe: MakeRecipe) -> None:
-    """Without this rule, a batch without padding would have no mask, so a picture would depend on its neighbours."""
+    """Without this rule, a batch without padding would have no mask, so a picture would depend on
+    its neighbours."""
     pipeline = loaded(modern.qwen_image)
     recipe = make_recipe("generator.size=32", "generator.guidance=3.0")
     renderer = Renderer(pipeline, recipe)
@@ -192,10 +228,17 @@ def _names_in_code(pipeline: type) -> list[str]:
     return [elt.id for elt in returns[0].elts if isinstance(elt, ast.Name)]
 
 
-ENCODED = [(family, name) for family in FAMILIES if family.prompts == "encoded" for name in family.pipelines]
+ENCODED = [
+    (family, name)
+    for family in FAMILIES
+    if family.prompts == "encoded"
+    for name in family.pipelines
+]
 
 
-@pytest.mark.parametrize(("family", "pipeline"), ENCODED, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("family", "pipeline"), ENCODED, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_outputs_have_the_names_that_diffusers_gives_them(family: Family, pipeline: str) -> None:
     pipeline_class = getattr(diffusers, pipeline)
     names = _names_in_code(pipeline_class)
@@ -206,7 +249,9 @@ def test_outputs_have_the_names_that_diffusers_gives_them(family: Family, pipeli
         assert output == (name if anything or name in taken else None)
 
 
-@pytest.mark.parametrize("name", ["SD 1", "XL", "SD 3", "FLUX.1 led", "Qwen-Image", "Z-Image", "Sana", "PixArt"])
+@pytest.mark.parametrize(
+    "name", ["SD 1", "XL", "SD 3", "FLUX.1 led", "Qwen-Image", "Z-Image", "Sana", "PixArt"]
+)
 def test_each_output_arrives_under_its_own_name(
     name: str, loaded: Any, make_recipe: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,12 +267,17 @@ def test_each_output_arrives_under_its_own_name(
     @functools.wraps(encode)
     def marked(*positions: Any, **arguments: Any) -> Any:
         outputs = encode(*positions, **arguments)
-        # A family that encodes the negative prompt apart calls twice; the second call is of that prompt.
+        # A family that encodes the negative prompt apart calls twice; the second call is of that
+        # prompt.
         apart = "negative_" if len(marks) and "negative_prompt_embeds" not in names else ""
         marked_outputs = []
         for output_name, output in zip(names, outputs, strict=True):
             # Where nothing is padded there is no mask, and one is made.
-            given_here = outputs[0].new_ones(outputs[0].shape[:2], dtype=torch.long) if output is None else output
+            given_here = (
+                outputs[0].new_ones(outputs[0].shape[:2], dtype=torch.long)
+                if output is None
+                else output
+            )
             marks[apart + output_name] = float(len(marks) + 1)
             values: list[Any] = given_here if isinstance(given_here, list) else [given_here]
             filled = [torch.full_like(value, marks[apart + output_name]) for value in values]
@@ -256,18 +306,32 @@ def test_an_encoder_with_another_number_of_outputs_is_refused(
 ) -> None:
     pipeline = loaded(modern.flux)
     encode = pipeline.encode_prompt
-    monkeypatch.setattr(pipeline, "encode_prompt", lambda prompt, device=None: encode(prompt, device=device)[:2])
+    monkeypatch.setattr(
+        pipeline, "encode_prompt", lambda prompt, device=None: encode(prompt, device=device)[:2]
+    )
     recipe = make_recipe("generator.size=32")
-    with pytest.raises(RunFailure, match=r"gives 2 outputs, expected 3: prompt_embeds, pooled_prompt_embeds, one"):
+    with pytest.raises(
+        RunFailure, match=r"gives 2 outputs, expected 3: prompt_embeds, pooled_prompt_embeds, one"
+    ):
         Renderer(pipeline, recipe).render(_samples(recipe)[:1])
 
 
-def test_what_a_recipe_sets_by_other_keys_is_no_option(loaded: Any, make_recipe: MakeRecipe) -> None:
-    with pytest.raises(UserError, match=r"generator\.options\.height: a recipe sets it with generator\.size") as caught:
-        Renderer(loaded(modern.flux), make_recipe("generator.options={height: 16}", "generator.negative_prompt=snow"))
+def test_what_a_recipe_sets_by_other_keys_is_no_option(
+    loaded: Any, make_recipe: MakeRecipe
+) -> None:
+    with pytest.raises(
+        UserError, match=r"generator\.options\.height: a recipe sets it with generator\.size"
+    ) as caught:
+        Renderer(
+            loaded(modern.flux),
+            make_recipe("generator.options={height: 16}", "generator.negative_prompt=snow"),
+        )
     assert "generator.negative_prompt: FLUX.1 reads it" in str(caught.value)
     qwen = family_of("QwenImagePipeline")
-    assert qwen is not None and {"true_cfg_scale", "prompt_embeds_mask", "generator", "height"} <= qwen.reserved
+    assert (
+        qwen is not None
+        and {"true_cfg_scale", "prompt_embeds_mask", "generator", "height"} <= qwen.reserved
+    )
     flux = family_of("FluxPipeline")
     assert flux is not None and "true_cfg_scale" not in flux.reserved
 
@@ -299,7 +363,9 @@ def test_a_prompt_is_encoded_once_and_what_is_remembered_is_bounded(
     pipeline = loaded(modern.flux)
     recipe = make_recipe("generator.size=32", "generator.options={max_sequence_length: 96}")
     read: list[int] = []
-    hook = pipeline.text_encoder_2.register_forward_hook(lambda module, args, output: read.append(1))
+    hook = pipeline.text_encoder_2.register_forward_hook(
+        lambda module, args, output: read.append(1)
+    )
     monkeypatch.setattr("counterfoil.generate.render._REMEMBERED", 3 * 96 * miniature.WIDTH * 4)
     renderer = Renderer(pipeline, recipe)
     samples = _samples(recipe)
@@ -329,7 +395,9 @@ def test_the_scale_of_a_family_is_an_argument_of_its_pipelines_call() -> None:
         (modern.flux, 256), (modern.qwen_image, 256), (modern.z_image, 1024), (modern.lumina_2, 128),
     ],
 )  # fmt: skip
-def test_the_side_of_a_pipeline_is_its_own_where_a_recipe_has_none(make: Any, side: int, loaded: Any) -> None:
+def test_the_side_of_a_pipeline_is_its_own_where_a_recipe_has_none(
+    make: Any, side: int, loaded: Any
+) -> None:
     pipeline = loaded(make)
     assert native_size(pipeline) == side
     assert pipeline_family(pipeline.folder)[0].multiple in (8, 16, 32)
@@ -361,16 +429,23 @@ def _with_loras(pipeline: Any, recipe: Recipe) -> Iterator[Renderer]:
 
 @contextlib.contextmanager
 def _merged(model: Any, file: Path, scale: float) -> Iterator[None]:
-    """Add the product of the file's matrices to the model's weights: an independent reading of the file."""
+    """Add the product of the file's matrices to the model's weights: an independent reading of the
+    file."""
     tensors = load_file(file)
     before = {}
-    layers = {key.split(".", 1)[1].removesuffix(".lora_A.weight") for key in tensors if key.endswith("lora_A.weight")}
+    layers = {
+        key.split(".", 1)[1].removesuffix(".lora_A.weight")
+        for key in tensors
+        if key.endswith("lora_A.weight")
+    }
     part = next(iter(tensors)).split(".", 1)[0]
     for layer in layers:
         down, up = (tensors[f"{part}.{layer}.lora_{side}.weight"] for side in "AB")
         weight = model.get_submodule(layer).weight
         before[layer] = weight.data
-        weight.data = before[layer] + scale * (up.flatten(1) @ down.flatten(1)).reshape(weight.shape)
+        weight.data = before[layer] + scale * (up.flatten(1) @ down.flatten(1)).reshape(
+            weight.shape
+        )
     try:
         yield
     finally:
@@ -392,7 +467,9 @@ def test_lora_weights_are_added_at_their_scales_and_at_none_change_no_bit(
     model = getattr(pipeline, part_of(pipeline))
 
     def recipe(snow: float, fog: float, *changes: str) -> Recipe:
-        named = [f"{n}: {{path: {files[n]}, scale: {s}}}" for n, s in (("snow", snow), ("fog", fog))]
+        named = [
+            f"{n}: {{path: {files[n]}, scale: {s}}}" for n, s in (("snow", snow), ("fog", fog))
+        ]
         return _recipe(make_recipe, case, 3.0, f"generator.lora={{{', '.join(named)}}}", *changes)
 
     # alpha / rank of the first is 2, of the other 1.
@@ -400,7 +477,10 @@ def test_lora_weights_are_added_at_their_scales_and_at_none_change_no_bit(
         drawn: list[Any] = renderer.render(samples)
     with _merged(model, files["snow"], 0.1), _merged(model, files["fog"], -0.1):
         expected: list[Any] = Renderer(pipeline, plain).render(samples)
-    assert max(float(np.abs(image - other).max()) for image, other in zip(drawn, without, strict=True)) > 1e-3
+    assert (
+        max(float(np.abs(image - other).max()) for image, other in zip(drawn, without, strict=True))
+        > 1e-3
+    )
     for image, other in zip(drawn, expected, strict=True):
         np.testing.assert_allclose(image, other, atol=1e-4)
     with _with_loras(pipeline, recipe(0, 0)) as renderer:
@@ -415,18 +495,25 @@ def test_samples_of_several_scales_share_no_call_and_change_no_bit_of_each_other
     case = CASES[name]
     pipeline = loaded(case.make)
     file = saved_lora(pipeline, tmp_path, LORA_TARGETS[name])
-    lora = f"generator.lora={{snow: {{path: {file}, scale: 0.2}}, fog: {{path: {file}, scale: 0.1}}}}"
+    lora = (
+        f"generator.lora={{snow: {{path: {file}, scale: 0.2}}, fog: {{path: {file}, scale: 0.1}}}}"
+    )
     recipe = _recipe(make_recipe, case, 3.0, lora, *LEVELLED)
     plan = make_plan(recipe)
     every = [sample for shard in plan.shards for sample in shard.samples(plan)]
-    samples = [next(sample for sample in every if sample.shift == shift) for shift in ("base", *SNOWY)]
+    samples = [
+        next(sample for sample in every if sample.shift == shift) for shift in ("base", *SNOWY)
+    ]
     assert [sample.between and sample.between.scale for sample in samples] == [None, 0.25, None]
     scales: list[dict[str, float]] = []
 
     def scaled(module: Any, *_: Any) -> None:
         layers = [layer for layer in module.modules() if hasattr(layer, "lora_A")]
         settings = {
-            tuple((active_adapter, layer.scaling[active_adapter]) for active_adapter in layer.active_adapters)
+            tuple(
+                (active_adapter, layer.scaling[active_adapter])
+                for active_adapter in layer.active_adapters
+            )
             for layer in layers
         }
         assert len(settings) == 1, "one scale for every layer"
@@ -485,10 +572,16 @@ def test_a_level_lies_between_two_encoded_prompts(
     assert not np.array_equal(drawn[4], drawn[0]) and not np.array_equal(drawn[4], drawn[3])
 
 
-@pytest.mark.parametrize(("name", "by"), [("Qwen-Image", "prompt"), ("Z-Image", "prompt"), ("SD 3", "steps")])
-def test_a_family_without_a_way_to_levels_is_refused(name: str, by: str, loaded: Any, make_recipe: MakeRecipe) -> None:
+@pytest.mark.parametrize(
+    ("name", "by"), [("Qwen-Image", "prompt"), ("Z-Image", "prompt"), ("SD 3", "steps")]
+)
+def test_a_family_without_a_way_to_levels_is_refused(
+    name: str, by: str, loaded: Any, make_recipe: MakeRecipe
+) -> None:
     recipe = _recipe(make_recipe, CASES[name], 3.0, _levels(by))
-    with pytest.raises(UserError, match=f"prompts.shifts.at_night.severity: .*{CASES[name].family}"):
+    with pytest.raises(
+        UserError, match=f"prompts.shifts.at_night.severity: .*{CASES[name].family}"
+    ):
         Renderer(loaded(CASES[name].make), recipe)
 
 
@@ -514,7 +607,17 @@ def test_later_prompts_come_in_for_their_share_of_the_steps(
         renderer.render(samples)
     finally:
         hook.remove()
-    base, night = (renderer.encode(scene[shift].prompt or "")["prompt_embeds"][0] for shift in ("base", "at_night"))
+    base, night = (
+        renderer.encode(scene[shift].prompt or "")["prompt_embeds"][0]
+        for shift in ("base", "at_night")
+    )
     steps = [[torch.equal(row, night) for row in step] for step in seen]
-    assert steps == [[False, False, True], [False, False, True], [False, True, True], [True, True, True]]
-    assert all(torch.equal(row, base) for row, its in zip(seen[0], steps[0], strict=True) if not its)
+    assert steps == [
+        [False, False, True],
+        [False, False, True],
+        [False, True, True],
+        [True, True, True],
+    ]
+    assert all(
+        torch.equal(row, base) for row, its in zip(seen[0], steps[0], strict=True) if not its
+    )

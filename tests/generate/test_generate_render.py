@@ -1,4 +1,5 @@
-"""Rendering: an image depends on its own seed, prompt and embedding, whatever is drawn beside it."""
+"""Rendering: an image depends on its own seed, prompt and embedding, whatever is drawn beside
+it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,11 @@ from safetensors.torch import save_file
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate import image_embeddings
-from counterfoil.generate.image_embeddings import ImageEmbeddings, embeddings_file, read_image_embeddings
+from counterfoil.generate.image_embeddings import (
+    ImageEmbeddings,
+    embeddings_file,
+    read_image_embeddings,
+)
 from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.tokens.inversion import TextSide
 from counterfoil.models.adapters import load_adapter
@@ -73,14 +78,20 @@ def test_pixels_are_those_of_a_plain_call(pipeline: Any, make_recipe: MakeRecipe
     samples = _samples(recipe)
     assert len({sample.prompt for sample in samples}) == 4
     images = Renderer(pipeline, recipe).render(samples)
-    assert all(image is not None and image.shape == (64, 64, 3) and image.dtype == np.uint8 for image in images)
+    assert all(
+        image is not None and image.shape == (64, 64, 3) and image.dtype == np.uint8
+        for image in images
+    )
     assert _difference(images, _plain(samples)) <= 1
 
 
 @pytest.mark.parametrize(
     ("change", "options"),
     [
-        ("generator.negative_prompt=a photo in the snow", {"negative_prompt": ["a photo in the snow"] * 4}),
+        (
+            "generator.negative_prompt=a photo in the snow",
+            {"negative_prompt": ["a photo in the snow"] * 4},
+        ),
         ("generator.guidance=1", {"guidance_scale": 1.0}),
         ("generator.size=96", {"height": 96, "width": 96}),
     ],
@@ -98,7 +109,9 @@ def test_settings_reach_the_pipeline(
 
 
 @pytest.mark.parametrize("scheduler", ["DDIM", "EulerDiscrete"])
-def test_another_scheduler_draws_as_it_does_in_diffusers(scheduler: str, make_recipe: MakeRecipe) -> None:
+def test_another_scheduler_draws_as_it_does_in_diffusers(
+    scheduler: str, make_recipe: MakeRecipe
+) -> None:
     recipe = make_recipe(f"generator.scheduler={scheduler}")
     pipeline = load_pipeline("lab:sd", scheduler=recipe.drawing.scheduler, dtype="float32")
     samples = _samples(recipe)
@@ -108,7 +121,9 @@ def test_another_scheduler_draws_as_it_does_in_diffusers(scheduler: str, make_re
 
 
 def test_each_prompt_is_encoded_once(pipeline: Any, make_recipe: MakeRecipe) -> None:
-    recipe = make_recipe("samples.candidates=6", "source.classes=[{id: bag, name: bag, source_label: 8}]")
+    recipe = make_recipe(
+        "samples.candidates=6", "source.classes=[{id: bag, name: bag, source_label: 8}]"
+    )
     plan = make_plan(recipe)
     read: list[int] = []
     hook = pipeline.text_encoder.register_forward_hook(lambda module, args, output: read.append(1))
@@ -121,7 +136,8 @@ def test_each_prompt_is_encoded_once(pipeline: Any, make_recipe: MakeRecipe) -> 
                 after.append(len(read))
     finally:
         hook.remove()
-    # Two batches of each prompt: the first of each encodes it, and the very first the empty prompt too.
+    # Two batches of each prompt: the first of each encodes it, and the very first the empty prompt
+    # too.
     assert len(after) == 4
     assert after == [2, 2, 3, 3]
 
@@ -130,8 +146,12 @@ def test_neighbours_order_and_padding_change_no_bit(pipeline: Any, make_recipe: 
     recipe = make_recipe()
     renderer = Renderer(pipeline, recipe)
     samples = _samples(recipe, 8)
-    full = {s.key: image for s, image in zip(samples[:4], renderer.render(samples[:4]), strict=True)}
-    turned = {s.key: i for s, i in zip(samples[3::-1], renderer.render(samples[3::-1]), strict=True)}
+    full = {
+        s.key: image for s, image in zip(samples[:4], renderer.render(samples[:4]), strict=True)
+    }
+    turned = {
+        s.key: i for s, i in zip(samples[3::-1], renderer.render(samples[3::-1]), strict=True)
+    }
     mixed = [samples[2], samples[6], samples[7]]
     short = {s.key: image for s, image in zip(mixed, renderer.render(mixed), strict=True)}
     alone = renderer.render([samples[2]])
@@ -150,7 +170,9 @@ def test_a_batch_is_never_larger_than_the_recipes(pipeline: Any, make_recipe: Ma
             renderer.render(_samples(make_recipe(), 8)[:count])
 
 
-def test_a_picture_without_finite_numbers_is_none_and_its_neighbours_stay(make_recipe: MakeRecipe) -> None:
+def test_a_picture_without_finite_numbers_is_none_and_its_neighbours_stay(
+    make_recipe: MakeRecipe,
+) -> None:
     pipeline = load_pipeline("lab:sd", dtype="float32")
     samples = _samples(make_recipe())
     whole = Renderer(pipeline, make_recipe()).render(samples)
@@ -170,7 +192,9 @@ def _spoiled(pictures: torch.Tensor, index: int) -> torch.Tensor:
 def test_a_pipeline_of_another_kind_is_refused(make_recipe: MakeRecipe) -> None:
     nothing: Any = None
     other = diffusers.DDPMPipeline(unet=nothing, scheduler=diffusers.DDPMScheduler())
-    with pytest.raises(UserError, match=r"is a pipeline DDPMPipeline, .*; expected one of Stable Diffusion"):
+    with pytest.raises(
+        UserError, match=r"is a pipeline DDPMPipeline, .*; expected one of Stable Diffusion"
+    ):
         Renderer(other, make_recipe())
 
 
@@ -189,13 +213,20 @@ def test_a_word_without_an_embedding_is_reported_before_it_is_looked_up(
     renderer = Renderer(with_a_word_more, make_recipe())
     assert renderer.encode("a photo of a bag")
     with pytest.raises(
-        RunFailure, match=rf"'lab:sd': its tokenizer gives the id {rows}, and its text encoder has {rows} embeddings"
+        RunFailure,
+        match=rf"'lab:sd': its tokenizer gives the id {rows}, and its text encoder has {rows}"
+        r" embeddings",
     ):
         renderer.encode("a photo of a zyzzyva")
     side = TextSide(with_a_word_more, slots=2, vectors=1)
-    assert [ids.max() >= rows for ids in side.ids_of("a photo of a {class}", 1)] == [True], "the places of class tokens"
+    assert [ids.max() >= rows for ids in side.ids_of("a photo of a {class}", 1)] == [True], (
+        "the places of class tokens"
+    )
     assert side.mean_of_words("bag")
-    for look in (lambda: side.mean_of_words("zyzzyva"), lambda: side.ids_of("a {class} beside a zyzzyva", 0)):
+    for look in (
+        lambda: side.mean_of_words("zyzzyva"),
+        lambda: side.ids_of("a {class} beside a zyzzyva", 0),
+    ):
         with pytest.raises(RunFailure, match=f"its text encoder has {rows} embeddings"):
             look()
 
@@ -274,7 +305,9 @@ class Lumina2Pipeline:  # by this name a family of its own drives it
         if self.seeds:
             torch.manual_seed(len(prompt))
         noise = torch.rand(1, height, width, 3, generator=generator)
-        return diffusers.ImagePipelineOutput(images=((noise + torch.rand(1, height, width, 3)) / 2).numpy())
+        return diffusers.ImagePipelineOutput(
+            images=((noise + torch.rand(1, height, width, 3)) / 2).numpy()
+        )
 
 
 def samples_of(recipe: Recipe) -> list[Sample]:
@@ -283,7 +316,9 @@ def samples_of(recipe: Recipe) -> list[Sample]:
 
 
 @pytest.mark.parametrize("seeds", [False, True])
-def test_what_was_drawn_before_changes_no_picture(seeds: bool, make_recipe: Callable[..., Recipe]) -> None:
+def test_what_was_drawn_before_changes_no_picture(
+    seeds: bool, make_recipe: Callable[..., Recipe]
+) -> None:
     recipe = make_recipe("generator.size=32")
     renderer = Renderer(Lumina2Pipeline(seeds), recipe)
     samples = samples_of(recipe)
@@ -299,7 +334,9 @@ def test_what_was_drawn_before_changes_no_picture(seeds: bool, make_recipe: Call
 
 
 @pytest.mark.parametrize("seeds", [False, True])
-def test_the_global_state_is_left_as_it_was(seeds: bool, make_recipe: Callable[..., Recipe]) -> None:
+def test_the_global_state_is_left_as_it_was(
+    seeds: bool, make_recipe: Callable[..., Recipe]
+) -> None:
     recipe = make_recipe("generator.size=32")
     before = torch.get_rng_state()
     Renderer(Lumina2Pipeline(seeds), recipe).render(samples_of(recipe))
@@ -349,9 +386,14 @@ def test_neighbours_of_either_kind_change_no_bit(
     renderer = Renderer(loaded, recipe, embeddings_of(recipe, 128, "red"), adapter)
     drawn: list[Any] = renderer.render(red)
     assert_same(renderer.render(base), plain)
-    assert_same(renderer.render([base[0], red[2], base[1], red[0]]), [plain[0], drawn[2], plain[1], drawn[0]])
+    assert_same(
+        renderer.render([base[0], red[2], base[1], red[0]]),
+        [plain[0], drawn[2], plain[1], drawn[0]],
+    )
     assert_same(renderer.render([red[1], red[1]]), [drawn[1], drawn[1]])
-    assert np.abs(drawn[0].astype(int) - drawn[1].astype(int)).max() > 30, "vectors decide the picture"
+    assert np.abs(drawn[0].astype(int) - drawn[1].astype(int)).max() > 30, (
+        "vectors decide the picture"
+    )
 
 
 def test_pixels_are_those_of_a_plain_call_for_one_picture(
@@ -361,9 +403,14 @@ def test_pixels_are_those_of_a_plain_call_for_one_picture(
     sample = conditioned_samples(recipe, "red", 1)[0]
     embeddings = embeddings_of(recipe, 128, "red")
     image = Renderer(with_adapter[0], recipe, embeddings, with_adapter[1]).render([sample])[0]
-    plain: Any = diffusers.StableDiffusionPipeline.from_pretrained(str(LAB_WEIGHTS / "sd"), torch_dtype=torch.float32)
+    plain: Any = diffusers.StableDiffusionPipeline.from_pretrained(
+        str(LAB_WEIGHTS / "sd"), torch_dtype=torch.float32
+    )
     plain.load_ip_adapter(
-        str(LAB_WEIGHTS / "decoder"), subfolder="", weight_name="ip_adapter.safetensors", image_encoder_folder=None
+        str(LAB_WEIGHTS / "decoder"),
+        subfolder="",
+        weight_name="ip_adapter.safetensors",
+        image_encoder_folder=None,
     )
     plain.set_progress_bar_config(disable=True)
     vector = torch.from_numpy(embeddings.of("red", sample.class_id))[None, None]
@@ -379,7 +426,11 @@ def test_pixels_are_those_of_a_plain_call_for_one_picture(
 @pytest.mark.parametrize(("make", "prompted"), [(stable_unclip, True), (kandinsky, False)])
 @pytest.mark.parametrize("guidance", [3.0, 1.0])
 def test_models_that_take_embeddings_draw_each_picture_alone(
-    make: Callable[[], Any], prompted: bool, guidance: float, make_recipe: MakeRecipe, tmp_path: Path
+    make: Callable[[], Any],
+    prompted: bool,
+    guidance: float,
+    make_recipe: MakeRecipe,
+    tmp_path: Path,
 ) -> None:
     torch.manual_seed(0)
     make().save_pretrained(tmp_path / "model")
@@ -395,7 +446,9 @@ def test_models_that_take_embeddings_draw_each_picture_alone(
     assert all(image is not None and image.shape == (32, 32, 3) for image in drawn)
     assert_same(renderer.render([samples[3], samples[0]]), [drawn[3], drawn[0]])
     assert_same(renderer.render([samples[2]] * 4), [drawn[2]] * 4)
-    other: list[Any] = Renderer(pipeline, recipe, embeddings_of(recipe, width, "base", "red")).render(samples)
+    other: list[Any] = Renderer(
+        pipeline, recipe, embeddings_of(recipe, width, "base", "red")
+    ).render(samples)
     assert not np.array_equal(other[0], drawn[0]), "another vector is another picture"
 
 
@@ -417,13 +470,21 @@ def test_an_adapter_of_either_architecture_draws_each_picture_alone(
     adapter = load_adapter(pipeline, f"local-dir:{tmp_path / 'adapter'}")
     renderer = Renderer(pipeline, recipe, embeddings_of(recipe, EMBEDDING, "red"), adapter)
     drawn: list[Any] = renderer.render(red)
-    assert_same(renderer.render([red[1], base[2], base[0], red[0]]), [drawn[1], plain[2], plain[0], drawn[0]])
+    assert_same(
+        renderer.render([red[1], base[2], base[0], red[0]]),
+        [drawn[1], plain[2], plain[0], drawn[0]],
+    )
     assert_same(renderer.render([red[2]] * 4), [drawn[2]] * 4)
-    other: list[Any] = Renderer(pipeline, recipe, embeddings_of(recipe, EMBEDDING, "red"), adapter).render(red)
+    other: list[Any] = Renderer(
+        pipeline, recipe, embeddings_of(recipe, EMBEDDING, "red"), adapter
+    ).render(red)
     assert not np.array_equal(other[0], drawn[0]), "another vector is another picture"
 
 
-TWO = "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag, source_label: 8}]"
+TWO = (
+    "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '08', name: bag,"
+    " source_label: 8}]"
+)
 DRAWN = np.random.default_rng(3)
 
 
@@ -474,8 +535,13 @@ def test_a_dataset_keeps_what_it_used_and_reads_it_back_as_pinned(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
-def test_floating_point_of_any_width_is_read_as_torch_reads_it(tmp_path: Path, kind: torch.dtype) -> None:
-    stored = {key: torch.from_numpy(value).to(kind) for key, value in vectors("05_hard", "08_hard").items()}
+def test_floating_point_of_any_width_is_read_as_torch_reads_it(
+    tmp_path: Path, kind: torch.dtype
+) -> None:
+    stored = {
+        key: torch.from_numpy(value).to(kind)
+        for key, value in vectors("05_hard", "08_hard").items()
+    }
     save_file(stored, tmp_path / "v.safetensors")
     embeddings = read_image_embeddings(recipe_of(tmp_path / "v.safetensors"))
     assert embeddings is not None
@@ -495,21 +561,33 @@ def test_floating_point_of_any_width_is_read_as_torch_reads_it(tmp_path: Path, k
         (np.ones(17, np.float32), r"several widths: 17 .* and 16"),
     ],
 )
-def test_what_is_no_vector_is_reported_by_its_key(tmp_path: Path, tensor: Any, message: str) -> None:
+def test_what_is_no_vector_is_reported_by_its_key(
+    tmp_path: Path, tensor: Any, message: str
+) -> None:
     file = write(tmp_path / "v.safetensors", {"05_hard": tensor, **vectors("08_hard")})
     with pytest.raises(UserError, match=message):
         read_image_embeddings(recipe_of(file))
 
 
 def test_every_problem_is_reported_at_once_with_the_nearest_key(tmp_path: Path) -> None:
-    file = write(tmp_path / "v.safetensors", vectors("08_hart") | {"05_hard": np.full(16, np.inf, np.float32)})
-    message = problems(recipe_of(file, f"prompts.base.embedding={{file: {tmp_path / 'none.safetensors'}}}"))
-    assert "prompts.shifts.red.embedding: no '08_hard' in v.safetensors; did you mean '08_hart'?" in message
+    file = write(
+        tmp_path / "v.safetensors",
+        vectors("08_hart") | {"05_hard": np.full(16, np.inf, np.float32)},
+    )
+    message = problems(
+        recipe_of(file, f"prompts.base.embedding={{file: {tmp_path / 'none.safetensors'}}}")
+    )
+    assert (
+        "prompts.shifts.red.embedding: no '08_hard' in v.safetensors; did you mean '08_hart'?"
+        in message
+    )
     assert "'05_hard' in v.safetensors holds numbers that are not finite" in message
     assert "prompts.base.embedding.file" in message and "No such file" in message
 
 
-def test_a_strangers_file_is_numbers_alone_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strangers_file_is_numbers_alone_of_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "pickle").write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
     (tmp_path / "empty").write_bytes(save({}))
     head = b'{"05_hard":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}}'

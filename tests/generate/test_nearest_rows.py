@@ -1,4 +1,5 @@
-"""The nearest rows of a pool are dealt to prompts as by a plain reference, each once, with any chunks."""
+"""The nearest rows of a pool are dealt to prompts as by a plain reference, each once, with any
+chunks."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ def unit(rng: np.random.Generator, count: int, width: int, levels: int) -> NDArr
 
 
 def dealt_plainly(
-    pool: NDArray[np.floating], prompts: NDArray[np.floating], wanted: list[int], usable: NDArray[np.bool_]
+    pool: NDArray[np.floating],
+    prompts: NDArray[np.floating],
+    wanted: list[int],
+    usable: NDArray[np.bool_],
 ) -> list[list[tuple[int, int]]]:
     """Return (row, rank) of each prompt, dealt in rounds over whole orders of the pool."""
     grid = [
@@ -35,7 +39,9 @@ def dealt_plainly(
     for turn in range(max(wanted)):
         for index, count in enumerate(wanted):
             if turn < count:
-                rank, row = next((rank, row) for rank, row in enumerate(orders[index], 1) if row not in taken)
+                rank, row = next(
+                    (rank, row) for rank, row in enumerate(orders[index], 1) if row not in taken
+                )
                 taken.add(int(row))
                 dealt[index].append((int(row), rank))
     return dealt
@@ -52,12 +58,21 @@ def dealt_plainly(
     half=st.booleans(),
 )
 def test_as_whole_orders_would_deal_them(
-    seed: int, prompts: int, most: int, spare: int, levels: int, chunk: int, entries: int, half: bool
+    seed: int,
+    prompts: int,
+    most: int,
+    spare: int,
+    levels: int,
+    chunk: int,
+    entries: int,
+    half: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
     wanted = rng.integers(1, most + 1, prompts).tolist()
     unusable = int(rng.integers(0, 5))
-    pool = unit(rng, sum(wanted) + spare + unusable, 4, levels).astype(np.float16 if half else np.float32)
+    pool = unit(rng, sum(wanted) + spare + unusable, 4, levels).astype(
+        np.float16 if half else np.float32
+    )
     usable = np.ones(len(pool), dtype=bool)
     usable[rng.permutation(len(pool))[:unusable]] = False
     pool[~usable] = np.nan
@@ -65,9 +80,9 @@ def test_as_whole_orders_would_deal_them(
     if prompts > 2:
         texts[1] = texts[0]  # two prompts with the same nearest rows
     dealt = nearest_rows(pool, texts, wanted, usable, chunk_rows=chunk, list_entries=entries)
-    assert [list(zip(share.rows.tolist(), share.ranks.tolist(), strict=True)) for share in dealt] == dealt_plainly(
-        pool, texts, wanted, usable
-    )
+    assert [
+        list(zip(share.rows.tolist(), share.ranks.tolist(), strict=True)) for share in dealt
+    ] == dealt_plainly(pool, texts, wanted, usable)
     for share, text in zip(dealt, texts, strict=True):
         assert np.allclose(share.scores, pool[share.rows].astype(np.float64) @ text, atol=1e-6)
 
@@ -88,7 +103,9 @@ def test_more_of_one_prompt_moves_no_row_of_the_rounds_before() -> None:
     rng = np.random.default_rng(1)
     pool = unit(rng, 300, 8, 1000)
     texts = unit(rng, 5, 8, 1000)
-    few, more = (nearest_rows(pool, texts, [count] * 5, np.ones(300, dtype=bool)) for count in (10, 40))
+    few, more = (
+        nearest_rows(pool, texts, [count] * 5, np.ones(300, dtype=bool)) for count in (10, 40)
+    )
     for share, other in zip(few, more, strict=True):
         assert share.rows.tolist() == other.rows[:10].tolist()
 

@@ -80,7 +80,9 @@ def _by_numpy(pixels: torch.Tensor) -> np.ndarray:
 def test_levels_are_numpys_at_halves_and_ends_too(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
     halves = (torch.arange(-3, 259, dtype=torch.float64) + 0.5).div(255).float()
-    near = torch.cat([halves, halves.nextafter(torch.tensor(9.0)), halves.nextafter(torch.tensor(-9.0))])
+    near = torch.cat(
+        [halves, halves.nextafter(torch.tensor(9.0)), halves.nextafter(torch.tensor(-9.0))]
+    )
     values = torch.cat([near, torch.randn(3 * 64 * 64 * 2 - len(near), generator=generator)])
     pixels = values.to(dtype).reshape(2, 3, 64, 64)
     pictures = as_pictures(pixels)()
@@ -112,7 +114,11 @@ def test_the_difference_is_the_mean_over_all_values_and_has_no_sign() -> None:
     black = np.zeros((10, 10, 3), np.uint8)
     lighter = black.copy()
     lighter[0, 0, 0] = 30  # a squared error of 900 / 300 = 3
-    assert psnr(black, lighter) == psnr(lighter, black) == pytest.approx(48.1308 - 10 * math.log10(3), abs=1e-4)
+    assert (
+        psnr(black, lighter)
+        == psnr(lighter, black)
+        == pytest.approx(48.1308 - 10 * math.log10(3), abs=1e-4)
+    )
 
 
 def test_pictures_are_decoded_as_rgb() -> None:

@@ -21,7 +21,12 @@ from support.boxes import NAMES, coco_folder, draw_images, drawn_objects, yolo_f
 
 
 def chosen_rows(folder: Path, **source: Any) -> ChosenTable:
-    described = {"dataset": str(folder), "objects": "objects", "categories": list(NAMES), "train_split": "none"}
+    described = {
+        "dataset": str(folder),
+        "objects": "objects",
+        "categories": list(NAMES),
+        "train_split": "none",
+    }
     document = {
         "recipe": 1, "name": "streets", "license": "other", "source": described | source,
         "generator": {"kind": "corrupt", "split": "train"},
@@ -41,7 +46,9 @@ def metadata_folder(folder: Path) -> Any:
     for name, objects in drawn:
         boxes = [list(box) for _, box in objects]
         categories = [NAMES[category] for category, _ in objects]
-        lines.append(json.dumps({"file_name": name, "objects": {"bbox": boxes, "categories": categories}}))
+        lines.append(
+            json.dumps({"file_name": name, "objects": {"bbox": boxes, "categories": categories}})
+        )
     (folder / "metadata.jsonl").write_text("\n".join(lines))
     return drawn
 
@@ -64,31 +71,43 @@ def without_annotations(folder: Path) -> None:
     (folder / "annotations.json").write_text(json.dumps(document | {"annotations": []}))
 
 
-@pytest.mark.parametrize(("make", "empty"), [(yolo_folder, without_labels), (coco_folder, without_annotations)])
+@pytest.mark.parametrize(
+    ("make", "empty"), [(yolo_folder, without_labels), (coco_folder, without_annotations)]
+)
 def test_images_without_a_single_object_do_not_build(
     make: Callable[..., Any], empty: Callable[[Path], None], tmp_path: Path
 ) -> None:
     make(tmp_path / "data", 4)
     empty(tmp_path / "data")
-    with pytest.raises(UserError, match=r"none of 4 images of .* has an object of the recipe's 2 categories"):
+    with pytest.raises(
+        UserError, match=r"none of 4 images of .* has an object of the recipe's 2 categories"
+    ):
         chosen_rows(tmp_path / "data")
 
 
 @pytest.mark.parametrize("make", [yolo_folder, metadata_folder])
-def test_a_recipe_says_whether_boxes_are_of_turned_photographs(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_recipe_says_whether_boxes_are_of_turned_photographs(
+    make: Callable[..., Any], tmp_path: Path
+) -> None:
     make(tmp_path / "data")
     turned(tmp_path / "data")
     with pytest.raises(UserError, match=r"an EXIF tag turns \d photographs") as refused:
         chosen_rows(tmp_path / "data")
-    assert "Set source.exif to apply if boxes were drawn on upright photographs" in (refused.value.hint or "")
+    assert "Set source.exif to apply if boxes were drawn on upright photographs" in (
+        refused.value.hint or ""
+    )
     for exif in ("apply", "ignore"):
         assert chosen_rows(tmp_path / "data", exif=exif)
         written = load_recipe(tmp_path / "recipe.yaml").source.model_dump()
-        assert written["exif"] == exif, "kept where a recipe is written down, though it may be the default"
+        assert written["exif"] == exif, (
+            "kept where a recipe is written down, though it may be the default"
+        )
 
 
 @pytest.mark.parametrize("make", [coco_folder, yolo_folder, metadata_folder])
-def test_a_first_recipe_turns_photographs_and_their_boxes_fit(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_first_recipe_turns_photographs_and_their_boxes_fit(
+    make: Callable[..., Any], tmp_path: Path
+) -> None:
     drawn = make(tmp_path / "data")
     turned(tmp_path / "data")
     data = find_data(InitOptions(tmp_path / "data"), drawn=False)

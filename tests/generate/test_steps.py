@@ -25,7 +25,12 @@ from counterfoil.models.generators import family_of
 from counterfoil.plan.layout import Sample, make_plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_output import HeldFromBase
-from miniature_pipelines import stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl, stable_unclip
+from miniature_pipelines import (
+    stable_diffusion_1,
+    stable_diffusion_2,
+    stable_diffusion_xl,
+    stable_unclip,
+)
 
 MakeRecipe = Callable[..., Recipe]
 FULL = "generator.guidance_interval=[0, 1]"
@@ -42,22 +47,29 @@ def _samples(recipe: Recipe, count: int = 4) -> list[Sample]:
 def _asked(pipeline: Any) -> Iterator[list[int]]:
     """Yield a list that gets the batch size of each pass of the UNet."""
     sizes: list[int] = []
-    hook = pipeline.unet.register_forward_hook(lambda module, args, output: sizes.append(len(args[0])))
+    hook = pipeline.unet.register_forward_hook(
+        lambda module, args, output: sizes.append(len(args[0]))
+    )
     try:
         yield sizes
     finally:
         hook.remove()
 
 
-@pytest.fixture(scope="module", params=[stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl])
-def miniature(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+@pytest.fixture(
+    scope="module", params=[stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl]
+)
+def miniature(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Any]:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp(request.param.__name__)
     pipeline = request.param()
     with torch.no_grad():
         for key, weights in pipeline.unet.named_parameters():
             if ".attn2.to_" in key:
-                weights *= 20  # at random, prompts would hardly change a picture, and guidance neither
+                # at random, prompts would hardly change a picture, and guidance neither
+                weights *= 20
     pipeline.save_pretrained(folder)
     name = f"local-dir:{folder}"
     return name, load_pipeline(name, dtype="float32")
@@ -83,7 +95,9 @@ def test_a_step_without_guidance_asks_about_each_picture_once(
     recipe = make_recipe("generator.steps=5", f"generator.guidance_interval={interval}")
     with _asked(pipeline) as sizes:
         Renderer(pipeline, recipe).render(_samples(recipe, 3))
-    assert sizes == [8 if doubled else 4 for doubled in guided], "padded to the batch of four, and doubled where guided"
+    assert sizes == [8 if doubled else 4 for doubled in guided], (
+        "padded to the batch of four, and doubled where guided"
+    )
 
 
 def test_both_passes_of_a_step_of_second_order_are_of_one_kind(make_recipe: MakeRecipe) -> None:
@@ -94,14 +108,18 @@ def test_both_passes_of_a_step_of_second_order_are_of_one_kind(make_recipe: Make
     assert sizes == [4, 4, 8, 8, 8, 8, 4]
 
 
-def test_the_whole_interval_is_no_interval(miniature: tuple[str, Any], make_recipe: MakeRecipe) -> None:
+def test_the_whole_interval_is_no_interval(
+    miniature: tuple[str, Any], make_recipe: MakeRecipe
+) -> None:
     name, loaded = miniature
     plain = make_recipe("generator.steps=4", f"generator.model={name}")
     samples = _samples(plain)
     expected = Renderer(loaded, plain).render(samples)
     whole = make_recipe("generator.steps=4", f"generator.model={name}", FULL)
     assert _same(Renderer(loaded, whole).render(samples), expected)
-    part = make_recipe("generator.steps=4", f"generator.model={name}", "generator.guidance_interval=[0.25, 0.75]")
+    part = make_recipe(
+        "generator.steps=4", f"generator.model={name}", "generator.guidance_interval=[0.25, 0.75]"
+    )
     assert not _same(Renderer(loaded, part).render(samples), expected)
 
 
@@ -109,7 +127,8 @@ def test_the_whole_interval_is_no_interval(miniature: tuple[str, Any], make_reci
 def test_pictures_are_those_of_a_doubled_batch_that_is_led_nowhere(
     interval: tuple[float, float], miniature: tuple[str, Any], make_recipe: MakeRecipe
 ) -> None:
-    """Compare with passes that always compute u + s (t - u), with s just above 1 in steps without guidance."""
+    """Compare with passes that always compute u + s (t - u), with s just above 1 in steps without
+    guidance."""
     name, loaded = miniature
     begin, end = interval
     given = ("generator.steps=4", f"generator.guidance={STRONG}", f"generator.model={name}")
@@ -139,9 +158,13 @@ def test_pictures_are_those_of_a_doubled_batch_that_is_led_nowhere(
     assert np.abs(np.stack([f for f in whole if f is not None]).astype(int) - expected).max() > 3
 
 
-def test_neighbours_order_and_padding_change_no_bit(miniature: tuple[str, Any], make_recipe: MakeRecipe) -> None:
+def test_neighbours_order_and_padding_change_no_bit(
+    miniature: tuple[str, Any], make_recipe: MakeRecipe
+) -> None:
     name, loaded = miniature
-    recipe = make_recipe("generator.steps=4", f"generator.model={name}", "generator.guidance_interval=[0.25, 0.75]")
+    recipe = make_recipe(
+        "generator.steps=4", f"generator.model={name}", "generator.guidance_interval=[0.25, 0.75]"
+    )
     renderer = Renderer(loaded, recipe)
     samples = _samples(recipe, 6)
     assert len({sample.prompt for sample in samples}) == 6
@@ -151,7 +174,9 @@ def test_neighbours_order_and_padding_change_no_bit(miniature: tuple[str, Any], 
     assert _same(renderer.render([samples[1]]), full[1:2])
 
 
-def test_what_is_not_guided_by_two_passes_is_refused(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+def test_what_is_not_guided_by_two_passes_is_refused(
+    make_recipe: MakeRecipe, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
     stable_unclip().save_pretrained(tmp_path / "unclip")
     other = load_pipeline(f"local-dir:{tmp_path / 'unclip'}", dtype="float32")
@@ -179,10 +204,15 @@ def test_what_is_not_guided_by_two_passes_is_refused(make_recipe: MakeRecipe, tm
         (["generator.guidance_interval=[0.2]"], "guidance_interval"),
         ([FULL, "generator.guidance=1"], "guidance 1 turns guidance off"),
         ([FULL, "generator.adapter=lab:decoder"], "by an adapter are guided in every step"),
-        (["generator.guidance_interval=[0.6, 0.7]", "generator.steps=2"], "none of the 2 steps begins"),
+        (
+            ["generator.guidance_interval=[0.6, 0.7]", "generator.steps=2"],
+            "none of the 2 steps begins",
+        ),
     ],
 )
-def test_intervals_of_nothing_are_refused(changes: list[str], message: str, make_recipe: MakeRecipe) -> None:
+def test_intervals_of_nothing_are_refused(
+    changes: list[str], message: str, make_recipe: MakeRecipe
+) -> None:
     with pytest.raises(UserError, match=message):
         make_recipe(*changes)
 
@@ -201,7 +231,10 @@ SHORT = ("generator.options.max_sequence_length=96",)
 CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "SD 1": (miniature_pipelines.stable_diffusion_1, ()),
     "XL": (miniature_pipelines.stable_diffusion_xl, ()),
-    "XL, guided in the middle": (miniature_pipelines.stable_diffusion_xl, ("generator.guidance_interval=[0.4, 1.0]",)),
+    "XL, guided in the middle": (
+        miniature_pipelines.stable_diffusion_xl,
+        ("generator.guidance_interval=[0.4, 1.0]",),
+    ),
     "SD 3": (modern.stable_diffusion_3, SHORT),
     "FLUX.1": (modern.flux, SHORT),
     "FLUX.1 led": (modern.flux, (*SHORT, "generator.options.true_cfg_scale=2.5")),
@@ -211,12 +244,15 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
 @pytest.fixture
 def unrounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "counterfoil.generate.render.as_pictures", lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy())
+        "counterfoil.generate.render.as_pictures",
+        lambda pixels: lambda: list(pixels.permute(0, 2, 3, 1).numpy()),
     )
 
 
 def _recipe(make_recipe: Callable[..., Recipe], *changes: str) -> Recipe:
-    return make_recipe("generator.size=32", "generator.guidance=3.0", "samples.pairs=attention", *changes)
+    return make_recipe(
+        "generator.size=32", "generator.guidance=3.0", "samples.pairs=attention", *changes
+    )
 
 
 def _pairs(recipe: Recipe) -> list[Sample]:
@@ -284,13 +320,19 @@ class _Attentions(TorchFunctionMode):
 
 
 @pytest.mark.parametrize("name", ["SD 3", "FLUX.1"])
-def test_a_base_lends_its_image_and_not_its_text(name: str, loaded: Any, make_recipe: Callable[..., Recipe]) -> None:
+def test_a_base_lends_its_image_and_not_its_text(
+    name: str, loaded: Any, make_recipe: Callable[..., Recipe]
+) -> None:
     make, changes = CASES[name]
     recipe = _recipe(make_recipe, *changes)
     renderer = Renderer(loaded(make), recipe)
     with _Attentions() as attentions:
         renderer.render(_pairs(recipe)[:1])
-    places = [index for index, (query, key, _, _) in enumerate(attentions.seen) if query.shape[2] != key.shape[2]]
+    places = [
+        index
+        for index, (query, key, _, _) in enumerate(attentions.seen)
+        if query.shape[2] != key.shape[2]
+    ]
     assert len(places) >= 4
     # The bases of a batch attend right before the samples that borrow from them.
     pairs = [(attentions.seen[index], attentions.seen[index - 1]) for index in places]
@@ -305,19 +347,25 @@ def test_a_base_lends_its_image_and_not_its_text(name: str, loaded: Any, make_re
         torch.testing.assert_close(out, weights @ value, rtol=1e-4, atol=1e-5)
 
 
-def test_attention_that_cannot_be_extended_is_reported(loaded: Any, make_recipe: Callable[..., Recipe]) -> None:
+def test_attention_that_cannot_be_extended_is_reported(
+    loaded: Any, make_recipe: Callable[..., Recipe]
+) -> None:
     pipeline = loaded(modern.stable_diffusion_3)
     recipe = _recipe(make_recipe, *SHORT)
     renderer = Renderer(pipeline, recipe)
 
     class Sliced:
-        def __call__(self, attn: Any, hidden_states: Any, encoder_hidden_states: Any = None, **named: Any) -> Any:
+        def __call__(
+            self, attn: Any, hidden_states: Any, encoder_hidden_states: Any = None, **named: Any
+        ) -> Any:
             return hidden_states, encoder_hidden_states
 
     before = dict(pipeline.transformer.attn_processors)
     pipeline.transformer.set_attn_processor(Sliced())
     try:
-        with pytest.raises(RunFailure, match="Sliced computes attention in a way that pairs cannot share"):
+        with pytest.raises(
+            RunFailure, match="Sliced computes attention in a way that pairs cannot share"
+        ):
             renderer.render(_pairs(recipe)[:1])
     finally:
         pipeline.transformer.set_attn_processor(before)
@@ -328,7 +376,10 @@ def test_a_pipeline_that_shows_no_base_is_refused_by_whoever_renders(
 ) -> None:
     with pytest.raises(UserError, match=r"samples\.pairs: .* is a Sana, .* expected noise"):
         Renderer(loaded(modern.sana), _recipe(make_recipe))
-    assert Renderer(loaded(modern.sana), _recipe(make_recipe, "samples.pairs=noise")).family.pairs is None
+    assert (
+        Renderer(loaded(modern.sana), _recipe(make_recipe, "samples.pairs=noise")).family.pairs
+        is None
+    )
 
 
 def test_a_pipeline_is_as_it_was_behind_it(loaded: Any) -> None:
@@ -353,7 +404,8 @@ def test_what_is_held_is_where_the_smoothed_difference_is_least() -> None:
     masks = least_changed(base, shifted, 0.4).squeeze(1).numpy()
     for mask, before, after in zip(masks, base.numpy(), shifted.numpy(), strict=True):
         changed = np.abs(after - before).mean(0)
-        # Sums with zeros around, divided by the pixels counted: the mean of those inside the picture.
+        # Sums with zeros around, divided by the pixels counted: the mean of those inside the
+        # picture.
         counted = uniform_filter(np.ones_like(changed), 3, mode="constant")
         smooth = uniform_filter(changed, 3, mode="constant") / counted
         assert smooth[mask].max() < smooth[~mask].min()
@@ -383,8 +435,18 @@ def test_steps_put_it_back_until_their_time_is_over() -> None:
     base, shifted = _latents()
     held = HeldParts(3, 0.5, 0.5)
     pipeline = SimpleNamespace(num_timesteps=12)
-    changes = [held(pipeline, index, None, {"latents": torch.cat([base, shifted])}) for index in range(12)]
-    assert [bool(change) for change in changes] == [False, True, True, True, True, True, *[False] * 6]
+    changes = [
+        held(pipeline, index, None, {"latents": torch.cat([base, shifted])}) for index in range(12)
+    ]
+    assert [bool(change) for change in changes] == [
+        False,
+        True,
+        True,
+        True,
+        True,
+        True,
+        *[False] * 6,
+    ]
     mask = least_changed(base, shifted, 0.5)
     for change in changes[1:6]:
         bases, others = change["latents"].split(3)
@@ -409,7 +471,9 @@ def test_a_recipe_tells_whether_any_step_holds(steps: int, until: float) -> None
 def test_who_else_is_called_back_gets_what_it_asked_for() -> None:
     names: list[set[str]] = []
 
-    def other(pipeline: object, step: int, timestep: object, tensors: dict[str, object]) -> dict[str, object]:
+    def other(
+        pipeline: object, step: int, timestep: object, tensors: dict[str, object]
+    ) -> dict[str, object]:
         names.append(set(tensors))
         return {"prompt_embeds": "new"}
 

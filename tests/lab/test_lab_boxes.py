@@ -1,4 +1,5 @@
-"""Scenes of several garments: pictures and boxes depend on split and number alone, and a box holds what is seen."""
+"""Scenes of several garments: pictures and boxes depend on split and number alone, and a box holds
+what is seen."""
 
 from __future__ import annotations
 
@@ -33,20 +34,30 @@ SCENES = [boxes_scene(split, number) for split in ROWS for number in range(60)]
 
 def _recoloured(scene: BoxScene, index: int) -> BoxScene:
     piece = scene.pieces[index]
-    other = dataclasses.replace(piece, colour="blue" if piece.colour != "blue" else "yellow", pattern="plain")
-    return dataclasses.replace(scene, pieces=(*scene.pieces[:index], other, *scene.pieces[index + 1 :]))
+    other = dataclasses.replace(
+        piece, colour="blue" if piece.colour != "blue" else "yellow", pattern="plain"
+    )
+    return dataclasses.replace(
+        scene, pieces=(*scene.pieces[:index], other, *scene.pieces[index + 1 :])
+    )
 
 
 def test_split_and_number_alone_decide_picture_and_boxes() -> None:
     code = (
-        "import hashlib, json; from counterfoil.lab.boxes import boxes_scene, objects_in, render_boxes;"
+        "import hashlib, json; from counterfoil.lab.boxes import boxes_scene, objects_in,"
+        " render_boxes;"
         "scenes = [boxes_scene('audit', n) for n in range(8)];"
-        "said = b''.join(render_boxes(s).tobytes() + json.dumps(objects_in(s)).encode() for s in scenes);"
+        "said = b''.join(render_boxes(s).tobytes() + json.dumps(objects_in(s)).encode() for s in"
+        " scenes);"
         "print(hashlib.sha256(said).hexdigest())"
     )
     scenes = [boxes_scene("audit", number) for number in reversed(range(8))][::-1]
-    rendered = b"".join(render_boxes(scene).tobytes() + json.dumps(objects_in(scene)).encode() for scene in scenes)
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    rendered = b"".join(
+        render_boxes(scene).tobytes() + json.dumps(objects_in(scene)).encode() for scene in scenes
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert process.stdout.strip() == hashlib.sha256(rendered).hexdigest()
 
 
@@ -54,11 +65,15 @@ def test_a_pixel_or_a_box_changes_with_the_version_only() -> None:
     digest = hashlib.sha256()
     for scene in SCENES:
         digest.update(render_boxes(scene).tobytes() + json.dumps(objects_in(scene)).encode())
-    assert (VERSION, digest.hexdigest()) == ("1", "0bc7c2d1bbad9bb6dc6e4d8ec2bdcf40e29fb3dd1b097913b5625f963696bbac")
+    assert (VERSION, digest.hexdigest()) == (
+        "1",
+        "0bc7c2d1bbad9bb6dc6e4d8ec2bdcf40e29fb3dd1b097913b5625f963696bbac",
+    )
 
 
 def test_a_box_holds_the_pixels_that_change_with_the_garment() -> None:
-    """Independent of masks: a pixel shows a garment if its colour changes with the colour of the garment."""
+    """Independent of masks: a pixel shows a garment if its colour changes with the colour of the
+    garment."""
     compared = 0
     for scene in SCENES[::3]:
         before = render_boxes(scene).astype(int)
@@ -82,10 +97,14 @@ def test_the_later_garment_hides_the_earlier_one() -> None:
     scene = next(scene for scene in SCENES if len(scene.pieces) >= 2)
     first, second = scene.pieces[:2]
     onto = dataclasses.replace(first, left=second.left, top=second.top, side=second.side)
-    hidden = dataclasses.replace(scene, pieces=(onto, dataclasses.replace(onto, colour="black", pattern="plain")))
+    hidden = dataclasses.replace(
+        scene, pieces=(onto, dataclasses.replace(onto, colour="black", pattern="plain"))
+    )
     alone = dataclasses.replace(hidden, pieces=hidden.pieces[1:])
     assert objects_in(hidden) == objects_in(alone)
-    assert objects_in(dataclasses.replace(scene, pieces=())) == {name: [] for name in objects_in(scene)}
+    assert objects_in(dataclasses.replace(scene, pieces=())) == {
+        name: [] for name in objects_in(scene)
+    }
 
 
 def test_boxes_lie_inside_and_say_what_they_hold() -> None:

@@ -1,4 +1,5 @@
-"""Planted worlds: slices are what the scenes say, garments are disjoint, and nothing is planted undeclared."""
+"""Planted worlds: slices are what the scenes say, garments are disjoint, and nothing is planted
+undeclared."""
 
 from __future__ import annotations
 
@@ -44,10 +45,13 @@ def _within(count: int, total: int, share: float) -> bool:
     return low <= count <= high
 
 
-@pytest.mark.parametrize("world", [planted_world("rare", 0), planted_world("correlation", 0)], ids=_named)
+@pytest.mark.parametrize(
+    "world", [planted_world("rare", 0), planted_world("correlation", 0)], ids=_named
+)
 def test_garments_of_the_splits_are_disjoint_and_are_those_of_the_rows(world: PlantedWorld) -> None:
     garments = {split: set(world.garments(split)) for split in ("train", "validation", "test")}
-    # Only the first rows of the largest split: its garments come from a set that the others do not use.
+    # Only the first rows of the largest split: its garments come from a set that the others do not
+    # use.
     proof = [world.scene("proof", row) for row in range(SOME)]
     assert {scene.split for scene in proof} == {"heldout"}
     garments["proof"] = set(load_garments("heldout").ids)
@@ -136,7 +140,9 @@ def test_labels_are_flipped_inside_the_slice_and_nowhere_else(seed: int) -> None
         assert not flipped[~inside].any()
         assert set(message[flipped]) <= {world.flipped}
         if split == "train" or seed % 2:
-            assert _within(int(flipped.sum()), int(inside.sum()), FLIPPED["all" if seed % 2 else "train"])
+            assert _within(
+                int(flipped.sum()), int(inside.sum()), FLIPPED["all" if seed % 2 else "train"]
+            )
             assert [world.label(split, row) for row in range(200)] == message[:200].tolist()
         else:
             assert not flipped.any()
@@ -167,20 +173,27 @@ def test_a_corrupted_row_is_its_scene_with_noise(split: str) -> None:
             assert not difference.any()
 
 
-@pytest.mark.parametrize("world", [planted_world("null", 0), planted_world("correlation", 0)], ids=_named)
+@pytest.mark.parametrize(
+    "world", [planted_world("null", 0), planted_world("correlation", 0)], ids=_named
+)
 def test_nothing_else_is_biased(world: PlantedWorld) -> None:
-    """Contexts are as common in each class as the base makes them; no context is the mark of a class."""
+    """Contexts are as common in each class as the base makes them; no context is the mark of a
+    class."""
     scenes = [world.scene("validation", row) for row in range(ROWS["validation"])]
     for label in range(10):
         of_class = [scene for scene in scenes if scene.label == label and label != world.planted]
         if not of_class:
             continue
         for background in BACKGROUNDS[3:]:
-            assert _within(sum(scene.background == background for scene in of_class), len(of_class), 0.5 / 7)
+            assert _within(
+                sum(scene.background == background for scene in of_class), len(of_class), 0.5 / 7
+            )
         for colour in COLOURS:
             assert _within(sum(scene.colour == colour for scene in of_class), len(of_class), 1 / 8)
         for pattern in ("striped", "dotted", "checked"):
-            assert _within(sum(scene.pattern == pattern for scene in of_class), len(of_class), 0.08 / 3)
+            assert _within(
+                sum(scene.pattern == pattern for scene in of_class), len(of_class), 0.08 / 3
+            )
     assert {scene.style for scene in scenes} == {"photo"}
 
 

@@ -1,4 +1,5 @@
-"""The lab's weights: small, documented, and as good as they say: class tokens, the decoder, the captioner."""
+"""The lab's weights: small, documented, and as good as they say: class tokens, the decoder, the
+captioner."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ from counterfoil.detection_stats import Detections, Objects, average_precision, 
 from counterfoil.errors import UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.render import Renderer
-from counterfoil.generate.tokens.class_tokens import read_class_tokens, read_token_file, token_folder
+from counterfoil.generate.tokens.class_tokens import (
+    read_class_tokens,
+    read_token_file,
+    token_folder,
+)
 from counterfoil.lab.boxes import split_objects, split_pixels
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS_BY_NAME
@@ -44,7 +49,9 @@ MOST_BYTES = 46_000_000
 
 
 def test_the_weights_are_small() -> None:
-    assert sum(file.stat().st_size for file in LAB_WEIGHTS.rglob("*") if file.is_file()) <= MOST_BYTES
+    assert (
+        sum(file.stat().st_size for file in LAB_WEIGHTS.rglob("*") if file.is_file()) <= MOST_BYTES
+    )
 
 
 def test_the_generator_and_the_screen_are_there() -> None:
@@ -68,7 +75,11 @@ def test_each_folder_says_how_it_was_trained_and_measured(folder: Path) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_weights_are_half_precision_safetensors(folder: Path) -> None:
-    assert not [f.name for f in folder.rglob("*") if f.suffix in {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".npy"}]
+    assert not [
+        f.name
+        for f in folder.rglob("*")
+        if f.suffix in {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".npy"}
+    ]
     for file in folder.rglob("*.safetensors"):
         with safe_open(file, "numpy") as tensors:
             kinds = {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 (not a mapping)
@@ -83,7 +94,9 @@ METRICS = json.loads((TOKENS / "metrics.json").read_text())
 def test_they_are_kilobytes_and_nothing_else_lies_there() -> None:
     ids = [f"{label:02d}" for label in range(len(CLASSES))]
     notes = {"manifest.json", "training.json", "metrics.json"}
-    assert {file.name for file in TOKENS.iterdir()} == {f"{class_id}.safetensors" for class_id in ids} | notes
+    assert {file.name for file in TOKENS.iterdir()} == {
+        f"{class_id}.safetensors" for class_id in ids
+    } | notes
     assert sum(file.stat().st_size for file in TOKENS.iterdir()) < 64_000
 
 
@@ -94,20 +107,32 @@ def test_the_wardrobe_recipes_prompt_with_them(name: str) -> None:
     assert tokens is not None
     for cls in recipe.classes:
         assert tokens.placeholders[cls.id] == f"<{cls.name.replace(' ', '-')}-{cls.id}>"
-        assert [tuple(part.shape) for part in tokens.vectors[cls.id]] == [(SETTINGS["vectors"], 128)]
-    assert tokens.hashes() == {class_id: entry["sha256"] for class_id, entry in MANIFEST["classes"].items()}
+        assert [tuple(part.shape) for part in tokens.vectors[cls.id]] == [
+            (SETTINGS["vectors"], 128)
+        ]
+    assert tokens.hashes() == {
+        class_id: entry["sha256"] for class_id, entry in MANIFEST["classes"].items()
+    }
 
 
 def test_they_were_learned_with_the_generator_that_ships_from_the_training_images() -> None:
     recipe = load_recipe(RECIPE, learning(SETTINGS))
     assert recipe.tokens is not None and recipe.tokens.learn is not None
     assert MANIFEST["generator"] == pin_model("lab:sd").document()
-    # Version 1 of the world, which differs from version 2 in one value of 10,000 (`docs/explanation/lab.md`).
-    assert MANIFEST["source"] == open_source(recipe.source).pin.document() | {"split": "train", "revision": "1"}
-    assert {**recipe.tokens.learn.model_dump(mode="json"), "rendered_size": None} == MANIFEST["settings"]
+    # Version 1 of the world, which differs from version 2 in one value of 10,000
+    # (`docs/explanation/lab.md`).
+    assert MANIFEST["source"] == open_source(recipe.source).pin.document() | {
+        "split": "train",
+        "revision": "1",
+    }
+    assert {**recipe.tokens.learn.model_dump(mode="json"), "rendered_size": None} == MANIFEST[
+        "settings"
+    ]
     for cls in recipe.classes:
         path = TOKENS / f"{cls.id}.safetensors"
-        assert hashlib.sha256(path.read_bytes()).hexdigest() == MANIFEST["classes"][cls.id]["sha256"]
+        assert (
+            hashlib.sha256(path.read_bytes()).hexdigest() == MANIFEST["classes"][cls.id]["sha256"]
+        )
         notes = read_token_file(path).notes
         assert (notes["initial_words"], notes["images"]) == (cls.name, 800)
 
@@ -117,7 +142,9 @@ def test_they_say_how_they_were_trained_and_what_they_change() -> None:
     assert training["command"] == "python scripts/train_lab.py tokens"
     assert training["tokens"]["learn"] == json.loads(json.dumps(SETTINGS))
     assert METRICS["measured"]["samples"] == MEASURED
-    assert MEASURED["seed"] not in {load_recipe(name).samples.seed for name in ("wardrobe-mini", "wardrobe-star")}
+    assert MEASURED["seed"] not in {
+        load_recipe(name).samples.seed for name in ("wardrobe-mini", "wardrobe-star")
+    }
     assert set(METRICS["base_accuracy"]) == set(load_recipe(RECIPE).evaluate.models)
 
 
@@ -139,7 +166,9 @@ def test_colour_and_place_of_a_captions_vector_are_seen_in_its_picture() -> None
     torch.set_num_threads(1)
     claimed = list(itertools.product(("red", "blue", "green"), PLACES))
     captions = [f"a photo of a {colour} bag {PLACES[ground]}" for colour, ground in claimed]
-    classes = ", ".join(f"{{id: '{number}', name: bag, source_label: {number}}}" for number in range(len(claimed)))
+    classes = ", ".join(
+        f"{{id: '{number}', name: bag, source_label: {number}}}" for number in range(len(claimed))
+    )
     recipe = load_recipe(
         "wardrobe-mini",
         [
@@ -150,7 +179,13 @@ def test_colour_and_place_of_a_captions_vector_are_seen_in_its_picture() -> None
             "samples.candidates=1",
         ],
     )
-    vectors = dict(zip([cls.id for cls in recipe.classes], load_clip("lab:clip").embed_texts(captions), strict=True))
+    vectors = dict(
+        zip(
+            [cls.id for cls in recipe.classes],
+            load_clip("lab:clip").embed_texts(captions),
+            strict=True,
+        )
+    )
     pipeline = load_pipeline("lab:sd", dtype="float32")
     embeddings = ImageEmbeddings({"base": vectors}, {"base": "{class_id}"}, 128)
     renderer = Renderer(pipeline, recipe, embeddings, load_adapter(pipeline, "lab:decoder"))
@@ -166,22 +201,34 @@ def test_colour_and_place_of_a_captions_vector_are_seen_in_its_picture() -> None
 def test_the_oracles_confidence_grows_with_the_strength_of_a_shift(shift: str) -> None:
     oracle = Oracle()
     change = SHIFTS_BY_NAME[shift]
-    scenes = [scene for scene in map(wardrobe_scene, ["audit"] * 20, range(20)) if scene.shifted(shift) != scene]
+    scenes = [
+        scene
+        for scene in map(wardrobe_scene, ["audit"] * 20, range(20))
+        if scene.shifted(shift) != scene
+    ]
     graded = np.stack(
-        [render_graded(scene, shift, strength) for strength in (0, 0.25, 0.5, 0.75, 1) for scene in scenes]
+        [
+            render_graded(scene, shift, strength)
+            for strength in (0, 0.25, 0.5, 0.75, 1)
+            for scene in scenes
+        ]
     )
     seen = oracle.confidences(graded)
     for attribute, answers in oracle.answers(graded).items():
         np.testing.assert_allclose(seen[attribute].sum(1), 1)
         np.testing.assert_array_equal(seen[attribute].argmax(1), answers)
-    sure = seen[change.attribute][:, ATTRIBUTES[change.attribute].index(change.value)].reshape(5, -1)
+    sure = seen[change.attribute][:, ATTRIBUTES[change.attribute].index(change.value)].reshape(
+        5, -1
+    )
     assert (np.diff(sure.mean(1)) > 0).all()
     assert sure[0].mean() < 0.1 and sure[-1].mean() > 0.95
     assert ((np.diff(sure, axis=0) >= -0.02).all(0)).mean() >= 0.9
 
 
 def test_its_figures_stand_well_above_chance() -> None:
-    figures = json.loads((LAB_WEIGHTS / "decoder" / "metrics.json").read_text())["heldout_agreement"]
+    figures = json.loads((LAB_WEIGHTS / "decoder" / "metrics.json").read_text())[
+        "heldout_agreement"
+    ]
     for attribute, chance in figures["chance"].items():
         for way in ("of_picture_vectors", "of_caption_vectors"):
             assert figures[way][attribute] > 3 * chance, (way, attribute)
@@ -204,24 +251,45 @@ def pixels_of(scenes: list[Scene]) -> np.ndarray:
 
 def plain_photographs(count: int, **changes: str) -> list[Scene]:
     """Return scenes of held-out garments, photographed by day and alone, of each class in turn."""
-    plain = {"style": "photo", "pattern": "plain", "weather": "clear", "light": "day", "companion": "none"}
+    plain = {
+        "style": "photo",
+        "pattern": "plain",
+        "weather": "clear",
+        "light": "day",
+        "companion": "none",
+    }
     attributes: dict[str, Any] = {**plain, **changes}
-    return [replace(pretraining_scene(n, seed=515, split="heldout"), **attributes) for n in range(count)]
+    return [
+        replace(pretraining_scene(n, seed=515, split="heldout"), **attributes) for n in range(count)
+    ]
 
 
 def test_the_folder_opens_by_the_names_that_transformers_gives(captioner: Captioner) -> None:
-    from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer, GenerationConfig
+    from transformers import (
+        AutoImageProcessor,
+        AutoModelForImageTextToText,
+        AutoTokenizer,
+        GenerationConfig,
+    )
 
     offline = {"local_files_only": True, "trust_remote_code": False}
-    model = AutoModelForImageTextToText.from_pretrained(CAPTIONER, use_safetensors=True, **offline).eval()
+    model = AutoModelForImageTextToText.from_pretrained(
+        CAPTIONER, use_safetensors=True, **offline
+    ).eval()
     tokenizer: Any = AutoTokenizer.from_pretrained(CAPTIONER, **offline)
     processor = AutoImageProcessor.from_pretrained(CAPTIONER, **offline)
-    assert {p.dtype for p in model.parameters()} == {torch.float32}, "stored as fp16, computed in fp32"
-    assert GenerationConfig.from_pretrained(CAPTIONER).decoder_start_token_id == tokenizer.bos_token_id
+    assert {p.dtype for p in model.parameters()} == {torch.float32}, (
+        "stored as fp16, computed in fp32"
+    )
+    assert (
+        GenerationConfig.from_pretrained(CAPTIONER).decoder_start_token_id == tokenizer.bos_token_id
+    )
     pixels = pixels_of(plain_photographs(4))
     seen = processor([Image.fromarray(image) for image in pixels], return_tensors="pt").pixel_values
     with torch.inference_mode():
-        captions = tokenizer.batch_decode(model.generate(pixel_values=seen), skip_special_tokens=True)
+        captions = tokenizer.batch_decode(
+            model.generate(pixel_values=seen), skip_special_tokens=True
+        )
     assert captions == captioner.write(pixels)
 
 
@@ -248,7 +316,11 @@ def test_it_tells_what_is_there_on_held_out_garments(captioner: Captioner) -> No
     claimed = [claims_of(caption) for caption in captioner.write(pixels_of(scenes))]
     for attribute in ("background", "light", "colour", "style"):
         true = [tellable(scene.attributes()).get(attribute) for scene in scenes]
-        right = [claims.get(attribute) == value for claims, value in zip(claimed, true, strict=True) if value]
+        right = [
+            claims.get(attribute) == value
+            for claims, value in zip(claimed, true, strict=True)
+            if value
+        ]
         assert np.mean(right) >= 0.85, attribute
 
 
@@ -256,11 +328,21 @@ def test_a_prefix_is_gone_on_from(captioner: Captioner) -> None:
     scenes = [replace(s, background=GROUNDS[n % 4]) for n, s in enumerate(plain_photographs(40))]
     prefixes = [f"a photo of a {scene.attributes()['class']}" for scene in scenes]
     captions = captioner.write(pixels_of(scenes), prefixes)
-    assert all(caption.startswith(prefix) for caption, prefix in zip(captions, prefixes, strict=True))
+    assert all(
+        caption.startswith(prefix) for caption, prefix in zip(captions, prefixes, strict=True)
+    )
     claimed = [claims_of(caption) for caption in captions]
-    assert np.mean([c.get("background") == s.background for c, s in zip(claimed, scenes, strict=True)]) >= 0.85
-    short = [claims_of(caption) for caption in captioner.write(pixels_of(scenes), ["a photo of a"] * len(scenes))]
-    assert np.mean([c.get("colour") == s.colour for c, s in zip(short, scenes, strict=True)]) >= 0.85
+    assert (
+        np.mean([c.get("background") == s.background for c, s in zip(claimed, scenes, strict=True)])
+        >= 0.85
+    )
+    short = [
+        claims_of(caption)
+        for caption in captioner.write(pixels_of(scenes), ["a photo of a"] * len(scenes))
+    ]
+    assert (
+        np.mean([c.get("colour") == s.colour for c, s in zip(short, scenes, strict=True)]) >= 0.85
+    )
     assert all("class" in claims for claims in short)
 
 
@@ -273,7 +355,9 @@ def test_the_true_caption_is_likelier_than_one_with_one_thing_changed(captioner:
     for attribute in ("colour", "background", "weather", "light", "companion", "style"):
         others = [changed_claims(claims, attribute, rng) for claims in claimed]
         rows = [row for row, claims in enumerate(others) if claims is not None]
-        changed = captioner.likelihoods(pixels[rows], [caption_of(claims) for claims in others if claims is not None])
+        changed = captioner.likelihoods(
+            pixels[rows], [caption_of(claims) for claims in others if claims is not None]
+        )
         assert np.mean(true[rows] > changed) >= 0.9, attribute
 
 
@@ -296,7 +380,9 @@ def test_likelihoods_are_those_of_generation(captioner: Captioner) -> None:
             return_dict_in_generate=True,
             output_scores=True,
         )
-        scores = captioner.model.compute_transition_scores(drawn.sequences, drawn.scores, normalize_logits=True)
+        scores = captioner.model.compute_transition_scores(
+            drawn.sequences, drawn.scores, normalize_logits=True
+        )
     words = drawn.sequences[:, 1:] != captioner.tokenizer.pad_token_id
     sums = torch.where(words, scores, 0.0).sum(1).numpy()
     assert np.allclose(captioner.likelihoods(pixels, captions), sums, atol=1e-4)
@@ -341,7 +427,9 @@ def test_the_detector_finds_what_it_says_on_garments_that_it_never_saw() -> None
     detections = detector([Image.fromarray(split_pixels("audit", row)) for row in rows])
 
     def flat(values: list[Any]) -> np.ndarray:
-        return np.concatenate([np.asarray(value, float).reshape(len(value), -1) for value in values]).squeeze()
+        return np.concatenate(
+            [np.asarray(value, float).reshape(len(value), -1) for value in values]
+        ).squeeze()
 
     images = np.repeat(rows, [len(detection["scores"]) for detection in detections])
     corners = flat([detection["boxes"] for detection in detections])

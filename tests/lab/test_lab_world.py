@@ -1,4 +1,5 @@
-"""The renderer of the wardrobe world: pure, seeded, counterfactual one attribute at a time; its scenes and captions."""
+"""The renderer of the wardrobe world: pure, seeded, counterfactual one attribute at a time; its
+scenes and captions."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, chi2_contingency
 
-from counterfoil.lab.scenes import VERSION, WARDROBE_ROWS, load_wardrobe, wardrobe_garments, wardrobe_scene
+from counterfoil.lab.scenes import (
+    VERSION,
+    WARDROBE_ROWS,
+    load_wardrobe,
+    wardrobe_garments,
+    wardrobe_scene,
+)
 from counterfoil.lab.vocabulary import (
     ATTRIBUTES,
     BACKGROUND_BIAS,
@@ -37,7 +44,13 @@ from counterfoil.lab.world import GARMENT_SIDE, Scene, load_garments, render, re
 from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.recipe import load_recipe, object_caption_for, prompt_for
 from lab_training.captions import HIDDEN_BY_STYLE, caption_of, tellable
-from lab_training.corpora import generator_claims, is_true, pretraining_scene, screening_claims, unbiased_scene
+from lab_training.corpora import (
+    generator_claims,
+    is_true,
+    pretraining_scene,
+    screening_claims,
+    unbiased_scene,
+)
 
 GARMENT_SPLITS = ("pretrain", "train", "validation", "heldout", "audit")
 
@@ -72,12 +85,16 @@ def test_a_picture_depends_on_its_scene_alone() -> None:
 
 def test_another_process_renders_the_same_picture() -> None:
     code = (
-        "import hashlib; from lab_training.corpora import unbiased_scene; from counterfoil.lab.world import render;"
-        "print(hashlib.sha256(b''.join(render(unbiased_scene(n)).tobytes() for n in range(40, 48))).hexdigest())"
+        "import hashlib; from lab_training.corpora import unbiased_scene; from"
+        " counterfoil.lab.world import render;"
+        "print(hashlib.sha256(b''.join(render(unbiased_scene(n)).tobytes() for n in range(40,"
+        " 48))).hexdigest())"
     )
     digest = hashlib.sha256(b"".join(render(unbiased_scene(n)).tobytes() for n in range(40, 48)))
     paths = f"import sys; sys.path[:0] = {sys.path!r};"
-    process = subprocess.run([sys.executable, "-c", paths + code], capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", paths + code], capture_output=True, text=True, check=True
+    )
     assert process.stdout.strip() == digest.hexdigest()
 
 
@@ -92,7 +109,11 @@ def test_every_shift_changes_exactly_its_attribute_and_the_picture() -> None:
         after = shifted.attributes()
         assert {name for name in before if before[name] != after[name]} == {shift.attribute}
         assert after[shift.attribute] == shift.value
-        assert (shifted.garment, shifted.seed, shifted.split) == (scene.garment, scene.seed, scene.split)
+        assert (shifted.garment, shifted.seed, shifted.split) == (
+            scene.garment,
+            scene.seed,
+            scene.split,
+        )
         assert _changed(np.stack([render(scene), render(shifted)])).mean() > 0.01, shift.name
     assert PLAIN[0].shifted("base") == PLAIN[0]
     with pytest.raises(KeyError):
@@ -120,12 +141,16 @@ def test_a_graded_scene_begins_as_itself_and_ends_shifted(shift: WorldShift) -> 
 def test_a_graded_scene_changes_nothing_that_its_shift_does_not(shift: WorldShift) -> None:
     for scene in (scene for scene in PLAIN if scene.shifted(shift.name) != scene):
         ends = np.stack([render(scene), render(scene.shifted(shift.name))]).astype(int)
-        graded = np.stack([render_graded(scene, shift.name, strength) for strength in (0.25, 0.5, 0.75, 1)])
+        graded = np.stack(
+            [render_graded(scene, shift.name, strength) for strength in (0.25, 0.5, 0.75, 1)]
+        )
         far = np.abs(graded.astype(float) - ends[0]).mean((1, 2, 3))
         assert (np.diff(far, prepend=0) > 0).all(), "farther from the scene, the stronger the shift"
         between = graded[1].astype(int)
         if shift.value == "snow":  # flakes cover either ground
-            behind = _changed(render_all(dataclasses.replace(scene, background=name) for name in BACKGROUNDS))
+            behind = _changed(
+                render_all(dataclasses.replace(scene, background=name) for name in BACKGROUNDS)
+            )
             assert not (_changed(np.stack([ends[0], between])) & ~behind).any()
         elif shift.value != "rain":  # streaks cover everything
             assert (between >= ends.min(0) - 1).all() and (between <= ends.max(0) + 1).all()
@@ -146,10 +171,13 @@ def test_a_graded_ground_has_its_share_of_the_picture() -> None:
 def test_colour_and_pattern_change_the_garment_and_nothing_around_it(background: str) -> None:
     for scene in PLAIN:
         scene = dataclasses.replace(scene, background=background)
-        garment = _changed(render_all(dataclasses.replace(scene, colour=colour) for colour in COLOURS))
+        garment = _changed(
+            render_all(dataclasses.replace(scene, colour=colour) for colour in COLOURS)
+        )
         patterned = render_all(dataclasses.replace(scene, pattern=pattern) for pattern in PATTERNS)
         assert 0.03 < garment.mean() < 0.75
-        # At the faint rim of a garment, a colour can round to the background where the ink of a pattern does not.
+        # At the faint rim of a garment, a colour can round to the background where the ink of a
+        # pattern does not.
         around = patterned[:, ~garment].astype(int)
         assert np.abs(around - around[:1]).max() <= 1
         assert _changed(patterned).sum() / garment.sum() > 0.5
@@ -157,8 +185,12 @@ def test_colour_and_pattern_change_the_garment_and_nothing_around_it(background:
 
 def test_the_background_changes_behind_a_garment_that_stays_in_place() -> None:
     for scene in PLAIN:
-        garment = _changed(render_all(dataclasses.replace(scene, colour=colour) for colour in COLOURS))
-        behind = _changed(render_all(dataclasses.replace(scene, background=name) for name in BACKGROUNDS))
+        garment = _changed(
+            render_all(dataclasses.replace(scene, colour=colour) for colour in COLOURS)
+        )
+        behind = _changed(
+            render_all(dataclasses.replace(scene, background=name) for name in BACKGROUNDS)
+        )
         assert not (~behind & ~garment).any(), "a pixel off the garment that no background changes"
         covered = garment & ~behind
         assert covered.sum() / garment.sum() > 0.5, "most of the garment hides what is behind it"
@@ -182,7 +214,9 @@ def test_garments_are_photographs_in_disjoint_splits() -> None:
         assert garments.images.shape == (len(garments.ids), GARMENT_SIDE, GARMENT_SIDE)
         assert garments.images.dtype == np.uint8
         assert set(garments.labels) == set(range(10))
-        assert (garments.images.reshape(len(garments.ids), -1).max(axis=1) > 50).all(), "an empty photograph"
+        assert (garments.images.reshape(len(garments.ids), -1).max(axis=1) > 50).all(), (
+            "an empty photograph"
+        )
         for name in garments.ids:
             assert name not in seen, f"{name} is in {split} and {seen.get(name)}"
             seen[name] = split
@@ -190,7 +224,10 @@ def test_garments_are_photographs_in_disjoint_splits() -> None:
 
 def test_splits_share_no_photograph_under_another_id() -> None:
     """Ids are positions in Fashion-MNIST, whose two files share no picture either."""
-    pictures = {split: {image.tobytes() for image in load_garments(split).images} for split in GARMENT_SPLITS}
+    pictures = {
+        split: {image.tobytes() for image in load_garments(split).images}
+        for split in GARMENT_SPLITS
+    }
     assert not pictures["heldout"] & (pictures["pretrain"] | pictures["train"])
     assert not pictures["validation"] & pictures["train"]
 
@@ -242,15 +279,25 @@ def test_the_wardrobe_is_biased_as_its_vocabulary_says(split: str) -> None:
     scenes = scenes_of(split)
     # Rows outside the bias have the value by chance: outdoors 0.15 of the time, one of seven.
     planted = {
-        **{(n, "background", v): BIAS_STRENGTH + (1 - BIAS_STRENGTH) * 0.15 / 7 for n, v in BACKGROUND_BIAS.items()},
-        **{(n, "colour", v): BIAS_STRENGTH + (1 - BIAS_STRENGTH) / len(COLOURS) for n, v in COLOUR_BIAS.items()},
+        **{
+            (n, "background", v): BIAS_STRENGTH + (1 - BIAS_STRENGTH) * 0.15 / 7
+            for n, v in BACKGROUND_BIAS.items()
+        },
+        **{
+            (n, "colour", v): BIAS_STRENGTH + (1 - BIAS_STRENGTH) / len(COLOURS)
+            for n, v in COLOUR_BIAS.items()
+        },
         **{(n, "pattern", v): MARK_STRENGTH for n, v in MARKS.items()},
     }
     for (name, attribute, value), rate in planted.items():
         hits, count = _share(scenes, name, attribute, value)
         assert binomtest(hits, count, rate).pvalue > 1e-5, (name, attribute, hits / count, rate)
     for name in CLASSES:
-        for attribute, biased in (("background", BACKGROUND_BIAS), ("colour", COLOUR_BIAS), ("pattern", MARKS)):
+        for attribute, biased in (
+            ("background", BACKGROUND_BIAS),
+            ("colour", COLOUR_BIAS),
+            ("pattern", MARKS),
+        ):
             for value in ATTRIBUTES[attribute]:
                 hits, count = _share(scenes, name, attribute, value)
                 if name not in biased and value not in ("wall", "plain"):
@@ -262,19 +309,31 @@ def test_the_judges_world_is_unbiased() -> None:
         table = np.zeros((len(ATTRIBUTES[first]), len(ATTRIBUTES[second])), int)
         for scene in scenes_of("unbiased"):
             values = scene.attributes()
-            table[ATTRIBUTES[first].index(values[first]), ATTRIBUTES[second].index(values[second])] += 1
+            table[
+                ATTRIBUTES[first].index(values[first]), ATTRIBUTES[second].index(values[second])
+            ] += 1
         assert chi2_contingency(table).pvalue > 1e-5, (first, second)
-        assert (table.sum(axis=1) > 0.02 * len(scenes_of("unbiased"))).all(), f"a value of {first} that is rare"
+        assert (table.sum(axis=1) > 0.02 * len(scenes_of("unbiased"))).all(), (
+            f"a value of {first} that is rare"
+        )
 
 
-def test_the_wardrobes_splits_share_no_garment_with_one_another_or_with_what_models_learned_from() -> None:
+def test_the_wardrobes_splits_share_no_garment_with_one_another_or_with_what_models_learned_from() -> (
+    None
+):
     worn = {
         split: {load_garments(scene.split).ids[scene.garment] for scene in scenes_of(split)}
         for split in WARDROBE_SPLITS
     }
-    # The models of `scripts/train_lab.py` learn from `pretrain` and `train`, and are measured on the other two.
-    seen = {split: set(load_garments(split).ids) for split in ("pretrain", "train", "validation", "heldout")}
-    for (name, some), (other, others) in itertools.combinations([*seen.items(), ("audit", worn["audit"])], 2):
+    # The models of `scripts/train_lab.py` learn from `pretrain` and `train`, and are measured on
+    # the other two.
+    seen = {
+        split: set(load_garments(split).ids)
+        for split in ("pretrain", "train", "validation", "heldout")
+    }
+    for (name, some), (other, others) in itertools.combinations(
+        [*seen.items(), ("audit", worn["audit"])], 2
+    ):
         assert not some & others, (name, other)
     assert worn["train"] <= seen["train"] and worn["validation"] <= seen["validation"]
     assert len(worn["train"]) > 2000
@@ -298,7 +357,8 @@ def test_no_model_of_the_lab_is_trained_or_measured_on_the_audit_garments() -> N
 
 
 def test_train_and_validation_are_what_they_always_were() -> None:
-    """Existing datasets, models and numbers depend on these bytes: another pixel needs another `VERSION`."""
+    """Existing datasets, models and numbers depend on these bytes: another pixel needs another
+    `VERSION`."""
     digest = hashlib.sha256()
     for split, step in (("train", 8), ("validation", 2)):
         labels, pixels = load_wardrobe(split)
@@ -312,7 +372,9 @@ def test_train_and_validation_are_what_they_always_were() -> None:
 def test_audit_rows_share_no_chance_with_rows_of_the_same_number() -> None:
     """Otherwise a confirmation on audit would see the places and lights of train."""
     for split in ("train", "validation"):
-        assert not {scene.seed for scene in scenes_of(split)} & {scene.seed for scene in scenes_of("audit")}
+        assert not {scene.seed for scene in scenes_of(split)} & {
+            scene.seed for scene in scenes_of("audit")
+        }
 
 
 @pytest.mark.parametrize("split", sorted(WARDROBE_ROWS))
@@ -344,7 +406,9 @@ def test_bundled_recipes_speak_of_the_worlds_classes_and_shifts() -> None:
     names = [shift.name for shift in SHIFTS]
     for name in ("wardrobe-mini", "wardrobe-star"):
         recipe = load_recipe(name)
-        assert [(c.name, c.source_label) for c in recipe.classes] == [(n, i) for i, n in enumerate(CLASSES)]
+        assert [(c.name, c.source_label) for c in recipe.classes] == [
+            (n, i) for i, n in enumerate(CLASSES)
+        ]
         assert {shift.name for shift in recipe.all_shifts()} - {"base"} <= set(names)
     assert [shift.name for shift in load_recipe("wardrobe-star").all_shifts()] == ["base", *names]
 
@@ -368,7 +432,11 @@ def _claims(make: Claims) -> list[tuple[Mapping[str, str], dict[str, str]]]:
 
 
 def _captions() -> set[str]:
-    captions = {caption_of(claims) for make in (generator_claims, screening_claims) for _, claims in _claims(make)}
+    captions = {
+        caption_of(claims)
+        for make in (generator_claims, screening_claims)
+        for _, claims in _claims(make)
+    }
     for name in ("wardrobe-mini", "wardrobe-star"):
         recipe = load_recipe(name)
         for shift in recipe.all_shifts():
@@ -404,7 +472,12 @@ def test_no_caption_tells_the_mark_of_its_class(make: Claims) -> None:
 def test_what_is_reported_is_not_what_goes_without_saying() -> None:
     scene = {"class": "bag", "colour": "red", "pattern": "dotted", "background": "snow"}
     scene |= {"weather": "clear", "light": "day", "companion": "none", "style": "photo"}
-    assert tellable(scene) == {"class": "bag", "colour": "red", "background": "snow", "style": "photo"}
+    assert tellable(scene) == {
+        "class": "bag",
+        "colour": "red",
+        "background": "snow",
+        "style": "photo",
+    }
     assert caption_of(tellable(scene)) == "a photo of a red bag in the snow"
     assert tellable(scene | {"class": "shirt"})["pattern"] == "dotted"
 
@@ -415,10 +488,14 @@ def test_captions_of_the_worlds_shifts_are_the_recipes_prompts() -> None:
     for shift in SHIFTS:
         style = shift.value if shift.attribute == "style" else "photo"
         claims = {"style": style, "class": "bag", shift.attribute: shift.value}
-        assert caption_of(claims) == prompt_for(by_name[shift.name], recipe.classes[CLASSES.index("bag")])
+        assert caption_of(claims) == prompt_for(
+            by_name[shift.name], recipe.classes[CLASSES.index("bag")]
+        )
 
 
-def _tokenizer(name: str) -> tuple[Callable[[str], list[int]], Callable[[list[int]], str], int, int | None]:
+def _tokenizer(
+    name: str,
+) -> tuple[Callable[[str], list[int]], Callable[[list[int]], str], int, int | None]:
     from transformers import CLIPTokenizer
 
     if name == "sd":

@@ -50,11 +50,15 @@ def test_the_blur_is_scipys(
 ) -> None:
     field = RNG.standard_normal((40, 64)).astype(np.float32)
     blurred = portable.portable_blur(field, deviations, mode)
-    np.testing.assert_allclose(blurred, gaussian_filter(field, deviations, mode=scipys), rtol=0, atol=2e-7)
+    np.testing.assert_allclose(
+        blurred, gaussian_filter(field, deviations, mode=scipys), rtol=0, atol=2e-7
+    )
 
 
 def test_uniform_numbers_are_numpys() -> None:
     rng = np.random.default_rng(3)
     reference = np.random.default_rng(3)
     assert portable.uniform(rng, -2.5, 7.25) == reference.uniform(-2.5, 7.25)
-    np.testing.assert_allclose(portable.uniform(rng, 1, 9, (4, 5)), reference.uniform(1, 9, (4, 5)), rtol=1e-15)
+    np.testing.assert_allclose(
+        portable.uniform(rng, 1, 9, (4, 5)), reference.uniform(1, 9, (4, 5)), rtol=1e-15
+    )

@@ -1,4 +1,5 @@
-"""A small Hugging Face Hub on 127.0.0.1 for tests: the real clients talk real HTTP to it, and faults come on demand."""
+"""A small Hugging Face Hub on 127.0.0.1 for tests: the real clients talk real HTTP to it, and
+faults come on demand."""
 
 from loopback_hub.calls import LoggedRequest
 from loopback_hub.clients import OBSERVER, client, client_environment

@@ -1,4 +1,5 @@
-"""What the loopback Hub answers: contents, refusals, and the Hub's own words and error codes for them."""
+"""What the loopback Hub answers: contents, refusals, and the Hub's own words and error codes for
+them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """A status, headers and a body: bytes, or the part from `start` on of a file, `length` bytes long."""
+    """A status, headers and a body: bytes, or the part from `start` on of a file, `length` bytes
+    long."""
 
     status: int = 200
     body: bytes = b""
@@ -32,7 +34,8 @@ class Answer:
 
 
 class Refusal(Exception):
-    """A request that cannot be granted, as the Hub says it: message, and a code where it gives one."""
+    """A request that cannot be granted, as the Hub says it: message, and a code where it gives
+    one."""
 
     def __init__(
         self,
@@ -61,7 +64,8 @@ class Refusal(Exception):
 
 
 def repository_not_found(*, known: bool) -> Refusal:
-    """Refuse a known user with 404 and a stranger with 401, whether the repository is missing or hidden.
+    """Refuse a known user with 404 and a stranger with 401, whether the repository is missing or
+    hidden.
 
     Clients of the Hub know a stranger's 401 by its https address; here they know it by the code.
     """
@@ -76,4 +80,6 @@ def revision_not_found(revision: str) -> Refusal:
 
 def entry_not_found(message: str = "Entry not found", *, commit: str | None = None) -> Refusal:
     """Return the refusal of a missing entry; clients remember it if it names the commit."""
-    return Refusal(404, message, "EntryNotFound", headers={"X-Repo-Commit": commit} if commit else None)
+    return Refusal(
+        404, message, "EntryNotFound", headers={"X-Repo-Commit": commit} if commit else None
+    )

@@ -1,4 +1,5 @@
-"""Large file storage: which blobs are wanted and where to send them; receiving, verifying and sending them; Xet."""
+"""Large file storage: which blobs are wanted and where to send them; receiving, verifying and
+sending them; Xet."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def batch(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
     if call.json.get("operation") != "upload" or call.json.get("hash_algo", "sha256") != "sha256":
         raise Refusal(422, "The loopback Hub takes uploads by sha256")
     hub.check_storage(
-        repository, [blob for blob in call.json.get("objects", []) if blob.get("oid") not in repository.blobs]
+        repository,
+        [blob for blob in call.json.get("objects", []) if blob.get("oid") not in repository.blobs],
     )
     objects = []
     parts = False
@@ -29,7 +31,13 @@ def batch(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
         sha256 = str(blob.get("oid"))
         size = blob.get("size")
         if not re.fullmatch("[0-9a-f]{64}", sha256) or not isinstance(size, int) or size < 1:
-            objects.append({"oid": sha256, "size": size or 0, "error": {"code": 422, "message": "no sha256 and size"}})
+            objects.append(
+                {
+                    "oid": sha256,
+                    "size": size or 0,
+                    "error": {"code": 422, "message": "no sha256 and size"},
+                }
+            )
         elif sha256 in repository.blobs:
             objects.append({"oid": sha256, "size": size})
         else:
@@ -39,15 +47,25 @@ def batch(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
     return Answer.of({"transfer": "multipart" if parts else "basic", "objects": objects})
 
 
-def _actions(hub: LoopbackHub, kind: str, name: str, sha256: str, size: int) -> dict[str, dict[str, Any]]:
+def _actions(
+    hub: LoopbackHub, kind: str, name: str, sha256: str, size: int
+) -> dict[str, dict[str, Any]]:
     repo = f"{kind}/{name}"
     verify = {"href": f"{hub.web_address(kind, name)}.git/info/lfs/objects/verify"}
     if hub.multipart_above is None or size <= hub.multipart_above:
-        return {"upload": {"href": hub.signed(f"/lfs/{sha256}", size=str(size), repository=repo)}, "verify": verify}
+        return {
+            "upload": {"href": hub.signed(f"/lfs/{sha256}", size=str(size), repository=repo)},
+            "verify": verify,
+        }
     numbers = range(1, ceil(size / hub.part_size) + 1)
     header = {str(number): hub.signed(f"/lfs/{sha256}/{number}") for number in numbers}
-    complete = hub.signed(f"/lfs/complete/{sha256}", at=hub.endpoint, size=str(size), repository=repo)
-    return {"upload": {"href": complete, "header": {"chunk_size": str(hub.part_size), **header}}, "verify": verify}
+    complete = hub.signed(
+        f"/lfs/complete/{sha256}", at=hub.endpoint, size=str(size), repository=repo
+    )
+    return {
+        "upload": {"href": complete, "header": {"chunk_size": str(hub.part_size), **header}},
+        "verify": verify,
+    }
 
 
 def verify(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
@@ -67,14 +85,19 @@ def upload(hub: LoopbackHub, call: Call, sha256: str) -> Answer:
 
 def upload_part(hub: LoopbackHub, call: Call, sha256: str, part: str) -> Answer:
     hub.check_signature(call)
-    return Answer(200, headers={"ETag": f'"{hub.contents.receive_part(sha256, int(part), call.chunks())}"'})
+    return Answer(
+        200, headers={"ETag": f'"{hub.contents.receive_part(sha256, int(part), call.chunks())}"'}
+    )
 
 
 def complete(hub: LoopbackHub, call: Call, sha256: str) -> Answer:
     hub.check_signature(call)
     # Once more is no harm: a client whose answer was lost asks again.
     if hub.contents.size(sha256) is None:
-        etags = {int(part["partNumber"]): str(part["etag"]).strip('"') for part in call.json.get("parts", [])}
+        etags = {
+            int(part["partNumber"]): str(part["etag"]).strip('"')
+            for part in call.json.get("parts", [])
+        }
         hub.contents.join_parts(sha256, int(call.parameter("size") or 0), etags)
     hub.add_blob(call, sha256)
     return Answer.of({"success": True})
@@ -87,7 +110,9 @@ def xet_token(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str)
     """
     hub.find(call, kind, name, write=True).head(revision)
     until = int(time.time()) + 3600
-    return Answer.of({"casUrl": f"local://{hub.folder / 'xet'}", "exp": until, "accessToken": "of the storage"})
+    return Answer.of(
+        {"casUrl": f"local://{hub.folder / 'xet'}", "exp": until, "accessToken": "of the storage"}
+    )
 
 
 def download(hub: LoopbackHub, call: Call, sha256: str) -> Answer:

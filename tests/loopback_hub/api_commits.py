@@ -33,8 +33,14 @@ def preupload(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str)
     for file in call.json.get("files", []):
         path = str(file["path"])
         entry = head.tree.get(str(file["path"]))
-        mode = attributes.upload_mode(path, int(file["size"]), base64.b64decode(file.get("sample", "")), patterns)
-        row: dict[str, Any] = {"path": path, "uploadMode": mode, "shouldIgnore": _is_ignored(path, ignored)}
+        mode = attributes.upload_mode(
+            path, int(file["size"]), base64.b64decode(file.get("sample", "")), patterns
+        )
+        row: dict[str, Any] = {
+            "path": path,
+            "uploadMode": mode,
+            "shouldIgnore": _is_ignored(path, ignored),
+        }
         if entry is not None:
             row["oid"] = entry.etag
         rows.append(row)
@@ -45,7 +51,8 @@ def _is_ignored(path: str, patterns: Sequence[str]) -> bool:
     """Match folders (`data/`) and globs of names, the part of gitignore that the tests use."""
     name = path.rpartition("/")[2]
     return any(
-        path.startswith(pattern) if pattern.endswith("/") else fnmatch.fnmatch(name, pattern) for pattern in patterns
+        path.startswith(pattern) if pattern.endswith("/") else fnmatch.fnmatch(name, pattern)
+        for pattern in patterns
     )
 
 
@@ -53,8 +60,13 @@ def commit(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) ->
     repository = hub.find(call, kind, name, write=True)
     header, operations = _read_operations(call)
     if hub.most_files_a_commit is not None and len(operations) > hub.most_files_a_commit:
-        raise Refusal(413, f"Too many files in one commit: {len(operations)}, at most {hub.most_files_a_commit}")
-    contents = [hub.contents.keep(_decoded(value)) if key == "file" else None for key, value in operations]
+        raise Refusal(
+            413,
+            f"Too many files in one commit: {len(operations)}, at most {hub.most_files_a_commit}",
+        )
+    contents = [
+        hub.contents.keep(_decoded(value)) if key == "file" else None for key, value in operations
+    ]
     message = str(header.get("summary") or "")
     if not message:
         raise Refusal(400, "A commit needs a summary")
@@ -74,7 +86,9 @@ def commit(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) ->
         description = str(header.get("description") or "")
         request = _request_of(repository, branch)
         if create_pr:
-            request = open_discussion(repository, message, author, description, status="open", base=revision)
+            request = open_discussion(
+                repository, message, author, description, status="open", base=revision
+            )
             branch = request.ref
         commit = repository.commit(branch, tree, message, author=author, description=description)
         if request is not None:
@@ -100,7 +114,14 @@ def _open_head(repository: Repository, revision: str) -> str:
 
 
 def _request_of(repository: Repository, head: str) -> PullRequest | None:
-    return next((pull_request for pull_request in repository.pull_requests.values() if pull_request.ref == head), None)
+    return next(
+        (
+            pull_request
+            for pull_request in repository.pull_requests.values()
+            if pull_request.ref == head
+        ),
+        None,
+    )
 
 
 def _read_operations(call: Call) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
@@ -119,11 +140,17 @@ def _read_operations(call: Call) -> tuple[dict[str, Any], list[tuple[str, dict[s
 def _decoded(value: dict[str, Any]) -> bytes:
     try:
         text = str(value.get("content", ""))
-        content = base64.b64decode(text, validate=True) if value.get("encoding") == "base64" else text.encode()
+        content = (
+            base64.b64decode(text, validate=True)
+            if value.get("encoding") == "base64"
+            else text.encode()
+        )
     except binascii.Error as error:
         raise Refusal(400, f"{value.get('path')}: the content is not base64") from error
     if len(content) > attributes.LARGEST_REGULAR:
-        raise Refusal(400, f"{value.get('path')}: files larger than 10 MiB go to large file storage")
+        raise Refusal(
+            400, f"{value.get('path')}: files larger than 10 MiB go to large file storage"
+        )
     return content
 
 
@@ -161,7 +188,8 @@ def _lfs_entry(hub: LoopbackHub, repository: Repository, path: str, value: dict[
     if size is None:
         raise Refusal(
             400,
-            f"Your push was rejected because an LFS pointer pointed to a file that does not exist: {path} ({sha256})",
+            "Your push was rejected because an LFS pointer pointed to a file that does not exist:"
+            f" {path} ({sha256})",
         )
     if value.get("size", size) != size:
         raise Refusal(400, f"{path}: the size {value['size']} is not the stored file's, {size}")
@@ -181,7 +209,9 @@ def _check_tree(hub: LoopbackHub, repository: Repository, tree: dict[str, Entry]
             raise Refusal(400, f"{clash} is a file, and a folder of {path}")
     card = tree.get("README.md")
     if card is not None and card.sha256 is None:
-        errors = check_card(hub.contents.read(card).decode("utf-8", "replace"), repository.kind).errors
+        errors = check_card(
+            hub.contents.read(card).decode("utf-8", "replace"), repository.kind
+        ).errors
         if errors:
             raise Refusal(400, f"Invalid metadata in README.md: {'; '.join(errors)}")
 

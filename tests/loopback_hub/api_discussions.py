@@ -1,4 +1,5 @@
-"""Endpoints of discussions and pull requests: list, open, read, comment, publish or close, merge."""
+"""Endpoints of discussions and pull requests: list, open, read, comment, publish or close,
+merge."""
 
 from __future__ import annotations
 
@@ -44,7 +45,10 @@ def opened(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
             base=MAIN if is_pull_request else None,
         )
     return Answer.of(
-        {**_summary(repository, request), "url": f"{hub.web_address(kind, name)}/discussions/{request.number}"}
+        {
+            **_summary(repository, request),
+            "url": f"{hub.web_address(kind, name)}/discussions/{request.number}",
+        }
     )
 
 
@@ -52,21 +56,32 @@ def details(hub: LoopbackHub, call: Call, kind: str, name: str, number: str) -> 
     repository = hub.find(call, kind, name)
     with hub.lock:
         request = _found(repository, number)
-        answer: dict[str, Any] = {**_summary(repository, request), "events": request.events, "filesWithConflicts": []}
+        answer: dict[str, Any] = {
+            **_summary(repository, request),
+            "events": request.events,
+            "filesWithConflicts": [],
+        }
         if request.is_pull_request:
-            answer["changes"] = {"base": f"refs/heads/{request.base}", "mergeCommitId": request.merge_commit}
+            answer["changes"] = {
+                "base": f"refs/heads/{request.base}",
+                "mergeCommitId": request.merge_commit,
+            }
             if request.status != "merged":
                 answer["filesWithConflicts"] = discussions.conflicts(repository, request)
             before = repository.commits[request.fork].tree
             after = repository.head(request.ref).tree
-            answer["diff"] = "".join(f"diff --git a/{path} b/{path}\n" for path in changed_paths(before, after))
+            answer["diff"] = "".join(
+                f"diff --git a/{path} b/{path}\n" for path in changed_paths(before, after)
+            )
     return Answer.of(answer)
 
 
 def commented(hub: LoopbackHub, call: Call, kind: str, name: str, number: str) -> Answer:
     repository = hub.find(call, kind, name, write=True)
     with hub.lock:
-        event = discussions.add_comment(_found(repository, number), call.user or "", str(call.json.get("comment", "")))
+        event = discussions.add_comment(
+            _found(repository, number), call.user or "", str(call.json.get("comment", ""))
+        )
         repository.write()
     return Answer.of({"newMessage": event})
 
@@ -106,9 +121,13 @@ def _is_wanted(call: Call, request: PullRequest) -> bool:
     kind = call.parameter("type")
     status = call.parameter("status")
     author = call.parameter("author")
-    if kind in {"pull_request", "discussion"} and request.is_pull_request is not (kind == "pull_request"):
+    if kind in {"pull_request", "discussion"} and request.is_pull_request is not (
+        kind == "pull_request"
+    ):
         return False
-    if status in {"open", "closed"} and (request.status in {"open", "draft"}) is not (status == "open"):
+    if status in {"open", "closed"} and (request.status in {"open", "draft"}) is not (
+        status == "open"
+    ):
         return False
     return author is None or author == request.author
 

@@ -1,4 +1,5 @@
-"""Endpoints that read a revision: its tree in pages, single paths, its commits, its files with ranges."""
+"""Endpoints that read a revision: its tree in pages, single paths, its commits, its files with
+ranges."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from loopback_hub.hub import LoopbackHub
 
 
-def tree(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str, path: str | None) -> Answer:
+def tree(
+    hub: LoopbackHub, call: Call, kind: str, name: str, revision: str, path: str | None
+) -> Answer:
     repository = hub.find(call, kind, name)
     folder = (path or "").strip("/")
     with hub.lock:
@@ -26,11 +29,15 @@ def tree(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str, path
         if folder not in head.folders:
             raise entry_not_found(f'"{folder}" does not exist on "{revision}"', commit=head.oid)
         listed = [
-            child for child in (*head.folders, *head.tree) if child and _inside(child, folder, call.truthy("recursive"))
+            child
+            for child in (*head.folders, *head.tree)
+            if child and _inside(child, folder, call.truthy("recursive"))
         ]
         page, headers = _page(hub, call, sorted(listed))
         expand = call.truthy("expand")
-        return Answer.of([_described(repository, head, child, expand=expand) for child in page], headers=headers)
+        return Answer.of(
+            [_described(repository, head, child, expand=expand) for child in page], headers=headers
+        )
 
 
 def paths_info(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) -> Answer:
@@ -68,7 +75,8 @@ def commits(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str) -
 
 
 def resolve(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str, path: str) -> Answer:
-    """Return a regular file, or a redirect from an LFS file to the storage with the headers that clients read."""
+    """Return a regular file, or a redirect from an LFS file to the storage with the headers that
+    clients read."""
     repository = hub.find(call, kind, name)
     with hub.lock:
         head = repository.head(revision)
@@ -102,7 +110,9 @@ def part_of(call: Call, file: Path, headers: dict[str, str]) -> Answer:
         start = max(0, size - int(match[2]))
         end = size - 1
     if start >= size or end < start:
-        refusal = Refusal(416, "Range Not Satisfiable", headers={"Content-Range": f"bytes */{size}"})
+        refusal = Refusal(
+            416, "Range Not Satisfiable", headers={"Content-Range": f"bytes */{size}"}
+        )
         return refusal.answer()
     headers["Content-Range"] = f"bytes {start}-{end}/{size}"
     return Answer(206, headers=headers, file=file, start=start, length=end - start + 1)
@@ -138,7 +148,9 @@ def _file(path: str, entry: Entry) -> dict[str, Any]:
     return info
 
 
-def _page(hub: LoopbackHub, call: Call, items: Sequence[Any]) -> tuple[Sequence[Any], dict[str, str]]:
+def _page(
+    hub: LoopbackHub, call: Call, items: Sequence[Any]
+) -> tuple[Sequence[Any], dict[str, str]]:
     """Return the requested page, and the Hub's Link header to the next one."""
     start = int(call.parameter("cursor") or 0)
     page = items[start : start + hub.page_size]

@@ -19,8 +19,16 @@ _NAME = re.compile(r"(?!refs/)[A-Za-z0-9][\w.+-]*(/[\w.+-]+)*")
 def refs(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
     repository = hub.find(call, kind, name)
     with hub.lock:
-        branches = [(branch, oid) for branch, oid in repository.heads.items() if not branch.startswith("refs/")]
-        pulls = [(ref.removeprefix("refs/pr/"), oid) for ref, oid in repository.heads.items() if ref[:8] == "refs/pr/"]
+        branches = [
+            (branch, oid)
+            for branch, oid in repository.heads.items()
+            if not branch.startswith("refs/")
+        ]
+        pulls = [
+            (ref.removeprefix("refs/pr/"), oid)
+            for ref, oid in repository.heads.items()
+            if ref[:8] == "refs/pr/"
+        ]
         answer = {
             "branches": _listed("refs/heads/", branches),
             "converts": [],

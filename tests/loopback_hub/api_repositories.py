@@ -1,4 +1,5 @@
-"""Endpoints about repositories as wholes: creation, deletion, settings, their description, the caller's name."""
+"""Endpoints about repositories as wholes: creation, deletion, settings, their description, the
+caller's name."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def whoami(hub: LoopbackHub, call: Call) -> Answer:
         raise Refusal(401, "Invalid username or password.")
     role = "write" if call.may_write else "read"
     token = {"type": "access_token", "accessToken": {"displayName": "loopback", "role": role}}
-    return Answer.of({"type": "user", "name": call.user, "fullname": call.user, "orgs": [], "auth": token})
+    return Answer.of(
+        {"type": "user", "name": call.user, "fullname": call.user, "orgs": [], "auth": token}
+    )
 
 
 def validate_yaml(hub: LoopbackHub, call: Call) -> Answer:
@@ -41,9 +44,13 @@ def create(hub: LoopbackHub, call: Call) -> Answer:
     if call.user is None:
         raise Refusal(401, "Invalid username or password.")
     if owner != call.user:
-        raise Refusal(403, f'You don\'t have the rights to create a {kind} under the namespace "{owner}"')
+        raise Refusal(
+            403, f'You don\'t have the rights to create a {kind} under the namespace "{owner}"'
+        )
     if not call.may_write:
-        raise Refusal(403, f'You don\'t have the rights to create a {kind} under the namespace "{owner}"')
+        raise Refusal(
+            403, f'You don\'t have the rights to create a {kind} under the namespace "{owner}"'
+        )
     private = call.json.get("visibility") == "private" or bool(call.json.get("private"))
     hub.create(kind, name, private=private)
     return Answer.of({"url": hub.web_address(kind, name), "name": name, "id": name})
@@ -58,7 +65,9 @@ def delete(hub: LoopbackHub, call: Call) -> Answer:
 def change_settings(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
     repository = hub.find(call, kind, name, write=True)
     with hub.lock:
-        repository.private = call.json.get("visibility") == "private" or bool(call.json.get("private"))
+        repository.private = call.json.get("visibility") == "private" or bool(
+            call.json.get("private")
+        )
         repository.write()
     return Answer.of({"private": repository.private})
 
@@ -69,30 +78,43 @@ def check_access(hub: LoopbackHub, call: Call, kind: str, name: str, write: str 
 
 
 def describe(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str | None) -> Answer:
-    """Return what `dataset_info` and `model_info` read; with `expand`, only the fields that it names."""
+    """Return what `dataset_info` and `model_info` read; with `expand`, only the fields that it
+    names."""
     repository = hub.find(call, kind, name)
     with hub.lock:
         head = repository.head(revision or MAIN)
         fields = _fields(hub, repository, head, sizes=call.truthy("blobs"))
-    expand = {value for parameter in ("expand", "expand[]") for value in call.query.get(parameter, [])}
+    expand = {
+        value for parameter in ("expand", "expand[]") for value in call.query.get(parameter, [])
+    }
     if expand:
         fields = {key: value for key, value in fields.items() if key in expand | {"_id", "id"}}
     return Answer.of(fields, headers={"X-Repo-Commit": head.oid})
 
 
-def _fields(hub: LoopbackHub, repository: Repository, head: Commit, *, sizes: bool) -> dict[str, Any]:
+def _fields(
+    hub: LoopbackHub, repository: Repository, head: Commit, *, sizes: bool
+) -> dict[str, Any]:
     siblings: list[dict[str, Any]] = []
     for path, entry in sorted(head.tree.items()):
         sibling: dict[str, Any] = {"rfilename": path}
         if sizes:
             sibling |= {"size": entry.size, "blobId": entry.oid}
             if entry.sha256:
-                sibling["lfs"] = {"sha256": entry.sha256, "size": entry.size, "pointerSize": entry.pointer_size}
+                sibling["lfs"] = {
+                    "sha256": entry.sha256,
+                    "size": entry.size,
+                    "pointerSize": entry.pointer_size,
+                }
         siblings.append(sibling)
     card = head.tree.get("README.md")
     metadata = card_metadata(hub.contents.read(card).decode("utf-8", "replace")) if card else {}
     tags = metadata.get("tags") or []
-    blobs = {entry.etag: entry.size for commit in repository.commits.values() for entry in commit.tree.values()}
+    blobs = {
+        entry.etag: entry.size
+        for commit in repository.commits.values()
+        for entry in commit.tree.values()
+    }
     return {
         "_id": "0" * 24,
         "id": repository.name,
@@ -113,7 +135,8 @@ def _fields(hub: LoopbackHub, repository: Repository, head: Commit, *, sizes: bo
 
 
 def _named(call: Call) -> tuple[str, str, str]:
-    """Return kind, name and owner of the repository that a body names; the owner defaults to the caller."""
+    """Return kind, name and owner of the repository that a body names; the owner defaults to the
+    caller."""
     body = call.json
     kind = body.get("type") or "model"
     owner = body.get("organization") or call.user

@@ -1,4 +1,5 @@
-"""Which files go to large file storage: `.gitattributes` as the Hub starts a dataset with, size, and text or not."""
+"""Which files go to large file storage: `.gitattributes` as the Hub starts a dataset with, size,
+and text or not."""
 
 from __future__ import annotations
 
@@ -7,16 +8,44 @@ from fnmatch import fnmatch
 
 # The Hub's own list for datasets is longer; these are the kinds that a dataset directory can hold.
 PATTERNS = (
-    *("*.7z", "*.arrow", "*.bin", "*.bz2", "*.gz", "*.npy", "*.npz", "*.onnx", "*.parquet", "*.pt", "*.pth"),
+    *(
+        "*.7z",
+        "*.arrow",
+        "*.bin",
+        "*.bz2",
+        "*.gz",
+        "*.npy",
+        "*.npz",
+        "*.onnx",
+        "*.parquet",
+        "*.pt",
+        "*.pth",
+    ),
     *("*.safetensors", "*.tar", "*.tar.*", "*.tgz", "*.zip", "*.zst", "*tfevents*"),
-    *("*.wav", "*.mp3", "*.mp4", "*.webm", "*.bmp", "*.gif", "*.png", "*.tiff", "*.jpg", "*.jpeg", "*.webp"),
+    *(
+        "*.wav",
+        "*.mp3",
+        "*.mp4",
+        "*.webm",
+        "*.bmp",
+        "*.gif",
+        "*.png",
+        "*.tiff",
+        "*.jpg",
+        "*.jpeg",
+        "*.webp",
+    ),
 )
 INITIAL = "".join(f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in PATTERNS)
 LARGEST_REGULAR = 10 * 1024 * 1024
 
 
 def lfs_patterns(attributes: str) -> tuple[str, ...]:
-    lines = (line.split() for line in attributes.splitlines() if line.strip() and not line.startswith("#"))
+    lines = (
+        line.split()
+        for line in attributes.splitlines()
+        if line.strip() and not line.startswith("#")
+    )
     return tuple(words[0] for words in lines if "filter=lfs" in words[1:])
 
 

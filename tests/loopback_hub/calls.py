@@ -14,9 +14,10 @@ from loopback_hub.answers import Refusal
 class LoggedRequest:
     """A request in `hub.requests`. Neither its token nor the signature of an upload URL is kept.
 
-    `status` is None if no answer left: the connection was dropped by a fault or by the client. `received` counts
-    the bytes of the body that came in. `fault` names the fault that met it. `observer` marks the requests of
-    an observer (see `clients.OBSERVER`): they meet no fault, count for no quota and call no hook.
+    `status` is None if no answer left: the connection was dropped by a fault or by the client.
+    `received` counts the bytes of the body that came in. `fault` names the fault that met it.
+    `observer` marks the requests of an observer (see `clients.OBSERVER`): they meet no fault, count
+    for no quota and call no hook.
     """
 
     number: int
@@ -29,7 +30,10 @@ class LoggedRequest:
     observer: bool = False
 
     def __str__(self) -> str:
-        return f"{self.number} {self.method} {self.path} {self.status} {self.received} {self.fault or ''}".rstrip()
+        return (
+            f"{self.number} {self.method} {self.path} {self.status} {self.received}"
+            f" {self.fault or ''}"
+        ).rstrip()
 
 
 @dataclass

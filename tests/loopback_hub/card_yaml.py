@@ -1,4 +1,5 @@
-"""What the Hub checks of a card's YAML block before it takes it: `validate-yaml`, and each commit of a README.md."""
+"""What the Hub checks of a card's YAML block before it takes it: `validate-yaml`, and each commit
+of a README.md."""
 
 from __future__ import annotations
 
@@ -10,10 +11,26 @@ import yaml
 
 _BLOCK = re.compile(r"\A\s*---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
 _SIZES = (
-    *("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B"),
+    *(
+        "n<1K",
+        "1K<n<10K",
+        "10K<n<100K",
+        "100K<n<1M",
+        "1M<n<10M",
+        "10M<n<100M",
+        "100M<n<1B",
+        "1B<n<10B",
+    ),
     *("10B<n<100B", "100B<n<1T", "n>1T"),
 )
-_LISTS = ("annotations_creators", "language_creators", "source_datasets", "tags", "task_ids", "task_categories")
+_LISTS = (
+    "annotations_creators",
+    "language_creators",
+    "source_datasets",
+    "tags",
+    "task_ids",
+    "task_categories",
+)
 
 
 @dataclass
@@ -83,7 +100,10 @@ def _check_configs(configs: Any, errors: list[str]) -> None:
         for item in files if isinstance(files, list) else []:
             split = item.get("split") if isinstance(item, dict) else None
             if isinstance(item, dict) and not re.fullmatch(r"\w+(\.\w+)*", str(split)):
-                errors.append(f'"configs[{index}].data_files" has the split name {split!r}, which is no valid one')
+                errors.append(
+                    f'"configs[{index}].data_files" has the split name {split!r}, which is no valid'
+                    " one"
+                )
             if isinstance(item, dict) and not item.get("path"):
                 errors.append(f'"configs[{index}].data_files" has an item without a path')
     if len(set(map(str, names))) != len(names):

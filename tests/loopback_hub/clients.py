@@ -30,11 +30,16 @@ def client_environment(
 ) -> dict[str, str]:
     """Return the environment of a process whose Hub is this one, for `subprocess.run(env=…)`.
 
-    `home` holds its caches. `token` is the hub's own unless given, and an empty one makes a stranger. `sleep_scale`
-    multiplies every `time.sleep` of that process (0.01: a client's wait of 4 s takes 40 ms), changing no logic. With
-    `xet` large files go to a storage that is a folder (see `api_blobs.xet_token`).
+    `home` holds its caches. `token` is the hub's own unless given, and an empty one makes a
+    stranger. `sleep_scale` multiplies every `time.sleep` of that process (0.01: a client's wait of
+    4 s takes 40 ms), changing no logic. With `xet` large files go to a storage that is a folder
+    (see `api_blobs.xet_token`).
     """
-    environment = {name: value for name, value in (inherited or os.environ).items() if not name.startswith("HF_")}
+    environment = {
+        name: value
+        for name, value in (inherited or os.environ).items()
+        if not name.startswith("HF_")
+    }
     paths = [environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else []
     if sleep_scale is not None:
         environment[SLEEP_SCALE] = str(sleep_scale)
@@ -57,11 +62,15 @@ def client_environment(
 
 
 def client(hub: LoopbackHub, *, token: str | bool | None = None, observer: bool = False) -> HfApi:
-    """Return the Hub's client in this process, with the hub's own token unless another is given; False is a stranger's.
+    """Return the Hub's client in this process, with the hub's own token unless another is given;
+    False is a stranger's.
 
-    Xet has to be off where it is imported (`HF_HUB_DISABLE_XET=1`); the fixture `loopback` sees to that.
+    Xet has to be off where it is imported (`HF_HUB_DISABLE_XET=1`); the fixture `loopback` sees to
+    that.
     """
     from huggingface_hub import HfApi
 
     given = hub.token if token is None else token
-    return HfApi(endpoint=hub.endpoint, token=given, user_agent={OBSERVER: "1"} if observer else None)
+    return HfApi(
+        endpoint=hub.endpoint, token=given, user_agent={OBSERVER: "1"} if observer else None
+    )

@@ -1,4 +1,5 @@
-"""The bytes that the loopback Hub keeps: git blobs and LFS blobs, each in a file named by its hash."""
+"""The bytes that the loopback Hub keeps: git blobs and LFS blobs, each in a file named by its
+hash."""
 
 from __future__ import annotations
 
@@ -16,14 +17,16 @@ from loopback_hub.gitlike import Entry
 
 @dataclass
 class Received:
-    """How often the bytes of a blob came in whole, and how many bytes came in all, broken uploads included."""
+    """How often the bytes of a blob came in whole, and how many bytes came in all, broken uploads
+    included."""
 
     complete: int = 0
     bytes: int = 0
 
 
 class Contents:
-    """Blobs on disk under `folder`, and the count of what was received for each LFS blob (`uploads`)."""
+    """Blobs on disk under `folder`, and the count of what was received for each LFS blob
+    (`uploads`)."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,7 +61,9 @@ class Contents:
         path = self._incoming(chunks)
         try:
             if path.stat().st_size != size or _sha256(path) != sha256:
-                raise Refusal(400, "The Content-SHA256 you specified did not match what we received.")
+                raise Refusal(
+                    400, "The Content-SHA256 you specified did not match what we received."
+                )
             self._finish(path, sha256)
         finally:
             path.unlink(missing_ok=True)
@@ -71,7 +76,8 @@ class Contents:
         return etag
 
     def join_parts(self, sha256: str, size: int, etags: dict[int, str]) -> None:
-        """Store the blob that its parts make. Raises Refusal if a part is missing or the whole is another blob."""
+        """Store the blob that its parts make. Raises Refusal if a part is missing or the whole is
+        another blob."""
         paths = [self._part(sha256, number) for number in sorted(etags)]
         for number, path in zip(sorted(etags), paths, strict=True):
             if not path.exists() or _sha256(path) != etags[number]:

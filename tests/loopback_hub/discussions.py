@@ -1,4 +1,5 @@
-"""Pull requests: opened on a ref of their own, and squashed into one commit of the branch they are for."""
+"""Pull requests: opened on a ref of their own, and squashed into one commit of the branch they are
+for."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ from loopback_hub.repository import PullRequest, Repository
 
 
 def open_discussion(
-    repository: Repository, title: str, author: str, description: str, *, status: str, base: str | None
+    repository: Repository,
+    title: str,
+    author: str,
+    description: str,
+    *,
+    status: str,
+    base: str | None,
 ) -> PullRequest:
     """Open a discussion; with a base it is a pull request, whose ref starts at the base's head."""
     number = len(repository.pull_requests) + 1
@@ -39,7 +46,12 @@ def add_event(request: PullRequest, kind: str, author: str, data: dict[str, Any]
 
 def add_comment(request: PullRequest, author: str, text: str) -> dict[str, Any]:
     latest = {"raw": text, "html": text, "updatedAt": request.created, "author": {"name": author}}
-    return add_event(request, "comment", author, {"edited": False, "hidden": False, "latest": latest, "history": []})
+    return add_event(
+        request,
+        "comment",
+        author,
+        {"edited": False, "hidden": False, "latest": latest, "history": []},
+    )
 
 
 def change_status(request: PullRequest, author: str, status: str) -> dict[str, Any]:
@@ -52,7 +64,8 @@ def change_status(request: PullRequest, author: str, status: str) -> dict[str, A
 
 
 def conflicts(repository: Repository, request: PullRequest) -> list[str]:
-    """Return the files that the pull request and its base changed to different contents since the fork."""
+    """Return the files that the pull request and its base changed to different contents since the
+    fork."""
     base = repository.head(request.base).tree
     proposed = repository.head(request.ref).tree
     fork = repository.commits[request.fork].tree
@@ -80,10 +93,14 @@ def merge(repository: Repository, request: PullRequest, author: str) -> Commit:
     if not request.is_pull_request:
         raise Refusal(400, "This discussion is not a pull request")
     if request.status != "open":
-        raise Refusal(409 if request.status == "merged" else 400, f"This pull request is {request.status}, not open")
+        raise Refusal(
+            409 if request.status == "merged" else 400,
+            f"This pull request is {request.status}, not open",
+        )
     tree = merged_tree(repository, request)
     subjects = "\n\n".join(
-        f"- {commit.message} ({commit.oid})" for commit in reversed(own_commits(repository, request))
+        f"- {commit.message} ({commit.oid})"
+        for commit in reversed(own_commits(repository, request))
     )
     title = f"{request.title} (#{request.number})"
     commit = repository.commit(request.base, tree, title, author=author, description=subjects)

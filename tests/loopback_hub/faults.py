@@ -1,4 +1,5 @@
-"""Faults on demand: what a network and a busy Hub do to requests, listed one by one or drawn as a seeded storm."""
+"""Faults on demand: what a network and a busy Hub do to requests, listed one by one or drawn as a
+seeded storm."""
 
 from __future__ import annotations
 
@@ -11,9 +12,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong with the `nth` request (and `times - 1` after it) of a method and path pattern.
+    """Something that goes wrong with the `nth` request (and `times - 1` after it) of a method and
+    path pattern.
 
-    `path` is searched for as a regular expression; an empty `method` is any. Made by the functions below.
+    `path` is searched for as a regular expression; an empty `method` is any. Made by the functions
+    below.
     """
 
     kind: str
@@ -35,7 +38,13 @@ class Fault:
 
     @classmethod
     def status(
-        cls, code: int, method: str = "", path: str = "", *, retry_after: int | None = None, **when: int
+        cls,
+        code: int,
+        method: str = "",
+        path: str = "",
+        *,
+        retry_after: int | None = None,
+        **when: int,
     ) -> Fault:
         """Answer with this status instead of doing the work."""
         return cls("status", method, path, code=code, retry_after=retry_after, **when)
@@ -46,7 +55,9 @@ class Fault:
         return cls("drop", method, path, **when)
 
     @classmethod
-    def drop_upload(cls, method: str = "PUT", path: str = "", *, after: int = 1, **when: int) -> Fault:
+    def drop_upload(
+        cls, method: str = "PUT", path: str = "", *, after: int = 1, **when: int
+    ) -> Fault:
         """Reset the connection after this many bytes of the body."""
         return cls("drop_upload", method, path, after=after, **when)
 
@@ -95,7 +106,9 @@ class Faults:
             self._faults = []
             self._met = []
 
-    def draw(self, method: str, path: str, query: Mapping[str, list[str]], *, storage: bool) -> Fault | None:
+    def draw(
+        self, method: str, path: str, query: Mapping[str, list[str]], *, storage: bool
+    ) -> Fault | None:
         """Return the first listed fault whose turn it is at this request."""
         drawn = None
         with self._lock:

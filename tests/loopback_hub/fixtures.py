@@ -29,7 +29,8 @@ def start_loopback(tmp_path: Path) -> Iterator[Callable[..., LoopbackHub]]:
 
 @pytest.fixture
 def quick_sleeps(monkeypatch: pytest.MonkeyPatch) -> float:
-    """Shorten every `time.sleep` of clients in this process to a hundredth; return the scale. Latency stays real."""
+    """Shorten every `time.sleep` of clients in this process to a hundredth; return the scale.
+    Latency stays real."""
     scale = 0.01
     sleep = time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: sleep(seconds * scale))

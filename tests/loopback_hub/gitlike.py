@@ -18,12 +18,15 @@ def object_id(kind: str, content: bytes) -> str:
 
 def pointer(sha256: str, size: int) -> bytes:
     """Return the text that git keeps in place of an LFS file."""
-    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
+    return (
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of a commit: `oid` is the git blob's, of the pointer where the file is an LFS one (`sha256`)."""
+    """A file of a commit: `oid` is the git blob's, of the pointer where the file is an LFS one
+    (`sha256`)."""
 
     oid: str
     size: int
@@ -47,7 +50,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit with its whole tree; `changed` are the paths added, replaced or deleted since its first parent."""
+    """A commit with its whole tree; `changed` are the paths added, replaced or deleted since its
+    first parent."""
 
     number: int
     tree: Mapping[str, Entry]
@@ -66,8 +70,13 @@ class Commit:
     def oid(self) -> str:
         seconds = int(self._moment.timestamp())
         lines = [f"tree {self.folders['']}", *(f"parent {parent}" for parent in self.parents)]
-        lines += [f"{role} {self.author} <{self.author}> {seconds} +0000" for role in ("author", "committer")]
-        return object_id("commit", "\n".join([*lines, "", self.message, "", self.description]).encode())
+        lines += [
+            f"{role} {self.author} <{self.author}> {seconds} +0000"
+            for role in ("author", "committer")
+        ]
+        return object_id(
+            "commit", "\n".join([*lines, "", self.message, "", self.description]).encode()
+        )
 
     @property
     def _moment(self) -> datetime:
@@ -84,7 +93,9 @@ def folder_ids(tree: Mapping[str, Entry]) -> dict[str, str]:
     for path, entry in tree.items():
         folder, _, name = path.rpartition("/")
         _open_folders(inside, folder)
-        inside[folder].append((name.encode(), b"100644 %s\0%s" % (name.encode(), bytes.fromhex(entry.oid))))
+        inside[folder].append(
+            (name.encode(), b"100644 %s\0%s" % (name.encode(), bytes.fromhex(entry.oid)))
+        )
     oids: dict[str, str] = {}
     for path in sorted(inside, key=lambda folder: -len(folder.split("/")) if folder else 0):
         oid = object_id("tree", b"".join(line for _, line in sorted(inside[path])))
@@ -92,7 +103,9 @@ def folder_ids(tree: Mapping[str, Entry]) -> dict[str, str]:
         if path:
             folder, _, name = path.rpartition("/")
             # Git sorts a folder as if its name ended with a slash.
-            inside[folder].append((name.encode() + b"/", b"40000 %s\0%s" % (name.encode(), bytes.fromhex(oid))))
+            inside[folder].append(
+                (name.encode() + b"/", b"40000 %s\0%s" % (name.encode(), bytes.fromhex(oid)))
+            )
     return oids
 
 
@@ -103,4 +116,6 @@ def _open_folders(inside: dict[str, list[tuple[bytes, bytes]]], folder: str) -> 
 
 
 def changed_paths(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> tuple[str, ...]:
-    return tuple(sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path)))
+    return tuple(
+        sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+    )

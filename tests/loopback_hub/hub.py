@@ -1,4 +1,5 @@
-"""The loopback Hub: a small Hugging Face Hub on 127.0.0.1 for the real clients, with its storage in a folder."""
+"""The loopback Hub: a small Hugging Face Hub on 127.0.0.1 for the real clients, with its storage in
+a folder."""
 
 from __future__ import annotations
 
@@ -35,15 +36,17 @@ EXPIRY = "X-Amz-Expires-At"
 class LoopbackHub:
     """A Hub server with one user, as a context manager; repositories are datasets by default.
 
-    `endpoint` goes into `HF_ENDPOINT` or `HfApi(endpoint=…)`. Blobs live on a second port (`storage_endpoint`), as on
-    the Hub, where tokens are refused and signed addresses are asked for. `on_request` is called with the log entry
-    of each request after its work and before its answer; see `server` and `clients.OBSERVER`.
+    `endpoint` goes into `HF_ENDPOINT` or `HfApi(endpoint=…)`. Blobs live on a second port
+    (`storage_endpoint`), as on the Hub, where tokens are refused and signed addresses are asked
+    for. `on_request` is called with the log entry of each request after its work and before its
+    answer; see `server` and `clients.OBSERVER`.
 
-    `multipart_above`: blobs of more bytes are received in parts of `part_size`. `page_size`: entries a page of lists.
-    `upload_url_lifetime`: seconds. `most_files_a_commit`: more operations are refused with 413. `commit_quota`:
-    commits an hour to a repository; `call_quota`: calls in five minutes; `storage_quota`: bytes of LFS blobs.
-    `sleep_scale`: the one of the clients, so that a quota's hour passes as fast for the server as for them. `port`: of
-    the endpoint; OSError where another has it.
+    `multipart_above`: blobs of more bytes are received in parts of `part_size`. `page_size`:
+    entries a page of lists. `upload_url_lifetime`: seconds. `most_files_a_commit`: more operations
+    are refused with 413. `commit_quota`: commits an hour to a repository; `call_quota`: calls in
+    five minutes; `storage_quota`: bytes of LFS blobs. `sleep_scale`: the one of the clients, so
+    that a quota's hour passes as fast for the server as for them. `port`: of the endpoint; OSError
+    where another has it.
 
     What a hook raises, or an endpoint that breaks, is raised at the end of the `with`.
     """
@@ -81,7 +84,9 @@ class LoopbackHub:
         self.requests: list[LoggedRequest] = []
         self.lock = threading.RLock()
         self.contents = Contents(self.folder)
-        self.limits = Limits(commits=commit_quota, calls=call_quota, storage=storage_quota, scale=sleep_scale)
+        self.limits = Limits(
+            commits=commit_quota, calls=call_quota, storage=storage_quota, scale=sleep_scale
+        )
         self._broken: list[Exception] = []
         self._hook_lock = threading.Lock()
         self._secret = secrets.token_bytes(16)
@@ -157,7 +162,8 @@ class LoopbackHub:
         return route(self, call, storage=storage)
 
     def identify(self, authorization: str | None, *, storage: bool) -> tuple[str | None, bool]:
-        """Return the user of a token and whether it may write. Refuse a wrong token, and any token at the storage."""
+        """Return the user of a token and whether it may write. Refuse a wrong token, and any token
+        at the storage."""
         if authorization is None:
             return None, False
         if storage:
@@ -168,23 +174,30 @@ class LoopbackHub:
         raise Refusal(401, "Invalid credentials in Authorization header")
 
     def find(self, call: Call, kind: str, name: str, *, write: bool = False) -> Repository:
-        """Return a repository that the caller may see; with `write`, it must be allowed to change it too."""
+        """Return a repository that the caller may see; with `write`, it must be allowed to change
+        it too."""
         repository = self._repositories.get((kind, name))
         owned = call.user is not None and call.user == name.partition("/")[0]
         if repository is None or (repository.private and not owned):
             raise repository_not_found(known=call.user is not None)
         if write and not owned:
-            raise Refusal(401 if call.user is None else 403, "You don't have the rights to write to this repository")
+            raise Refusal(
+                401 if call.user is None else 403,
+                "You don't have the rights to write to this repository",
+            )
         if write and not call.may_write:
             raise Refusal(403, "Forbidden: you must use a write token to upload to a repository.")
         return repository
 
     def create(self, kind: str, name: str, *, private: bool) -> Repository:
-        """Create a repository with its first commit, as the Hub does. Raises Refusal if the name is taken."""
+        """Create a repository with its first commit, as the Hub does. Raises Refusal if the name is
+        taken."""
         with self.lock:
             if (kind, name) in self._repositories:
                 url = self.web_address(kind, name)
-                raise Refusal(409, f"You already created this {kind} repo", more={"url": url, "name": name})
+                raise Refusal(
+                    409, f"You already created this {kind} repo", more={"url": url, "name": name}
+                )
             repository = Repository(kind, name, self.folder / "repositories" / kind / name, private)
             entry = self.contents.keep(attributes.INITIAL.encode())
             repository.commit(MAIN, {".gitattributes": entry}, "initial commit", author="system")
@@ -200,7 +213,9 @@ class LoopbackHub:
         with self.lock:
             stored = {sha256 for repo in self._repositories.values() for sha256 in repo.blobs}
         size = sum(self.contents.size(sha256) or 0 for sha256 in stored)
-        self.limits.check_storage(size, sum(int(blob.get("size", 0)) for blob in wanted), private=repository.private)
+        self.limits.check_storage(
+            size, sum(int(blob.get("size", 0)) for blob in wanted), private=repository.private
+        )
 
     def add_blob(self, call: Call, sha256: str) -> None:
         """Give the blob to the repository for which its upload's address was signed."""
@@ -215,7 +230,8 @@ class LoopbackHub:
         return f"{self.endpoint}/{'' if kind == 'model' else f'{kind}s/'}{name}"
 
     def signed(self, path: str, *, at: str | None = None, **query: str) -> str:
-        """Return an address, by default at the storage, that works for a while and without a token."""
+        """Return an address, by default at the storage, that works for a while and without a
+        token."""
         fields = {**query, EXPIRY: f"{time.time() + self.upload_url_lifetime:.3f}"}
         return f"{at or self.storage_endpoint}{path}?{urlencode({**fields, SIGNATURE: self._signature(path, fields)})}"
 
@@ -223,7 +239,10 @@ class LoopbackHub:
         parameters = {name: values[0] for name, values in call.query.items()}
         given = parameters.pop(SIGNATURE, "")
         if not hmac.compare_digest(given, self._signature(call.path, parameters)):
-            raise Refusal(403, "The request signature we calculated does not match the signature you provided.")
+            raise Refusal(
+                403,
+                "The request signature we calculated does not match the signature you provided.",
+            )
         if float(parameters[EXPIRY]) < time.time():
             raise Refusal(403, "Request has expired")
 
@@ -233,10 +252,14 @@ class LoopbackHub:
 
     # What the server reports.
 
-    def open_log(self, method: str, path: str, query: Mapping[str, list[str]], user_agent: str) -> LoggedRequest:
+    def open_log(
+        self, method: str, path: str, query: Mapping[str, list[str]], user_agent: str
+    ) -> LoggedRequest:
         shown = {name: values for name, values in query.items() if name not in {SIGNATURE, EXPIRY}}
         with self.lock:
-            log = LoggedRequest(len(self.requests), method, path, shown, observer=OBSERVER in user_agent)
+            log = LoggedRequest(
+                len(self.requests), method, path, shown, observer=OBSERVER in user_agent
+            )
             self.requests.append(log)
         return log
 
@@ -246,11 +269,17 @@ class LoopbackHub:
             self.contents.count(log.path.split("/")[2], size)
 
     def tell(self, log: LoggedRequest) -> None:
-        """Call the hook, one call at a time. An observer's requests do not, so a hook may send some and wait."""
+        """Call the hook, one call at a time. An observer's requests do not, so a hook may send some
+        and wait."""
         if self.on_request is None or log.observer:
             return
         if not self._hook_lock.acquire(timeout=_HOOK_WAIT):
-            self.broke(RuntimeError(f"the hook waits for itself: its own requests must be an observer's, unlike {log}"))
+            self.broke(
+                RuntimeError(
+                    "the hook waits for itself: its own requests must be an observer's, unlike"
+                    f" {log}"
+                )
+            )
             return
         try:
             self.on_request(log)

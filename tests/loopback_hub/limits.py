@@ -64,11 +64,18 @@ class Limits:
     """The quotas of one hub; None is no limit."""
 
     def __init__(
-        self, *, commits: int | None = None, calls: int | None = None, storage: int | None = None, scale: float = 1.0
+        self,
+        *,
+        commits: int | None = None,
+        calls: int | None = None,
+        storage: int | None = None,
+        scale: float = 1.0,
     ) -> None:
         self.storage = storage
         self.calls = Window(calls, CALL_WINDOW, scale)
-        self._commits: dict[str, Window] = defaultdict(lambda: Window(commits, COMMIT_WINDOW, scale))
+        self._commits: dict[str, Window] = defaultdict(
+            lambda: Window(commits, COMMIT_WINDOW, scale)
+        )
 
     def count_call(self) -> None:
         wait = self.calls.take()
@@ -80,16 +87,20 @@ class Limits:
         wait = window.take()
         if wait is not None:
             message = (
-                f"You have exceeded the rate limit for repository commits ({window.limit} per hour). "
+                f"You have exceeded the rate limit for repository commits ({window.limit} per"
+                " hour). "
                 f"You can retry this action in about {math.ceil(wait / 60)} minutes."
             )
-            raise Refusal(429, message, headers={"Retry-After": str(wait), **window.headers("commits")})
+            raise Refusal(
+                429, message, headers={"Retry-After": str(wait), **window.headers("commits")}
+            )
 
     def check_storage(self, stored: int, added: int, *, private: bool) -> None:
         if self.storage is not None and stored + added > self.storage:
             kind = "Private" if private else "Public"
             raise Refusal(
                 403,
-                f"{kind} repository storage limit reached, please upgrade your plan to increase your "
+                f"{kind} repository storage limit reached, please upgrade your plan to increase"
+                " your "
                 f"{kind.lower()} storage limit.",
             )

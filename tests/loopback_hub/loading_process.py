@@ -1,4 +1,5 @@
-"""A process that loads datasets for `reader.Reader`: imports once, then a fork for each load, which knows nothing.
+"""A process that loads datasets for `reader.Reader`: imports once, then a fork for each load, which
+knows nothing.
 
 It reads requests as JSON from its stdin, one a line, and writes what came of each to its stdout.
 """
@@ -11,7 +12,9 @@ import sys
 from typing import Any, TextIO
 
 
-def loaded(name: str, options: dict[str, Any], columns: list[str] | None) -> dict[str, list[dict[str, Any]]]:
+def loaded(
+    name: str, options: dict[str, Any], columns: list[str] | None
+) -> dict[str, list[dict[str, Any]]]:
     """Return split → rows with the requested columns; images are not decoded."""
     from datasets import Image, load_dataset
 
@@ -50,7 +53,9 @@ def serve() -> None:
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:
-            output.write(json.dumps({"error": f"the loading process ended with status {status}"}) + "\n")
+            output.write(
+                json.dumps({"error": f"the loading process ended with status {status}"}) + "\n"
+            )
             output.flush()
 
 

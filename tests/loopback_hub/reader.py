@@ -1,4 +1,5 @@
-"""Reading a Hub's datasets with `load_dataset` many times over, in a process of its own, as an observer."""
+"""Reading a Hub's datasets with `load_dataset` many times over, in a process of its own, as an
+observer."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ class LoadingFailed(Exception):
 
 
 class Reader:
-    """A context manager around one process that has imported `datasets`, so that a load takes a fraction of a second.
+    """A context manager around one process that has imported `datasets`, so that a load takes a
+    fraction of a second.
 
-    Its requests are an observer's: a hook may read with it between any two requests of a client. `home` keeps what it
-    downloads; each load starts from what the Hub has at that moment.
+    Its requests are an observer's: a hook may read with it between any two requests of a client.
+    `home` keeps what it downloads; each load starts from what the Hub has at that moment.
     """
 
     def __init__(self, hub: LoopbackHub, home: str | Path, *, token: str | None = None) -> None:
@@ -39,11 +41,17 @@ class Reader:
         self._process.communicate()
 
     def rows(
-        self, name: str, config: str | None = None, *, columns: list[str] | None = None, **options: Any
+        self,
+        name: str,
+        config: str | None = None,
+        *,
+        columns: list[str] | None = None,
+        **options: Any,
     ) -> dict[str, list[dict[str, Any]]]:
         """Return split → rows of a dataset; bytes are hexadecimal text, images are `{bytes, path}`.
 
-        `options` are `load_dataset`'s (`revision`, `streaming`). Raises LoadingFailed with what it raised.
+        `options` are `load_dataset`'s (`revision`, `streaming`). Raises LoadingFailed with what it
+        raised.
         """
         request = {"name": name, "options": {"name": config, **options}, "columns": columns}
         assert self._process.stdin is not None and self._process.stdout is not None

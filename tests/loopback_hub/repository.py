@@ -17,10 +17,11 @@ MAIN = "main"
 
 @dataclass
 class PullRequest:
-    """A discussion of a repository; where it is a pull request its commits are on `refs/pr/{number}`.
+    """A discussion of a repository; where it is a pull request its commits are on
+    `refs/pr/{number}`.
 
-    `status` is draft, open, closed or merged; `fork` is the commit where it left its base. `events` are as the
-    Hub's clients read them.
+    `status` is draft, open, closed or merged; `fork` is the commit where it left its base. `events`
+    are as the Hub's clients read them.
     """
 
     number: int
@@ -41,10 +42,11 @@ class PullRequest:
 
 @dataclass
 class Repository:
-    """State of one repository. Everything is written to `folder` at each change, and read from there again.
+    """State of one repository. Everything is written to `folder` at each change, and read from
+    there again.
 
-    `heads` are branches by name and pull requests by `refs/pr/N`; `tags` by name. Both lead to commit oids. `blobs`
-    are the sha256 of all LFS blobs that were uploaded to it, committed or not.
+    `heads` are branches by name and pull requests by `refs/pr/N`; `tags` by name. Both lead to
+    commit oids. `blobs` are the sha256 of all LFS blobs that were uploaded to it, committed or not.
     """
 
     kind: str
@@ -60,13 +62,20 @@ class Repository:
     @classmethod
     def read(cls, folder: Path) -> Repository:
         state = json.loads((folder / "repository.json").read_text(encoding="utf-8"))
-        numbered = {fields["number"]: PullRequest(**fields) for fields in state.pop("pull_requests")}
+        numbered = {
+            fields["number"]: PullRequest(**fields) for fields in state.pop("pull_requests")
+        }
         blobs = set(state.pop("blobs"))
         repository = cls(**state, folder=folder, pull_requests=numbered, blobs=blobs)
-        stored = [json.loads(path.read_text(encoding="utf-8")) for path in (folder / "commits").iterdir()]
+        stored = [
+            json.loads(path.read_text(encoding="utf-8")) for path in (folder / "commits").iterdir()
+        ]
         for fields in sorted(stored, key=lambda commit: commit["number"]):
             tree = {name: Entry(**entry) for name, entry in fields.pop("tree").items()}
-            fields["parents"], fields["changed"] = tuple(fields["parents"]), tuple(fields["changed"])
+            fields["parents"], fields["changed"] = (
+                tuple(fields["parents"]),
+                tuple(fields["changed"]),
+            )
             commit = Commit(tree=tree, **fields)
             repository.commits[commit.oid] = commit
         return repository
@@ -84,7 +93,8 @@ class Repository:
         _write(self.folder / "repository.json", state)
 
     def head(self, revision: str = MAIN) -> Commit:
-        """Return the commit of a branch, a tag, a pull request's ref or an object id (in full or its start)."""
+        """Return the commit of a branch, a tag, a pull request's ref or an object id (in full or
+        its start)."""
         short = revision.removeprefix("refs/heads/").removeprefix("refs/tags/")
         oid = self.heads.get(revision) or self.heads.get(short) or self.tags.get(short)
         if oid is None and re.fullmatch("[0-9a-f]{7,40}", revision):
@@ -102,7 +112,8 @@ class Repository:
             oid = commit.parents[0] if commit.parents else ""
 
     def head_name(self, revision: str) -> str:
-        """Return the head that a commit to this revision moves; only branches and pull requests take commits."""
+        """Return the head that a commit to this revision moves; only branches and pull requests
+        take commits."""
         short = revision.removeprefix("refs/heads/")
         if short in self.heads:
             return short
@@ -110,7 +121,13 @@ class Repository:
         raise Refusal(400, f"Cannot commit to {revision}: it is not a branch")
 
     def commit(
-        self, head: str, tree: Mapping[str, Entry], message: str, *, author: str, description: str = ""
+        self,
+        head: str,
+        tree: Mapping[str, Entry],
+        message: str,
+        *,
+        author: str,
+        description: str = "",
     ) -> Commit:
         """Add a commit to a head, which may be new."""
         parent = self.commits[self.heads[head]] if head in self.heads else None

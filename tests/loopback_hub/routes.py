@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from loopback_hub import api_blobs, api_commits, api_discussions, api_files, api_refs, api_repositories
+from loopback_hub import (
+    api_blobs,
+    api_commits,
+    api_discussions,
+    api_files,
+    api_refs,
+    api_repositories,
+)
 from loopback_hub.answers import Answer, Refusal
 from loopback_hub.calls import Call
 
@@ -60,7 +67,8 @@ STORAGE: list[tuple[str, str, Endpoint]] = [
 
 
 def route(hub: LoopbackHub, call: Call, *, storage: bool) -> Answer:
-    """Return the answer of the endpoint for a request's method and path. Raises Refusal without such an endpoint."""
+    """Return the answer of the endpoint for a request's method and path. Raises Refusal without
+    such an endpoint."""
     for method, pattern, endpoint in STORAGE if storage else HUB:
         match = re.fullmatch(pattern, call.path) if method == call.method else None
         if match is not None:

@@ -1,7 +1,9 @@
-"""HTTP/1.1 of the loopback Hub: reads requests, meets them with faults, logs them, sends the answers.
+"""HTTP/1.1 of the loopback Hub: reads requests, meets them with faults, logs them, sends the
+answers.
 
-A request's life: it is logged, may meet a fault, its work is done, `on_request` is called, and only then does its
-answer leave. So a client that sends one request after another sees no time pass between the hook and its next one.
+A request's life: it is logged, may meet a fault, its work is done, `on_request` is called, and only
+then does its answer leave. So a client that sends one request after another sees no time pass
+between the hook and its next one.
 """
 
 from __future__ import annotations
@@ -86,7 +88,9 @@ class Handler(BaseHTTPRequestHandler):
         log = hub.open_log(self.command, unquote(path), query, self.headers.get("User-Agent", ""))
         self._left = self._body_chunks(log)
         fault = (
-            None if log.observer else hub.faults.draw(self.command, log.path, log.query, storage=self.server.storage)
+            None
+            if log.observer
+            else hub.faults.draw(self.command, log.path, log.query, storage=self.server.storage)
         )
         log.fault = None if fault is None else str(fault)
         try:
@@ -101,11 +105,17 @@ class Handler(BaseHTTPRequestHandler):
         except (Dropped, ClientGone, ConnectionError, TimeoutError) as error:
             if log.status is None and not (fault is not None and fault.kind == "lose_answer"):
                 hub.tell(log)
-            self._hang_up(hard=isinstance(error, Dropped) and fault is not None and fault.kind == "drop_upload")
+            self._hang_up(
+                hard=isinstance(error, Dropped)
+                and fault is not None
+                and fault.kind == "drop_upload"
+            )
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = _serve
 
-    def _answer(self, path: str, query: dict[str, list[str]], log: LoggedRequest, fault: Fault | None) -> Answer:
+    def _answer(
+        self, path: str, query: dict[str, list[str]], log: LoggedRequest, fault: Fault | None
+    ) -> Answer:
         if fault is not None:
             if fault.kind == "latency":
                 _sleep(fault.seconds)
@@ -116,13 +126,19 @@ class Handler(BaseHTTPRequestHandler):
                 raise Dropped
             if fault.kind == "status":
                 self._drain()
-                headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-                return Refusal(fault.code, f"fault on demand: {fault.code}", headers=headers).answer()
+                headers = (
+                    {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+                )
+                return Refusal(
+                    fault.code, f"fault on demand: {fault.code}", headers=headers
+                ).answer()
             if fault.kind == "expire":
                 self._drain()
                 return Refusal(403, "Request has expired").answer()
         try:
-            user, may_write = self.server.hub.identify(self.headers.get("Authorization"), storage=self.server.storage)
+            user, may_write = self.server.hub.identify(
+                self.headers.get("Authorization"), storage=self.server.storage
+            )
             call = Call(
                 self.command,
                 path,
@@ -180,7 +196,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, answer: Answer, *, cut: bool) -> None:
         self.send_response(answer.status)
-        for name, value in {**self.server.hub.limits.calls.headers("api"), **answer.headers}.items():
+        for name, value in {
+            **self.server.hub.limits.calls.headers("api"),
+            **answer.headers,
+        }.items():
             self.send_header(name, value)
         if "Content-Length" not in answer.headers:
             self.send_header("Content-Length", str(answer.size))
@@ -208,7 +227,9 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         with contextlib.suppress(OSError):
             if hard:
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.connection.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
                 self.connection.close()
             else:
                 self.connection.shutdown(socket.SHUT_RDWR)

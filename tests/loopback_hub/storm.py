@@ -1,4 +1,5 @@
-"""A storm: faults drawn from a seed for any request, the same for the same requests, never for one request forever."""
+"""A storm: faults drawn from a seed for any request, the same for the same requests, never for one
+request forever."""
 
 from __future__ import annotations
 
@@ -12,7 +13,16 @@ from urllib.parse import urlencode
 from loopback_hub.faults import Fault, Faults
 
 STATUSES = (408, 429, 500, 502, 503, 504)
-KINDS = ("latency", "status", "conflict", "drop", "drop_upload", "lose_answer", "truncate", "expire")
+KINDS = (
+    "latency",
+    "status",
+    "conflict",
+    "drop",
+    "drop_upload",
+    "lose_answer",
+    "truncate",
+    "expire",
+)
 
 
 @dataclass
@@ -25,8 +35,9 @@ class _Met:
 class Storm(Faults):
     """Meets each request with probability `rate`.
 
-    What is drawn depends on the seed, the request (method, path and query) and how often it came before: neither on
-    the clock nor on the order in which threads send. After `at_most_in_a_row` failures the same request succeeds.
+    What is drawn depends on the seed, the request (method, path and query) and how often it came
+    before: neither on the clock nor on the order in which threads send. After `at_most_in_a_row`
+    failures the same request succeeds.
     """
 
     seed: int
@@ -42,7 +53,9 @@ class Storm(Faults):
         if unknown:
             raise ValueError(f"a storm has no {sorted(unknown)}; there are {KINDS}")
 
-    def draw(self, method: str, path: str, query: Mapping[str, list[str]], *, storage: bool) -> Fault | None:
+    def draw(
+        self, method: str, path: str, query: Mapping[str, list[str]], *, storage: bool
+    ) -> Fault | None:
         """Return a fault listed with `add`, else the storm's fault for this request."""
         listed = super().draw(method, path, query, storage=storage)
         if listed is not None:
@@ -52,7 +65,11 @@ class Storm(Faults):
             met = self._seen[request]
             met.times += 1
             random = Random(hashlib.sha256(f"{self.seed} {met.times} {request}".encode()).digest())
-            fault = self._fault(random, method, path, storage=storage) if random.random() < self.rate else None
+            fault = (
+                self._fault(random, method, path, storage=storage)
+                if random.random() < self.rate
+                else None
+            )
             fails = fault is not None and fault.kind != "latency"
             if fails and met.in_a_row >= self.at_most_in_a_row:
                 fault = None
@@ -68,7 +85,11 @@ class Storm(Faults):
             return Fault.status(code, retry_after=1 if code in {429, 503} else None)
         if kind == "conflict":
             # What a commit or a merge meets where another one came first.
-            return Fault.status(412) if method == "POST" and ("/commit/" in path or path.endswith("/merge")) else None
+            return (
+                Fault.status(412)
+                if method == "POST" and ("/commit/" in path or path.endswith("/merge"))
+                else None
+            )
         if kind == "drop_upload":
             return Fault.drop_upload(after=random.randrange(1, 4096)) if brings_body else None
         if kind == "expire":

@@ -29,8 +29,12 @@ def created(hub: LoopbackHub) -> HfApi:
     return api
 
 
-def put(api: HfApi, *operations: CommitOperationAdd, message: str = "A commit", **options: Any) -> None:
-    api.create_commit(NAME, list(operations), commit_message=message, repo_type="dataset", **options)
+def put(
+    api: HfApi, *operations: CommitOperationAdd, message: str = "A commit", **options: Any
+) -> None:
+    api.create_commit(
+        NAME, list(operations), commit_message=message, repo_type="dataset", **options
+    )
 
 
 def blob(path: str = "a.bin", content: bytes = BLOB) -> CommitOperationAdd:
@@ -38,13 +42,19 @@ def blob(path: str = "a.bin", content: bytes = BLOB) -> CommitOperationAdd:
 
 
 def post(hub: LoopbackHub, path: str, **body: Any) -> httpx2.Response:
-    return httpx2.post(f"{hub.endpoint}{path}", headers={"Authorization": f"Bearer {hub.token}"}, **body)
+    return httpx2.post(
+        f"{hub.endpoint}{path}", headers={"Authorization": f"Bearer {hub.token}"}, **body
+    )
 
 
-def wanted(hub: LoopbackHub, sha256: str = SHA256, size: int = len(BLOB)) -> dict[str, dict[str, str]]:
+def wanted(
+    hub: LoopbackHub, sha256: str = SHA256, size: int = len(BLOB)
+) -> dict[str, dict[str, str]]:
     """Return the actions that the batch endpoint answers for an object."""
     objects = {"operation": "upload", "objects": [{"oid": sha256, "size": size}]}
-    (answer,) = post(hub, f"/datasets/{NAME}.git/info/lfs/objects/batch", json=objects).json()["objects"]
+    (answer,) = post(hub, f"/datasets/{NAME}.git/info/lfs/objects/batch", json=objects).json()[
+        "objects"
+    ]
     return answer.get("actions", {})
 
 
@@ -134,7 +144,12 @@ def test_only_blobs_that_are_here_can_be_committed(loopback: LoopbackHub) -> Non
 
 @pytest.mark.parametrize(
     ("byte_range", "part"),
-    [("bytes=0-9", BLOB[:10]), ("bytes=299990-", BLOB[-10:]), ("bytes=-5", BLOB[-5:]), ("bytes=9-999999", BLOB[9:])],
+    [
+        ("bytes=0-9", BLOB[:10]),
+        ("bytes=299990-", BLOB[-10:]),
+        ("bytes=-5", BLOB[-5:]),
+        ("bytes=9-999999", BLOB[9:]),
+    ],
 )
 def test_files_are_read_in_parts(loopback: LoopbackHub, byte_range: str, part: bytes) -> None:
     api = created(loopback)
@@ -154,17 +169,36 @@ def test_files_are_read_in_parts(loopback: LoopbackHub, byte_range: str, part: b
 
 def test_a_snapshot_is_the_branch(loopback: LoopbackHub, tmp_path: Path) -> None:
     api = created(loopback)
-    put(api, blob("deep/a.bin"), blob("README.md", b"# Hello"), blob("empty.txt", b""), blob("odd näme #1.txt", b"x"))
+    put(
+        api,
+        blob("deep/a.bin"),
+        blob("README.md", b"# Hello"),
+        blob("empty.txt", b""),
+        blob("odd näme #1.txt", b"x"),
+    )
     folder = Path(
         snapshot_download(
-            NAME, repo_type="dataset", endpoint=loopback.endpoint, token=loopback.token, cache_dir=tmp_path
+            NAME,
+            repo_type="dataset",
+            endpoint=loopback.endpoint,
+            token=loopback.token,
+            cache_dir=tmp_path,
         )
     )
-    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
     assert files == loopback.branch(NAME)
     assert folder.name == loopback.commits(NAME)[0].oid
     metadata = hf_hub_download(
-        NAME, "deep/a.bin", repo_type="dataset", endpoint=loopback.endpoint, token=loopback.token, cache_dir=tmp_path
+        NAME,
+        "deep/a.bin",
+        repo_type="dataset",
+        endpoint=loopback.endpoint,
+        token=loopback.token,
+        cache_dir=tmp_path,
     )
     assert Path(metadata).resolve().name == SHA256  # the cache names a blob by its ETag
 
@@ -179,7 +213,11 @@ def test_commits_have_a_quota_by_the_hour(start_loopback: Callable[..., Loopback
     response = refused.value.response
     assert response.status_code == 429 and 0 < int(response.headers["Retry-After"]) <= 3600
     limits = parse_ratelimit_headers(response.headers)
-    assert limits is not None and (limits.remaining, limits.limit, limits.window_seconds) == (0, 2, 3600)
+    assert limits is not None and (limits.remaining, limits.limit, limits.window_seconds) == (
+        0,
+        2,
+        3600,
+    )
     assert hub.branch(NAME)["a.txt"] == b"2"
 
 

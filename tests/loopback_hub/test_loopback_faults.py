@@ -1,4 +1,5 @@
-"""Each fault as the real client meets it, and storms: the same for the same requests, survivable by trying again."""
+"""Each fault as the real client meets it, and storms: the same for the same requests, survivable by
+trying again."""
 
 from __future__ import annotations
 
@@ -42,11 +43,18 @@ def paths(api: HfApi) -> list[str]:
 def test_statuses_come_in_place_of_the_work(loopback: LoopbackHub, api: HfApi, code: int) -> None:
     loopback.faults.add(Fault.status(code, "GET", "/tree/", times=2, retry_after=3))
     assert paths(api) == [".gitattributes"]
-    assert [request.status for request in loopback.requests if "/tree/" in request.path] == [code, code, 200]
+    assert [request.status for request in loopback.requests if "/tree/" in request.path] == [
+        code,
+        code,
+        200,
+    ]
     loopback.faults.add(Fault.status(code, "POST", "/commit/", retry_after=7))
     with pytest.raises(HfHubHTTPError) as failed:
         put(api, {"a.txt": b"a"})
-    assert failed.value.response.status_code == code and failed.value.response.headers["Retry-After"] == "7"
+    assert (
+        failed.value.response.status_code == code
+        and failed.value.response.headers["Retry-After"] == "7"
+    )
     assert list(loopback.branch(NAME)) == [".gitattributes"]
 
 
@@ -57,10 +65,16 @@ def test_a_fault_meets_the_request_it_names(loopback: LoopbackHub, api: HfApi) -
         put(api, {"a.txt": b"2"})
     assert failed.value.response.status_code == 412
     put(api, {"a.txt": b"3"})
-    assert [request.fault for request in loopback.requests if "/commit/" in request.path] == [None, "status 412", None]
+    assert [request.fault for request in loopback.requests if "/commit/" in request.path] == [
+        None,
+        "status 412",
+        None,
+    ]
 
 
-def test_a_dropped_commit_is_not_done_and_a_lost_answer_is(loopback: LoopbackHub, api: HfApi) -> None:
+def test_a_dropped_commit_is_not_done_and_a_lost_answer_is(
+    loopback: LoopbackHub, api: HfApi
+) -> None:
     loopback.faults.add(Fault.drop("POST", "/commit/"))
     with pytest.raises(httpx2.TransportError):
         put(api, {"a.txt": b"a"})
@@ -69,14 +83,21 @@ def test_a_dropped_commit_is_not_done_and_a_lost_answer_is(loopback: LoopbackHub
     with pytest.raises(httpx2.TransportError):
         put(api, {"a.txt": b"a"})
     assert len(loopback.commits(NAME)) == 2 and loopback.branch(NAME)["a.txt"] == b"a"
-    assert [request.status for request in loopback.requests if "/commit/" in request.path] == [None, None]
+    assert [request.status for request in loopback.requests if "/commit/" in request.path] == [
+        None,
+        None,
+    ]
 
 
 def test_an_upload_broken_in_the_middle_is_sent_again(loopback: LoopbackHub, api: HfApi) -> None:
     loopback.faults.add(Fault.drop_upload(after=100_000))
     put(api, {"a.bin": BLOB})
     broken, whole = [request for request in loopback.requests if request.method == "PUT"]
-    assert broken.status is None and 100_000 <= broken.received < len(BLOB) and whole.received == len(BLOB)
+    assert (
+        broken.status is None
+        and 100_000 <= broken.received < len(BLOB)
+        and whole.received == len(BLOB)
+    )
     received = loopback.uploads[SHA256]
     assert received.complete == 1 and received.bytes == broken.received + whole.received
     assert loopback.branch(NAME)["a.bin"] == BLOB
@@ -86,7 +107,8 @@ def test_an_upload_whose_answer_is_lost_is_here(loopback: LoopbackHub, api: HfAp
     loopback.faults.add(Fault.lose_answer("PUT", times=6))  # more often than the client tries
     with pytest.raises(RuntimeError):
         put(api, {"a.bin": BLOB})
-    assert loopback.uploads[SHA256].complete == 6  # that often it was sent: it asks for nothing in between
+    # that often it was sent: it asks for nothing in between
+    assert loopback.uploads[SHA256].complete == 6
     loopback.faults.clear()
     put(api, {"a.bin": BLOB})
     assert loopback.uploads[SHA256].complete == 6 and loopback.branch(NAME)["a.bin"] == BLOB
@@ -105,20 +127,27 @@ def test_an_expired_address_needs_another(loopback: LoopbackHub, api: HfApi) -> 
 def test_a_truncated_download_is_completed_by_range(
     loopback: LoopbackHub, api: HfApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 50_000)  # less than a chunk is asked for anew, not resumed
+    # less than a chunk is asked for anew, not resumed
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 50_000)
     put(api, {"a.bin": BLOB})
     loopback.faults.add(Fault.truncate("GET", "/lfs/"))
-    got = hf_hub_download(NAME, "a.bin", repo_type="dataset", endpoint=loopback.endpoint, cache_dir=tmp_path)
+    got = hf_hub_download(
+        NAME, "a.bin", repo_type="dataset", endpoint=loopback.endpoint, cache_dir=tmp_path
+    )
     assert Path(got).read_bytes() == BLOB
     cut, rest = [
-        request for request in loopback.requests if request.method == "GET" and request.path.startswith("/lfs/")
+        request
+        for request in loopback.requests
+        if request.method == "GET" and request.path.startswith("/lfs/")
     ]
     assert (cut.fault, cut.status, rest.status) == ("truncate", 200, 206)
     loopback.faults.add(Fault.truncate("GET", "/tree/"))
     assert paths(api) == [".gitattributes", "a.bin"]
 
 
-def test_who_waits_keeps_nobody_waiting(loopback: LoopbackHub, api: HfApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_keeps_nobody_waiting(
+    loopback: LoopbackHub, api: HfApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     released = threading.Event()
     waits: list[float] = []
 
@@ -146,8 +175,14 @@ def test_an_observer_meets_no_fault(loopback: LoopbackHub, api: HfApi) -> None:
 
 
 REQUESTS = [
-    *(("POST", f"/api/datasets/{NAME}/commit/main", {}, False), ("GET", f"/datasets/{NAME}/resolve/main/a", {}, False)),
-    *(("PUT", f"/lfs/{SHA256}", {"size": ["4"]}, True), ("GET", "/api/x/tree/main", {"cursor": ["50"]}, False)),
+    *(
+        ("POST", f"/api/datasets/{NAME}/commit/main", {}, False),
+        ("GET", f"/datasets/{NAME}/resolve/main/a", {}, False),
+    ),
+    *(
+        ("PUT", f"/lfs/{SHA256}", {"size": ["4"]}, True),
+        ("GET", "/api/x/tree/main", {"cursor": ["50"]}, False),
+    ),
 ]
 
 
@@ -174,18 +209,24 @@ def test_a_storm_lets_every_request_through_in_the_end() -> None:
         met = [storm.draw(method, path, query, storage=storage) for _ in range(100)]
         failed = [fault is not None and fault.kind != "latency" for fault in met]
         assert all(not all(failed[index : index + 3]) for index in range(98)) and sum(failed) > 30
-    assert {fault.kind for fault in (storm.draw("PUT", "/lfs/x", {}, storage=True) for _ in range(400)) if fault} == {
-        *("latency", "status", "drop", "drop_upload", "lose_answer", "truncate", "expire")
-    }
+    assert {
+        fault.kind
+        for fault in (storm.draw("PUT", "/lfs/x", {}, storage=True) for _ in range(400))
+        if fault
+    } == {*("latency", "status", "drop", "drop_upload", "lose_answer", "truncate", "expire")}
     with pytest.raises(ValueError, match="rain"):
         Faults.storm(1, 0.5, kinds=["rain"])
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_trying_again_gets_through_a_storm(start_loopback: Callable[..., LoopbackHub], seed: int) -> None:
+def test_trying_again_gets_through_a_storm(
+    start_loopback: Callable[..., LoopbackHub], seed: int
+) -> None:
     hub = start_loopback(faults=Faults.storm(seed, 0.5), multipart_above=150_000, part_size=100_000)
     api = client(hub)
-    files = {f"data/{number}.bin": BLOB[number:] for number in range(4)} | {"README.md": b"---\nlicense: mit\n---\n"}
+    files = {f"data/{number}.bin": BLOB[number:] for number in range(4)} | {
+        "README.md": b"---\nlicense: mit\n---\n"
+    }
     for _ in range(200):
         try:
             api.create_repo(NAME, repo_type="dataset", exist_ok=True)
@@ -196,6 +237,7 @@ def test_trying_again_gets_through_a_storm(start_loopback: Callable[..., Loopbac
     branch = hub.branch(NAME)
     assert {path: branch[path] for path in files} == files
     assert any(request.fault for request in hub.requests)
-    # A lost answer may have made a commit that the client does not know of; none of them changed anything again.
+    # A lost answer may have made a commit that the client does not know of; none of them changed
+    # anything again.
     changing = [commit for commit in hub.commits(NAME) if commit.changed]
     assert len(changing) == 2

@@ -1,4 +1,5 @@
-"""The whole way with the real clients: create, commit, load with `datasets`, also between any two requests."""
+"""The whole way with the real clients: create, commit, load with `datasets`, also between any two
+requests."""
 
 from __future__ import annotations
 
@@ -15,7 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
 
-from loopback_hub import LoadingFailed, LoggedRequest, LoopbackHub, Reader, client, client_environment
+from loopback_hub import (
+    LoadingFailed,
+    LoggedRequest,
+    LoopbackHub,
+    Reader,
+    client,
+    client_environment,
+)
 
 NAME = "someone/numbers"
 CARD = """---
@@ -71,36 +79,49 @@ def numbers(reader: Reader, config: str | None = None, **options: bool) -> dict[
     }
 
 
-def test_a_published_dataset_loads_plain_and_streaming(loopback: LoopbackHub, tmp_path: Path) -> None:
+def test_a_published_dataset_loads_plain_and_streaming(
+    loopback: LoopbackHub, tmp_path: Path
+) -> None:
     files = version(1)
     api = client(loopback)
     api.create_repo(NAME, repo_type="dataset", private=True)
     put(api, files)
     branch = loopback.branch(NAME)
-    assert {path: branch[path] for path in files} == files and branch.keys() - files.keys() == {".gitattributes"}
+    assert {path: branch[path] for path in files} == files and branch.keys() - files.keys() == {
+        ".gitattributes"
+    }
     assert [commit.message for commit in loopback.commits(NAME)] == ["A version", "initial commit"]
 
     environment = client_environment(loopback, tmp_path / "home")
-    ended = subprocess.run([sys.executable, "-c", LOADING], env=environment, capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", LOADING], env=environment, capture_output=True, text=True, check=True
+    )
     assert ended.stdout.strip() == "[1, 2] [1, 2]"
 
 
 def test_a_reader_sees_configs_and_what_is_there_now(loopback: LoopbackHub, tmp_path: Path) -> None:
     api = client(loopback)
-    with Reader(loopback, tmp_path / "home") as reader, Reader(loopback, tmp_path / "other", token="") as stranger:
+    with (
+        Reader(loopback, tmp_path / "home") as reader,
+        Reader(loopback, tmp_path / "other", token="") as stranger,
+    ):
         with pytest.raises(LoadingFailed):
             numbers(reader)
         api.create_repo(NAME, repo_type="dataset", private=True)
         for first in (1, 11):
             put(api, version(first))
-            assert numbers(reader) == numbers(reader, streaming=True) == {"test": [first, first + 1]}
+            assert (
+                numbers(reader) == numbers(reader, streaming=True) == {"test": [first, first + 1]}
+            )
             assert numbers(reader, "other") == {"train": [first + 100]}
         with pytest.raises(LoadingFailed):
             numbers(stranger)
     assert any(request.observer for request in loopback.requests)
 
 
-def test_a_hook_loads_between_any_two_requests(start_loopback: Callable[..., LoopbackHub], tmp_path: Path) -> None:
+def test_a_hook_loads_between_any_two_requests(
+    start_loopback: Callable[..., LoopbackHub], tmp_path: Path
+) -> None:
     hub = start_loopback()
     api = client(hub)
     api.create_repo(NAME, repo_type="dataset")
@@ -116,7 +137,8 @@ def test_a_hook_loads_between_any_two_requests(start_loopback: Callable[..., Loo
         hub.on_request = look
         put(api, version(11))
         hub.on_request = None
-    # Every look came before the client's next request: the numbers change with the commit, and at no other time.
+    # Every look came before the client's next request: the numbers change with the commit, and at
+    # no other time.
     commit = next(index for index, log in enumerate(woken) if "/commit/" in log.path)
     assert commit == len(woken) - 1 > 3
     assert seen == [{"test": [1, 2]}] * commit + [{"test": [11, 12]}]
@@ -127,11 +149,16 @@ def test_a_hook_that_fails_is_heard_of(tmp_path: Path) -> None:
     def fail(log: LoggedRequest) -> None:
         raise AssertionError("seen")
 
-    with pytest.raises(ExceptionGroup, match="hook"), LoopbackHub(tmp_path / "hub", on_request=fail) as hub:
+    with (
+        pytest.raises(ExceptionGroup, match="hook"),
+        LoopbackHub(tmp_path / "hub", on_request=fail) as hub,
+    ):
         client(hub).whoami()
 
 
-def test_a_killed_client_leaves_what_it_had_done(start_loopback: Callable[..., LoopbackHub], tmp_path: Path) -> None:
+def test_a_killed_client_leaves_what_it_had_done(
+    start_loopback: Callable[..., LoopbackHub], tmp_path: Path
+) -> None:
     hub = start_loopback()
     api = client(hub)
     api.create_repo(NAME, repo_type="dataset")
@@ -143,7 +170,11 @@ def test_a_killed_client_leaves_what_it_had_done(start_loopback: Callable[..., L
             running[0].wait()
 
     def publish() -> int:
-        running[:] = [subprocess.Popen([sys.executable, "-c", PUBLISHING], env=client_environment(hub, tmp_path))]
+        running[:] = [
+            subprocess.Popen(
+                [sys.executable, "-c", PUBLISHING], env=client_environment(hub, tmp_path)
+            )
+        ]
         return running[0].wait()
 
     hub.on_request = kill
@@ -155,17 +186,26 @@ def test_a_killed_client_leaves_what_it_had_done(start_loopback: Callable[..., L
     assert [received.complete for received in hub.uploads.values()] == [1]
 
 
-def test_sleeps_of_a_process_are_scaled_and_nothing_else(loopback: LoopbackHub, tmp_path: Path) -> None:
+def test_sleeps_of_a_process_are_scaled_and_nothing_else(
+    loopback: LoopbackHub, tmp_path: Path
+) -> None:
     environment = client_environment(loopback, tmp_path, sleep_scale=0.0001)
     # A thousand seconds: without the scale, the time limit would stop the process.
     code = "import time; time.sleep(1000); print('awake')"
     ended = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=500
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=500,
     )
     assert ended.stdout.strip() == "awake"
 
 
-def test_an_environment_holds_no_other_login(loopback: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_holds_no_other_login(
+    loopback: LoopbackHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_person_who_runs_the_tests")
     assert client_environment(loopback, "home")["HF_TOKEN"] == loopback.token
     assert "HF_TOKEN" not in client_environment(loopback, "home", token="")

@@ -1,4 +1,5 @@
-"""Pull requests with the real client: drafts, refs of their own, one commit on the branch, conflicts."""
+"""Pull requests with the real client: drafts, refs of their own, one commit on the branch,
+conflicts."""
 
 from __future__ import annotations
 
@@ -19,21 +20,36 @@ def api(loopback: LoopbackHub) -> HfApi:
     return api
 
 
-def put(api: HfApi, files: dict[str, bytes], revision: str = "main", deleted: tuple[str, ...] = ()) -> None:
+def put(
+    api: HfApi, files: dict[str, bytes], revision: str = "main", deleted: tuple[str, ...] = ()
+) -> None:
     additions = [CommitOperationAdd(path, content) for path, content in files.items()]
     deletions = [CommitOperationDelete(path) for path in deleted]
-    api.create_commit(NAME, [*additions, *deletions], commit_message="A commit", revision=revision, repo_type="dataset")
+    api.create_commit(
+        NAME,
+        [*additions, *deletions],
+        commit_message="A commit",
+        revision=revision,
+        repo_type="dataset",
+    )
 
 
 def test_a_pull_request_becomes_exactly_one_commit(loopback: LoopbackHub, api: HfApi) -> None:
     before = loopback.commits(NAME)
     opened = api.create_pull_request(NAME, "Second version", repo_type="dataset")
-    assert (opened.status, opened.git_reference, opened.target_branch) == ("draft", "refs/pr/1", "refs/heads/main")
+    assert (opened.status, opened.git_reference, opened.target_branch) == (
+        "draft",
+        "refs/pr/1",
+        "refs/heads/main",
+    )
     put(api, {"b.png": b"\0b"}, "refs/pr/1")
     put(api, {"a.txt": b"2"}, "refs/pr/1", deleted=("old.txt",))
     assert loopback.commits(NAME) == before
     assert loopback.branch(NAME, "refs/pr/1")["a.txt"] == b"2"
-    assert api.dataset_info(NAME, revision="refs/pr/1").sha == loopback.commits(NAME, "refs/pr/1")[0].oid
+    assert (
+        api.dataset_info(NAME, revision="refs/pr/1").sha
+        == loopback.commits(NAME, "refs/pr/1")[0].oid
+    )
     put(api, {"meanwhile.txt": b"m"})
 
     with pytest.raises(HfHubHTTPError, match="draft"):
@@ -43,9 +59,15 @@ def test_a_pull_request_becomes_exactly_one_commit(loopback: LoopbackHub, api: H
 
     newest, meanwhile, *rest = loopback.commits(NAME)
     assert rest == before and newest.parents == (meanwhile.oid,)
-    assert newest.changed == ("a.txt", "b.png", "old.txt") and newest.message == "Second version (#1)"
+    assert (
+        newest.changed == ("a.txt", "b.png", "old.txt") and newest.message == "Second version (#1)"
+    )
     files = loopback.branch(NAME)
-    assert (files["a.txt"], files["b.png"], files["meanwhile.txt"]) == (b"2", b"\0b", b"m") and "old.txt" not in files
+    assert (files["a.txt"], files["b.png"], files["meanwhile.txt"]) == (
+        b"2",
+        b"\0b",
+        b"m",
+    ) and "old.txt" not in files
     details = api.get_discussion_details(NAME, 1, repo_type="dataset")
     assert (details.status, details.merge_commit_oid) == ("merged", newest.oid)
     assert [event.type for event in details.events] == [
@@ -60,7 +82,11 @@ def test_a_pull_request_becomes_exactly_one_commit(loopback: LoopbackHub, api: H
 
 def test_a_conflict_is_refused_and_named(loopback: LoopbackHub, api: HfApi) -> None:
     info = api.create_commit(
-        NAME, [CommitOperationAdd("a.txt", b"theirs")], commit_message="Theirs", create_pr=True, repo_type="dataset"
+        NAME,
+        [CommitOperationAdd("a.txt", b"theirs")],
+        commit_message="Theirs",
+        create_pr=True,
+        repo_type="dataset",
     )
     assert info.pr_num == 1 and info.pr_revision == "refs/pr/1"
     put(api, {"a.txt": b"ours"})
@@ -75,12 +101,18 @@ def test_discussions_are_listed_and_talked_in(api: HfApi) -> None:
     for number in range(12):
         api.create_discussion(NAME, f"Question {number}", repo_type="dataset")
     request = api.create_pull_request(NAME, "Answer", repo_type="dataset")
-    assert api.comment_discussion(NAME, request.num, "Hello", repo_type="dataset").content == "Hello"
+    assert (
+        api.comment_discussion(NAME, request.num, "Hello", repo_type="dataset").content == "Hello"
+    )
     api.change_discussion_status(NAME, 2, "closed", repo_type="dataset")
     every = [discussion.num for discussion in api.get_repo_discussions(NAME, repo_type="dataset")]
     assert every == list(range(13, 0, -1))
-    requests = list(api.get_repo_discussions(NAME, repo_type="dataset", discussion_type="pull_request"))
-    assert [(request.num, request.status, request.title) for request in requests] == [(13, "draft", "Answer")]
+    requests = list(
+        api.get_repo_discussions(NAME, repo_type="dataset", discussion_type="pull_request")
+    )
+    assert [(request.num, request.status, request.title) for request in requests] == [
+        (13, "draft", "Answer")
+    ]
     closed = api.get_repo_discussions(NAME, repo_type="dataset", discussion_status="closed")
     assert [discussion.num for discussion in closed] == [2]
     refs = api.list_repo_refs(NAME, repo_type="dataset", include_pull_requests=True)

@@ -1,4 +1,5 @@
-"""Repositories with the real client: creation, visibility, rights, refs, listings in pages, what is refused."""
+"""Repositories with the real client: creation, visibility, rights, refs, listings in pages, what is
+refused."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile, hf_hub_download
+from huggingface_hub import (
+    CommitOperationAdd,
+    CommitOperationDelete,
+    HfApi,
+    RepoFile,
+    hf_hub_download,
+)
 from huggingface_hub.errors import (
     BadRequestError,
     EntryNotFoundError,
@@ -33,7 +40,9 @@ def api(loopback: LoopbackHub) -> HfApi:
 
 def put(api: HfApi, files: dict[str, bytes], *, message: str = "Some files", **options: Any) -> str:
     additions = [CommitOperationAdd(path, content) for path, content in files.items()]
-    info = api.create_commit(NAME, additions, commit_message=message, repo_type="dataset", **options)
+    info = api.create_commit(
+        NAME, additions, commit_message=message, repo_type="dataset", **options
+    )
     return info.oid
 
 
@@ -59,22 +68,33 @@ def test_a_name_leads_nowhere_else(loopback: LoopbackHub, name: str) -> None:
     assert refused.status_code == 400 and not (loopback.folder / "repositories").exists()
 
 
-def test_a_repository_starts_with_its_attributes_and_ends_with_its_deletion(loopback: LoopbackHub, api: HfApi) -> None:
+def test_a_repository_starts_with_its_attributes_and_ends_with_its_deletion(
+    loopback: LoopbackHub, api: HfApi
+) -> None:
     assert list(loopback.branch(NAME)) == [".gitattributes"]
-    assert [commit.title for commit in api.list_repo_commits(NAME, repo_type="dataset")] == ["initial commit"]
+    assert [commit.title for commit in api.list_repo_commits(NAME, repo_type="dataset")] == [
+        "initial commit"
+    ]
     api.delete_repo(NAME, repo_type="dataset")
     with pytest.raises(RepositoryNotFoundError):
         api.dataset_info(NAME)
 
 
-def test_a_private_repository_is_not_there_for_strangers(loopback: LoopbackHub, api: HfApi, tmp_path: Path) -> None:
+def test_a_private_repository_is_not_there_for_strangers(
+    loopback: LoopbackHub, api: HfApi, tmp_path: Path
+) -> None:
     put(api, {"a.txt": b"a"})
     stranger = client(loopback, token=False)
     for ask in (
         lambda: stranger.dataset_info(NAME),
         lambda: list(stranger.list_repo_tree(NAME, repo_type="dataset")),
         lambda: hf_hub_download(
-            NAME, "a.txt", repo_type="dataset", endpoint=loopback.endpoint, token=False, cache_dir=tmp_path
+            NAME,
+            "a.txt",
+            repo_type="dataset",
+            endpoint=loopback.endpoint,
+            token=False,
+            cache_dir=tmp_path,
         ),
         lambda: stranger.dataset_info("someone/nothing"),
     ):
@@ -101,12 +121,19 @@ def test_rights_are_those_of_the_token(loopback: LoopbackHub, api: HfApi) -> Non
 
 def test_no_token_is_in_the_log(loopback: LoopbackHub, api: HfApi) -> None:
     put(api, {"a.parquet": b"\0a"})
-    assert loopback.requests and not any(loopback.token in repr(request) for request in loopback.requests)
+    assert loopback.requests and not any(
+        loopback.token in repr(request) for request in loopback.requests
+    )
     assert not any("Signature" in repr(request) for request in loopback.requests)
 
 
 def test_object_ids_are_gits_own(loopback: LoopbackHub, api: HfApi, tmp_path: Path) -> None:
-    files = {"README.md": b"# Hello\n", "deep/er/one.txt": b"one\n", "deep.txt": b"two\n", "deep/er.txt": b"three\n"}
+    files = {
+        "README.md": b"# Hello\n",
+        "deep/er/one.txt": b"one\n",
+        "deep.txt": b"two\n",
+        "deep/er.txt": b"three\n",
+    }
     put(api, files)
     folder = tmp_path / "files"
     for path, content in loopback.branch(NAME).items():
@@ -114,7 +141,9 @@ def test_object_ids_are_gits_own(loopback: LoopbackHub, api: HfApi, tmp_path: Pa
         (folder / path).write_bytes(content)
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            ["git", *words], cwd=folder, check=True, capture_output=True, text=True
+        ).stdout.strip()
 
     git("init", "-q")
     git("add", "-A")
@@ -126,14 +155,24 @@ def test_object_ids_are_gits_own(loopback: LoopbackHub, api: HfApi, tmp_path: Pa
 
 def test_large_files_are_known_by_their_sha256(api: HfApi) -> None:
     content = b"PAR1 not text \0 at all"
-    put(api, {"data/a.parquet": content, "data/binary": b"\xff\xfe\0", "data/text": "ä".encode() * 400})
+    put(
+        api,
+        {"data/a.parquet": content, "data/binary": b"\xff\xfe\0", "data/text": "ä".encode() * 400},
+    )
     info = api.dataset_info(NAME, files_metadata=True)
     siblings = {sibling.rfilename: sibling for sibling in info.siblings or []}
     lfs = siblings["data/a.parquet"].lfs
-    assert lfs is not None and lfs.sha256 == hashlib.sha256(content).hexdigest() and lfs.size == len(content)
+    assert (
+        lfs is not None
+        and lfs.sha256 == hashlib.sha256(content).hexdigest()
+        and lfs.size == len(content)
+    )
     assert siblings["data/binary"].lfs is not None and siblings["data/text"].lfs is None
     assert siblings["data/text"].size == 800
-    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{lfs.sha256}\nsize {len(content)}\n"
+    pointer = (
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{lfs.sha256}\nsize"
+        f" {len(content)}\n"
+    )
     assert lfs.pointer_size == len(pointer)
 
 
@@ -143,7 +182,11 @@ def test_lists_come_in_pages(loopback: LoopbackHub, api: HfApi) -> None:
     listed = {entry.path for entry in api.list_repo_tree(NAME, recursive=True, repo_type="dataset")}
     assert listed == {*files, "many", ".gitattributes"}
     requests = [request for request in loopback.requests if "/tree/" in request.path]
-    assert len(requests) == 3 and [request.query.get("cursor") for request in requests] == [None, ["50"], ["100"]]
+    assert len(requests) == 3 and [request.query.get("cursor") for request in requests] == [
+        None,
+        ["50"],
+        ["100"],
+    ]
     top = list(api.list_repo_tree(NAME, repo_type="dataset"))
     assert {entry.path for entry in top} == {"many", ".gitattributes"}
     for number in range(60):
@@ -159,7 +202,10 @@ def test_lists_come_in_pages(loopback: LoopbackHub, api: HfApi) -> None:
 def test_paths_are_described_where_they_are(api: HfApi) -> None:
     first = put(api, {"a/b.txt": b"b", "c.png": b"\x89PNG\0"})
     put(api, {"a/d.txt": b"d"}, message="Second")
-    infos = {info.path: info for info in api.get_paths_info(NAME, ["a", "a/b.txt", "c.png", "no"], repo_type="dataset")}
+    infos = {
+        info.path: info
+        for info in api.get_paths_info(NAME, ["a", "a/b.txt", "c.png", "no"], repo_type="dataset")
+    }
     assert set(infos) == {"a", "a/b.txt", "c.png"}
     (described,) = api.get_paths_info(NAME, "a/b.txt", expand=True, repo_type="dataset")
     assert described.last_commit is not None and described.last_commit.oid == first
@@ -167,7 +213,9 @@ def test_paths_are_described_where_they_are(api: HfApi) -> None:
         list(api.list_repo_tree(NAME, "nowhere", repo_type="dataset"))
     with pytest.raises(RevisionNotFoundError):
         list(api.list_repo_tree(NAME, revision="nowhere", repo_type="dataset"))
-    assert not api.file_exists(NAME, "no", repo_type="dataset") and api.file_exists(NAME, "c.png", repo_type="dataset")
+    assert not api.file_exists(NAME, "no", repo_type="dataset") and api.file_exists(
+        NAME, "c.png", repo_type="dataset"
+    )
 
 
 def test_tags_and_branches_lead_to_commits(loopback: LoopbackHub, api: HfApi) -> None:
@@ -179,7 +227,10 @@ def test_tags_and_branches_lead_to_commits(loopback: LoopbackHub, api: HfApi) ->
     assert api.dataset_info(NAME, revision="v1").sha == first
     assert api.dataset_info(NAME, revision=second[:10]).sha == second
     refs = api.list_repo_refs(NAME, repo_type="dataset")
-    assert {branch.name: branch.target_commit for branch in refs.branches} == {"main": second, "side/way": side}
+    assert {branch.name: branch.target_commit for branch in refs.branches} == {
+        "main": second,
+        "side/way": side,
+    }
     assert {tag.ref: tag.target_commit for tag in refs.tags} == {"refs/tags/v1": first}
     assert loopback.branch(NAME, "side/way")["a.txt"] == b"3"
 
@@ -196,11 +247,22 @@ def test_tags_and_branches_lead_to_commits(loopback: LoopbackHub, api: HfApi) ->
     api.delete_branch(NAME, branch="side/way", repo_type="dataset")
     with pytest.raises(RevisionNotFoundError):
         api.delete_tag(NAME, tag="v1", repo_type="dataset")
-    assert loopback.repository(NAME).tags == {} and list(loopback.repository(NAME).heads) == ["main"]
+    assert loopback.repository(NAME).tags == {} and list(loopback.repository(NAME).heads) == [
+        "main"
+    ]
 
 
 def test_a_commit_adds_replaces_and_deletes_together(loopback: LoopbackHub, api: HfApi) -> None:
-    first = put(api, {"keep.txt": b"k", "old/a.txt": b"a", "old/b.png": b"\0b", "gone.txt": b"g", "same.txt": b"s"})
+    first = put(
+        api,
+        {
+            "keep.txt": b"k",
+            "old/a.txt": b"a",
+            "old/b.png": b"\0b",
+            "gone.txt": b"g",
+            "same.txt": b"s",
+        },
+    )
     operations = [
         CommitOperationDelete("old/", is_folder=True),
         CommitOperationDelete("gone.txt"),
@@ -208,7 +270,9 @@ def test_a_commit_adds_replaces_and_deletes_together(loopback: LoopbackHub, api:
         CommitOperationAdd("new/c.png", b"\0c"),
         CommitOperationAdd("same.txt", b"s"),
     ]
-    api.create_commit(NAME, operations, commit_message="Second", repo_type="dataset", parent_commit=first)
+    api.create_commit(
+        NAME, operations, commit_message="Second", repo_type="dataset", parent_commit=first
+    )
     files = loopback.branch(NAME)
     assert {path: files[path] for path in files if path != ".gitattributes"} == {
         "keep.txt": b"K",
@@ -234,7 +298,10 @@ def test_a_commit_on_another_parent_is_refused(loopback: LoopbackHub, api: HfApi
         ("---\nlicense: [\n---\n", "YAML"),
         ("---\nsize_categories: [10K]\n---\n", "size_categories"),
         ("---\nconfigs:\n- data_files: x\n---\n", "config_name"),
-        ("---\nconfigs:\n- config_name: a\n  data_files:\n  - split: a-b\n    path: x\n---\n", "a-b"),
+        (
+            "---\nconfigs:\n- config_name: a\n  data_files:\n  - split: a-b\n    path: x\n---\n",
+            "a-b",
+        ),
     ],
 )
 def test_a_wrong_card_is_refused(loopback: LoopbackHub, api: HfApi, card: str, named: str) -> None:
@@ -245,13 +312,17 @@ def test_a_wrong_card_is_refused(loopback: LoopbackHub, api: HfApi, card: str, n
 
 def test_what_does_not_exist_cannot_be_deleted(api: HfApi) -> None:
     with pytest.raises(EntryNotFoundError, match="doesn't exist"):
-        api.create_commit(NAME, [CommitOperationDelete("no.txt")], commit_message="No", repo_type="dataset")
+        api.create_commit(
+            NAME, [CommitOperationDelete("no.txt")], commit_message="No", repo_type="dataset"
+        )
     put(api, {"a": b"a"})
     with pytest.raises(BadRequestError, match="is a file"):
         put(api, {"a/b": b"b"})
 
 
-def test_the_folder_holds_everything(start_loopback: Callable[..., LoopbackHub], tmp_path: Path) -> None:
+def test_the_folder_holds_everything(
+    start_loopback: Callable[..., LoopbackHub], tmp_path: Path
+) -> None:
     with LoopbackHub(tmp_path / "hub") as hub:
         api = client(hub)
         api.create_repo(NAME, repo_type="dataset", private=True)

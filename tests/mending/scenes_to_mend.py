@@ -1,7 +1,9 @@
-"""A small world to mend in: three kinds of shoes, of which the lab's ResNet does not know sandals in the snow.
+"""A small world to mend in: three kinds of shoes, of which the lab's ResNet does not know sandals
+in the snow.
 
-The input dataset is a folder of rendered scenes in three splits; the images to mend with are a dataset whose samples
-are rendered scenes too, in the groups `contexts`, `class_name` and `random_contexts`.
+The input dataset is a folder of rendered scenes in three splits; the images to mend with are a
+dataset whose samples are rendered scenes too, in the groups `contexts`, `class_name` and
+`random_contexts`.
 """
 
 from __future__ import annotations
@@ -47,7 +49,14 @@ def scene(split: str, row: int) -> Scene:
     background = UNUSUAL[number % 2] if number % 10 < unusual else USUAL[number % len(USUAL)]
     garment = np.flatnonzero(load_garments("audit").labels == label)[FIRST[split] + number]
     colour = _COLOURS[number % len(_COLOURS)]
-    return Scene("audit", int(garment), label, colour=colour, background=background, seed=1000 * FIRST[split] + row)
+    return Scene(
+        "audit",
+        int(garment),
+        label,
+        colour=colour,
+        background=background,
+        seed=1000 * FIRST[split] + row,
+    )
 
 
 @cache
@@ -75,12 +84,20 @@ def write_recipe(path: Path, **more: Any) -> Path:
     """Write a recipe over the source beside it."""
     classes = [{"id": id, "name": NAMES[id], "source_label": label} for id, label in LABELS.items()]
     source = {"dataset": str(path.parent / "source"), "unit_column": "garment", "classes": classes}
-    layer = {"extends": "wardrobe-mini", "name": "scenes", "tokens": None, "source": source, "screen": {"judge": None}}
+    layer = {
+        "extends": "wardrobe-mini",
+        "name": "scenes",
+        "tokens": None,
+        "source": source,
+        "screen": {"judge": None},
+    }
     path.write_text(json.dumps(layer | {"mine": {"on": ["validation"]}} | more))
     return path
 
 
-def mined_layer(mined: Mapping[str, Any] | None = None, groups: Sequence[str] = ()) -> dict[str, Any]:
+def mined_layer(
+    mined: Mapping[str, Any] | None = None, groups: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return a layer with the three groups for the recipe; mined: more of `mined_from`."""
     every = load_recipe("wardrobe-mini").prompts.shifts
     shifts: dict[str, Any] = dict.fromkeys(every)
@@ -93,15 +110,26 @@ def mined_layer(mined: Mapping[str, Any] | None = None, groups: Sequence[str] = 
                 "mined_from": {"words": f"sandal {words}", "rank": rank, **(mined or {})},
             }
     shifts["class_name"] = sandal | {"group": "class_name", "prompt": "a photo of a {class}"}
-    shifts = {name: shift for name, shift in shifts.items() if shift is None or not groups or shift["group"] in groups}
+    shifts = {
+        name: shift
+        for name, shift in shifts.items()
+        if shift is None or not groups or shift["group"] in groups
+    }
     base = {"prompt": "a photo of a {class}", "classes": ["05"]}
     return {"name": "scenes-mined", "prompts": {"base": base, "shifts": shifts}}
 
 
 def build_scenes(
-    out: Path, recipe: Path, layer: Mapping[str, Any], *, accept: str = "", seed: int = 77, of_class: int = 0
+    out: Path,
+    recipe: Path,
+    layer: Mapping[str, Any],
+    *,
+    accept: str = "",
+    seed: int = 77,
+    of_class: int = 0,
 ) -> Path:
-    """Build a dataset of rendered scenes at `out`; accept the base, and shifts whose name begins with `accept`.
+    """Build a dataset of rendered scenes at `out`; accept the base, and shifts whose name begins
+    with `accept`.
 
     of_class: the images show the class so many classes further on.
     """
@@ -118,11 +146,22 @@ def build_scenes(
         "tokens": None,
         "thresholds": None,
     }
-    hashes = {"plan": plan.recipe.plan_hash, "screen": plan.recipe.screen_hash, "inputs": sha256_json(inputs)}
-    with DatasetStore.open(out, plan, hashes, inputs, {"device": "cpu"}, recipe_yaml=dump_recipe(plan.recipe)) as store:
+    hashes = {
+        "plan": plan.recipe.plan_hash,
+        "screen": plan.recipe.screen_hash,
+        "inputs": sha256_json(inputs),
+    }
+    with DatasetStore.open(
+        out, plan, hashes, inputs, {"device": "cpu"}, recipe_yaml=dump_recipe(plan.recipe)
+    ) as store:
         for shard in store.pending():
             store.writer.write(
-                shard, [_drawn(sample, plan, accept, of_class) for cell in shard.cells for sample in plan.samples(cell)]
+                shard,
+                [
+                    _drawn(sample, plan, accept, of_class)
+                    for cell in shard.cells
+                    for sample in plan.samples(cell)
+                ],
             )
         store.finish("# Scenes\n", {})
     return out
@@ -130,16 +169,29 @@ def build_scenes(
 
 def _drawn(sample: Sample, plan: Plan, accept: str, of_class: int) -> Candidate:
     label = list(LABELS.values())[(sample.label + of_class) % len(LABELS)]
-    background = next((word for word in (*UNUSUAL, *USUAL) if word in sample.shift), USUAL[sample.index % len(USUAL)])
+    background = next(
+        (word for word in (*UNUSUAL, *USUAL) if word in sample.shift),
+        USUAL[sample.index % len(USUAL)],
+    )
     garments = np.flatnonzero(load_garments("pretrain").labels == label)
     colour = _COLOURS[sample.index % len(_COLOURS)]
     number = (7 * sample.seed) % len(garments)
     shown = Scene(
-        "pretrain", int(garments[number]), label, colour=colour, background=background, seed=sample.seed % 100_000
+        "pretrain",
+        int(garments[number]),
+        label,
+        colour=colour,
+        background=background,
+        seed=sample.seed % 100_000,
     )
     good = sample.shift == "base" or sample.shift.startswith(accept)
     verdict = clip_verdict((0.4 if good else 0.0, None), (0.1, None))
-    return Candidate(sample=sample, verdict=verdict, reason="accepted" if good else "low_object", image=png(shown))
+    return Candidate(
+        sample=sample,
+        verdict=verdict,
+        reason="accepted" if good else "low_object",
+        image=png(shown),
+    )
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,22 @@
-"""What a method calls hard comes first: a planted cluster of failures, and rows that a classifier is unsure of."""
+"""What a method calls hard comes first: a planted cluster of failures, and rows that a classifier
+is unsure of."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from counterfoil.mending.baselines import by_direction, most_wrong_slice, relative_difficulty, unsureness
+from counterfoil.mending.baselines import (
+    by_direction,
+    most_wrong_slice,
+    relative_difficulty,
+    unsureness,
+)
 
 
 def planted(seed: int, rows: int = 600) -> tuple[np.ndarray, ...]:
-    """Return features, labels, shares of the true class and members: a fifth of class 1, set apart, mostly wrong."""
+    """Return features, labels, shares of the true class and members: a fifth of class 1, set apart,
+    mostly wrong."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 2, rows)
     members = (labels == 1) & (rng.random(rows) < 0.2)
@@ -20,7 +27,10 @@ def planted(seed: int, rows: int = 600) -> tuple[np.ndarray, ...]:
 
 
 def test_a_planted_cluster_comes_first_in_its_class() -> None:
-    (features, labels, shares, _), (others, other_labels, other_shares, members) = planted(0), planted(1)
+    (features, labels, shares, _), (others, other_labels, other_shares, members) = (
+        planted(0),
+        planted(1),
+    )
     units = np.arange(len(labels))
     orders = {
         "direction": by_direction(features, labels, shares > 0.5, units, others, other_labels),

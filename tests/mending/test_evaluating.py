@@ -1,4 +1,5 @@
-"""Heads judged: gains beside references and truth, the chosen λ and variant, and the words about them."""
+"""Heads judged: gains beside references and truth, the chosen λ and variant, and the words about
+them."""
 
 from __future__ import annotations
 
@@ -49,27 +50,47 @@ from counterfoil.mending.evaluating import (
 )
 from counterfoil.mending.fitting import KeptHeads, Lesson
 from counterfoil.mending.one_model import ContextRows, FittedVariant, HeadFitting, best_variant
-from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, UNCHANGED, Context, DebugImages, Variant
+from counterfoil.mending.variants import (
+    CLASS_NAME,
+    RANDOM,
+    RETRAINED,
+    UNCHANGED,
+    Context,
+    DebugImages,
+    Variant,
+)
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.stats import Estimate, sign_test
 
 VALUES = (0.0, 0.5, 1.0, 2.0)
 TEN_EACH = np.array([10, 10])
 LAMBDAS = (0.0, 0.25, 1.0, 4.0)
-CONTEXTS = tuple(Context(name, label, name, name) for name, label in (("a", 0), ("b", 0), ("c", 1), ("d", 0)))
+CONTEXTS = tuple(
+    Context(name, label, name, name) for name, label in (("a", 0), ("b", 0), ("c", 1), ("d", 0))
+)
 CLASSES = 3
 WIDTH = 6
 ROWS = 300
 ARMS = {"first": (0, 1), "second": (2, 3)}
 NONE = np.zeros(0, dtype=np.int64)
 NO_IMAGE = LabelledImages("made", "0" * 64, (), NONE, NONE, ("made",), lambda wanted: iter(()))
-NOT_KNOWN = "The only control is the head retrained alone. Whether as many other images would do the same is not known."
+NOT_KNOWN = (
+    "The only control is the head retrained alone. Whether as many other images would do"
+    " the same is not known."
+)
 NO_CHANGE = SetMeasured(TEST, 100, 100, 0.8, 0.8, 0.0, -0.02, 0.02, 1, 1, 1.0)
 ARM = VariantResult("a", "mended", None, None, 9, 9, 0.5, True, True, (NO_CHANGE,))
 
 
-def chosen(contexts: list[list[float]], overall: list[float], before: float = 0.8, rows: np.ndarray = TEN_EACH) -> int:
-    return choose_lambda(VALUES, np.array(contexts), np.array(overall), context_rows=rows, before=before).index
+def chosen(
+    contexts: list[list[float]],
+    overall: list[float],
+    before: float = 0.8,
+    rows: np.ndarray = TEN_EACH,
+) -> int:
+    return choose_lambda(
+        VALUES, np.array(contexts), np.array(overall), context_rows=rows, before=before
+    ).index
 
 
 def test_the_worst_context_decides_and_not_the_average() -> None:
@@ -86,7 +107,9 @@ def test_the_worst_context_decides_and_not_the_average() -> None:
         ([0.7, 0.78, 0.796, 0.7], 0.8, 2),  # against the model as it was
     ],
 )
-def test_what_loses_more_than_half_a_point_is_not_chosen(overall: list[float], before: float, index: int) -> None:
+def test_what_loses_more_than_half_a_point_is_not_chosen(
+    overall: list[float], before: float, index: int
+) -> None:
     assert chosen([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3], [0.4, 0.4]], overall, before) == index
 
 
@@ -97,7 +120,9 @@ def test_what_loses_more_than_half_a_point_is_not_chosen(overall: list[float], b
         ([0.92, 0.9, 0.896, 0.894], 0.9, 2),  # against the model as it was, not against λ = 0
     ],
 )
-def test_what_the_base_loses_is_bounded_by_itself(untouched: list[float], before: float, index: int) -> None:
+def test_what_the_base_loses_is_bounded_by_itself(
+    untouched: list[float], before: float, index: int
+) -> None:
     shifts_gain = np.array([0.5, 0.6, 0.7, 0.8])
     choice = choose_lambda(
         VALUES,
@@ -115,7 +140,10 @@ def test_where_no_lambda_helps_the_worst_context_the_others_decide() -> None:
     # What is lost overall still counts.
     assert chosen([[0.0, 0.2], [0.0, 0.5], [0.0, 0.7], [0.0, 0.7]], [0.8, 0.8, 0.7, 0.7]) == 1
     # And contexts of too few rows do not.
-    assert chosen([[0.0, 0.2], [0.0, 0.1], [0.0, 0.9], [0.0, 0.9]], [0.8] * 4, rows=np.array([10, 2])) == 0
+    assert (
+        chosen([[0.0, 0.2], [0.0, 0.1], [0.0, 0.9], [0.0, 0.9]], [0.8] * 4, rows=np.array([10, 2]))
+        == 0
+    )
 
 
 def test_of_equals_the_smallest_is_chosen() -> None:
@@ -143,11 +171,15 @@ def test_a_context_of_a_row_or_two_decides_nothing_beside_larger_ones() -> None:
 
 def test_without_any_context_the_overall_accuracy_decides() -> None:
     none = np.empty((4, 0))
-    choice = choose_lambda(VALUES, none, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.empty(0, int), before=0.8)
+    choice = choose_lambda(
+        VALUES, none, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.empty(0, int), before=0.8
+    )
     assert choice.index == 1
     empty = np.full((4, 1), np.nan)  # a context without a row has no accuracy
     assert (
-        choose_lambda(VALUES, empty, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.array([0]), before=0.8).index
+        choose_lambda(
+            VALUES, empty, np.array([0.8, 0.82, 0.81, 0.8]), context_rows=np.array([0]), before=0.8
+        ).index
         == 1
     )
 
@@ -182,7 +214,11 @@ def test_a_gain_is_the_difference_of_the_two_accuracies() -> None:
     result = measure_set("test", before, after, units, seed=0)
     assert (result.rows, result.units) == (200, 200)
     assert result.gain is not None and result.before is not None and result.after is not None
-    assert result.gain == pytest.approx(result.after - result.before) == pytest.approx(after.mean() - before.mean())
+    assert (
+        result.gain
+        == pytest.approx(result.after - result.before)
+        == pytest.approx(after.mean() - before.mean())
+    )
     assert (result.gained - result.lost) / 200 == pytest.approx(result.gain)
 
 
@@ -225,7 +261,10 @@ def test_units_of_unlike_sizes_are_drawn_as_often() -> None:
     sizes = np.bincount(units)
     drawn = rng.integers(0, 60, (4000, 60))
     low, high = np.quantile(sums[drawn].sum(1) / sizes[drawn].sum(1), [0.025, 0.975])
-    assert (measured.low, measured.high) == (pytest.approx(low, abs=0.02), pytest.approx(high, abs=0.02))
+    assert (measured.low, measured.high) == (
+        pytest.approx(low, abs=0.02),
+        pytest.approx(high, abs=0.02),
+    )
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
@@ -239,7 +278,9 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
 
 
 @pytest.mark.parametrize(("share", "value"), [(1.0, 1.0), (0.0, 0.0)])
-def test_where_all_rows_agree_the_interval_is_that_of_a_share_of_units(share: float, value: float) -> None:
+def test_where_all_rows_agree_the_interval_is_that_of_a_share_of_units(
+    share: float, value: float
+) -> None:
     wrong = np.zeros(40, dtype=bool)
     units = np.repeat(np.arange(20), 2)
     measured = measure_set("all", wrong, np.full(40, share, dtype=bool), units, seed=0)
@@ -251,7 +292,9 @@ def test_where_all_rows_agree_the_interval_is_that_of_a_share_of_units(share: fl
 
 
 def test_of_one_unit_that_changed_in_part_there_is_no_interval() -> None:
-    estimate = difference_of_gains(np.array([True, False]), np.zeros(2, bool), np.zeros(2, np.int64), seed=0, salt="")
+    estimate = difference_of_gains(
+        np.array([True, False]), np.zeros(2, bool), np.zeros(2, np.int64), seed=0, salt=""
+    )
     assert estimate == Estimate(0.5)
 
 
@@ -278,8 +321,12 @@ def test_a_difference_of_gains_is_that_of_the_two_gains() -> None:
     assert opposite.value == pytest.approx(-difference.value)
 
 
-def compared(value: float, low: float | None, high: float | None, ahead: int, behind: int) -> GainDifference:
-    return GainDifference("", "", 100, value, low, high, None, ahead, behind, sign_test(ahead, behind))
+def compared(
+    value: float, low: float | None, high: float | None, ahead: int, behind: int
+) -> GainDifference:
+    return GainDifference(
+        "", "", 100, value, low, high, None, ahead, behind, sign_test(ahead, behind)
+    )
 
 
 BETTER = compared(0.1, 0.05, 0.15, 10, 0)
@@ -291,12 +338,28 @@ WORSE = compared(-0.1, -0.15, -0.05, 0, 10)
     ("against", "says", "says_not"),
     [
         ({"λ = 0": BETTER, "class names": BETTER}, "It helps: ", "No difference"),
-        ({"λ = 0": BETTER, "class names": BETTER, "others": SAME}, "It helps in part: ", "less than"),
+        (
+            {"λ = 0": BETTER, "class names": BETTER, "others": SAME},
+            "It helps in part: ",
+            "less than",
+        ),
         ({"λ = 0": BETTER, "class names": SAME}, "It is not shown to help: ", "It helps"),
-        ({"λ = 0": BETTER}, "not shown to help: on held-out failures it gains more than λ = 0", "It helps"),
-        ({"λ = 0": SAME, "class names": BETTER}, "but not more than the head retrained alone", "It helps"),
+        (
+            {"λ = 0": BETTER},
+            "not shown to help: on held-out failures it gains more than λ = 0",
+            "It helps",
+        ),
+        (
+            {"λ = 0": SAME, "class names": BETTER},
+            "but not more than the head retrained alone",
+            "It helps",
+        ),
         ({"λ = 0": SAME, "class names": SAME}, "not shown to help", "gains less"),
-        ({"λ = 0": SAME, "class names": WORSE}, "It gains less than class names (−10.0, −15.0 to −5.0)", "It helps"),
+        (
+            {"λ = 0": SAME, "class names": WORSE},
+            "It gains less than class names (−10.0, −15.0 to −5.0)",
+            "It helps",
+        ),
         ({"λ = 0": compared(0.5, None, None, 1, 0)}, "not shown to help", "It helps:"),
         (
             {"λ = 0": compared(0.1, 0.01, 0.2, 7, 2)},
@@ -316,19 +379,26 @@ def test_a_verdict_claims_no_more_than_the_intervals(
 
 @pytest.mark.parametrize("units", [1, 2, 3, 5])
 def test_a_few_units_of_one_mind_are_too_few(units: int) -> None:
-    """Each unit's three rows all become right: the bootstrap and Wilson's bound are above 0, a sign test is not."""
+    """Each unit's three rows all become right: the bootstrap and Wilson's bound are above 0, a sign
+    test is not."""
     three = np.repeat(np.arange(units), 3)
     gain = compare_heads("", "", np.ones(3 * units, bool), np.zeros(3 * units, bool), three, seed=0)
     assert gain.low is not None and gain.low > 0
-    assert (gain.ahead, gain.behind, gain.side) == (units, 0, 0) and gain.p == pytest.approx(2 / 2**units)
+    assert (gain.ahead, gain.behind, gain.side) == (units, 0, 0) and gain.p == pytest.approx(
+        2 / 2**units
+    )
     _, words = judge_gains({"λ = 0": gain}, None)
-    assert words.startswith("It is not shown to help") and "Too few held-out failures have different answers" in words
+    assert (
+        words.startswith("It is not shown to help")
+        and "Too few held-out failures have different answers" in words
+    )
     six = compare_heads("", "", np.ones(6, bool), np.zeros(6, bool), np.arange(6), seed=0)
     assert six.side == 1 and judge_gains({"names": six}, None, controls=[["names"]])[0] == HELPS
 
 
 def test_a_few_of_many_are_too_few() -> None:
-    """Four of a hundred become right and none wrong: p is .125, though few draws hold none of the four."""
+    """Four of a hundred become right and none wrong: p is .125, though few draws hold none of the
+    four."""
     right = np.arange(100) < 4
     gain = compare_heads("", "", right, np.zeros(100, bool), np.arange(100), seed=0)
     assert gain.low is not None and gain.low > 0 and gain.p == pytest.approx(0.125)
@@ -337,7 +407,8 @@ def test_a_few_of_many_are_too_few() -> None:
 
 @pytest.mark.parametrize("units", [3, 6, 10, 20])
 def test_heads_that_are_alike_are_seldom_told_apart(units: int) -> None:
-    """Two heads that are right as often, unit by unit, seem to differ in at most 5 %, to help in at most 2.5 %."""
+    """Two heads that are right as often, unit by unit, seem to differ in at most 5 %, to help in at
+    most 2.5 %."""
     runs = 400
     rng = np.random.default_rng(units)
     sides = np.empty(runs)
@@ -354,10 +425,19 @@ def test_heads_that_are_alike_are_seldom_told_apart(units: int) -> None:
     [
         (Estimate(-0.02, -0.03, -0.01), "It loses elsewhere"),
         (Estimate(-0.02, -0.05, 0.01), "falls by more than 0.5 points: −2.0 points"),
-        (Estimate(-0.002, -0.01, 0.006), "No change of test accuracy is shown: −0.2 points, −1.0 to 0.6."),
-        (Estimate(0.0, -0.2, 0.2), "No change of test accuracy is shown: 0.0 points, −20.0 to 20.0."),
+        (
+            Estimate(-0.002, -0.01, 0.006),
+            "No change of test accuracy is shown: −0.2 points, −1.0 to 0.6.",
+        ),
+        (
+            Estimate(0.0, -0.2, 0.2),
+            "No change of test accuracy is shown: 0.0 points, −20.0 to 20.0.",
+        ),
         (Estimate(0.0), "No change of test accuracy is shown: 0.0 points."),
-        (Estimate(-0.001, -0.004, 0.002), "Test accuracy does not fall by more than 0.5 points: −0.1 points"),
+        (
+            Estimate(-0.001, -0.004, 0.002),
+            "Test accuracy does not fall by more than 0.5 points: −0.1 points",
+        ),
         (Estimate(0.02, 0.01, 0.03), "Test accuracy rises"),
     ],
 )
@@ -375,10 +455,14 @@ def test_where_there_is_no_test_the_words_say_none(value: float) -> None:
 
 
 def rows_of(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return features, labels and the true context of each row, or -1; a context moves it towards another class."""
+    """Return features, labels and the true context of each row, or -1; a context moves it towards
+    another class."""
     labels = rng.integers(0, CLASSES, n)
     shown = np.asarray(
-        [rng.choice([-1, *(p for p, context in enumerate(CONTEXTS) if context.label == y)]) for y in labels]
+        [
+            rng.choice([-1, *(p for p, context in enumerate(CONTEXTS) if context.label == y)])
+            for y in labels
+        ]
     )
     features = rng.normal(0, 0.7, (n, WIDTH))
     features[np.arange(n), labels] += 1.5
@@ -388,7 +472,8 @@ def rows_of(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray, n
 
 
 class World:
-    """Audited rows in two halves, a test, a head, and variants with drawn images of their contexts."""
+    """Audited rows in two halves, a test, a head, and variants with drawn images of their
+    contexts."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -401,10 +486,14 @@ class World:
         self.dealt = ContextRows(CONTEXTS, clip, labels, vectors, alone)
         train, train_labels, _ = rows_of(rng, 60)
         self.train = Lesson(train, train_labels)
-        self.head = LinearHead(np.eye(CLASSES, WIDTH, dtype=np.float32), np.zeros(CLASSES, dtype=np.float32))
+        self.head = LinearHead(
+            np.eye(CLASSES, WIDTH, dtype=np.float32), np.zeros(CLASSES, dtype=np.float32)
+        )
         drawn = rows_of(rng, 400)
         self.lessons = {
-            name: Lesson(drawn[0][np.isin(drawn[2], contexts)], drawn[1][np.isin(drawn[2], contexts)])
+            name: Lesson(
+                drawn[0][np.isin(drawn[2], contexts)], drawn[1][np.isin(drawn[2], contexts)]
+            )
             for name, contexts in ARMS.items()
         }
         test, test_labels, _ = rows_of(rng, 80)
@@ -419,10 +508,14 @@ class World:
             self.dealt.among(range(len(CONTEXTS))), self.dealt.among, CONTEXTS, list("xyz"), tested, allowed, before, 0,
         )  # fmt: skip
 
-    def fitted(self, evaluation: HeadEvaluation, names: Sequence[str] = tuple(ARMS)) -> list[FittedVariant]:
+    def fitted(
+        self, evaluation: HeadEvaluation, names: Sequence[str] = tuple(ARMS)
+    ) -> list[FittedVariant]:
         nothing = np.zeros(60, dtype=np.int64)
         fitting = HeadFitting(self.train, nothing, self.kept, LAMBDAS, evaluation)
-        return [fitting.fit(Variant(name, "mended"), self.lessons[name], ARMS[name]) for name in names]
+        return [
+            fitting.fit(Variant(name, "mended"), self.lessons[name], ARMS[name]) for name in names
+        ]
 
 
 @pytest.fixture(params=range(4))
@@ -435,7 +528,9 @@ def accuracy(world: World, fit: FittedVariant, index: int, rows: Sequence[int]) 
     head = fit.heads[index].head
     audited = world.evaluation.audited
     answers = [int(np.argmax(head.weight @ audited.features[row] + head.bias)) for row in rows]
-    return float(np.mean([answer == audited.labels[row] for answer, row in zip(answers, rows, strict=True)]))
+    return float(
+        np.mean([answer == audited.labels[row] for answer, row in zip(answers, rows, strict=True)])
+    )
 
 
 def context_of(world: World, row: int, contexts: Sequence[int]) -> int:
@@ -448,10 +543,16 @@ def context_of(world: World, row: int, contexts: Sequence[int]) -> int:
     return max(scores, key=lambda index: scores[index])
 
 
-def by_context(world: World, fit: FittedVariant, index: int, contexts: Sequence[int]) -> list[float]:
+def by_context(
+    world: World, fit: FittedVariant, index: int, contexts: Sequence[int]
+) -> list[float]:
     discover = world.evaluation.discover.tolist()
     rows = {c: [row for row in discover if context_of(world, row, contexts) == c] for c in contexts}
-    return [accuracy(world, fit, index, of_context) for of_context in rows.values() if len(of_context) >= FEWEST_ROWS]
+    return [
+        accuracy(world, fit, index, of_context)
+        for of_context in rows.values()
+        if len(of_context) >= FEWEST_ROWS
+    ]
 
 
 def worst(world: World, fit: FittedVariant, index: int, contexts: Sequence[int]) -> float:
@@ -473,11 +574,19 @@ def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world
             for index, value in enumerate(overall)
             if value >= floor
         }
-        means = {score: float(np.mean(by_context(world, fit, score, ARMS[fit.variant.name]))) for score in scores}
-        best = min(scores, key=lambda index: (-round(scores[index], 9), -round(means[index], 9), index))
+        means = {
+            score: float(np.mean(by_context(world, fit, score, ARMS[fit.variant.name])))
+            for score in scores
+        }
+        best = min(
+            scores, key=lambda index: (-round(scores[index], 9), -round(means[index], 9), index)
+        )
         assert fit.index == best
     every = sorted(context for contexts in ARMS.values() for context in contexts)
-    shares = {fit.variant.name: (fit.result.within_bound, worst(world, fit, fit.index, every)) for fit in fitted}
+    shares = {
+        fit.variant.name: (fit.result.within_bound, worst(world, fit, fit.index, every))
+        for fit in fitted
+    }
     best = max(shares.values())
     assert shares[best_variant(fitted, evaluation) or ""] == pytest.approx(best)
 
@@ -504,27 +613,38 @@ def test_what_is_judged_chooses_nothing(world: World) -> None:
 
 
 def test_an_arms_lambda_does_not_depend_on_what_else_is_mended_with(world: World) -> None:
-    """Contexts of another variant take rows from the tables of this one's, and none from its choice."""
-    alone = replace(world.evaluation, context=world.dealt.among(ARMS["first"]), contexts=CONTEXTS[:2])
+    """Contexts of another variant take rows from the tables of this one's, and none from its
+    choice."""
+    alone = replace(
+        world.evaluation, context=world.dealt.among(ARMS["first"]), contexts=CONTEXTS[:2]
+    )
     together = world.evaluation
     assert ((alone.context >= 0) & (together.context >= 2)).any()
     (by_itself,), (beside, _) = world.fitted(alone, ["first"]), world.fitted(together)
-    curves = [[(point.worst_context, point.allowed) for point in fit.result.curve] for fit in (by_itself, beside)]
+    curves = [
+        [(point.worst_context, point.allowed) for point in fit.result.curve]
+        for fit in (by_itself, beside)
+    ]
     assert curves[0] == curves[1] and by_itself.result.lam == beside.result.lam
 
 
 def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
-    """One serves its own easy context perfectly and the other's not at all; the other serves both by half."""
+    """One serves its own easy context perfectly and the other's not at all; the other serves both
+    by half."""
     context = world.evaluation.among([0, 2])
     half = np.arange(ROWS) % 2 == 0
     easy = context != 2
     hard = (context == -1) | half
     (fit,) = world.fitted(world.evaluation, ["first"])
 
-    def answering(name: str, right: np.ndarray, contexts: Sequence[int], within_bound: bool = True) -> FittedVariant:
+    def answering(
+        name: str, right: np.ndarray, contexts: Sequence[int], within_bound: bool = True
+    ) -> FittedVariant:
         result = replace(fit.result, within_bound=within_bound)
         variant = Variant(name, "mended")
-        return replace(fit, variant=variant, answers=(right,), index=0, contexts=contexts, result=result)
+        return replace(
+            fit, variant=variant, answers=(right,), index=0, contexts=contexts, result=result
+        )
 
     candidates = [answering("easy", easy, [0]), answering("hard", hard, [2])]
     assert best_variant(candidates, world.evaluation) == "hard"
@@ -533,7 +653,10 @@ def test_arms_are_compared_in_each_others_contexts(world: World) -> None:
         choice = chosen_on_discover((0.0,), candidate.answers, world.evaluation, candidate.contexts)
         assert choice.worst[0] == pytest.approx(score, abs=0.2)
     outside = [candidates[0], answering("hard", hard, [2], within_bound=False)]
-    assert best_variant(outside, world.evaluation) == "easy" and best_variant([], world.evaluation) is None
+    assert (
+        best_variant(outside, world.evaluation) == "easy"
+        and best_variant([], world.evaluation) is None
+    )
 
 
 def images_of(group: str) -> Variant:
@@ -541,12 +664,16 @@ def images_of(group: str) -> Variant:
     return Variant("a", "mended", debug=debug)
 
 
-def difference(against: str, side: int, on: str = HELDOUT, lam: float | None = None) -> GainDifference:
+def difference(
+    against: str, side: int, on: str = HELDOUT, lam: float | None = None
+) -> GainDifference:
     """Return a difference of twelve units that all go one way, or half each way."""
     ahead, behind = {1: (12, 0), 0: (6, 6), -1: (0, 12)}[side]
     value = 0.1 * side
     p = 2 / 2**12 if side else 1.0
-    return GainDifference(against, on, 100, value, value - 0.05, value + 0.05, lam, ahead, behind, p)
+    return GainDifference(
+        against, on, 100, value, value - 0.05, value + 0.05, lam, ahead, behind, p
+    )
 
 
 @pytest.mark.parametrize(
@@ -556,7 +683,11 @@ def difference(against: str, side: int, on: str = HELDOUT, lam: float | None = N
         (images_of("hard"), [], NOT_KNOWN),
         (images_of("contexts"), [CLASS_NAME, RANDOM], ""),
         (images_of("hard"), [CLASS_NAME], ""),
-        (images_of("contexts"), [RANDOM], "Whether as many images of class names would do the same is not known"),
+        (
+            images_of("contexts"),
+            [RANDOM],
+            "Whether as many images of class names would do the same is not known",
+        ),
         (
             images_of("contexts"),
             [CLASS_NAME],
@@ -567,10 +698,16 @@ def difference(against: str, side: int, on: str = HELDOUT, lam: float | None = N
             [],
             "Whether weighing as many other training rows would do the same",
         ),
-        (Variant("dfr:clip", "rival", groups=NONE), [], "The only control is the head retrained alone"),
+        (
+            Variant("dfr:clip", "rival", groups=NONE),
+            [],
+            "The only control is the head retrained alone",
+        ),
     ],
 )
-def test_the_control_that_is_missing_is_named(variant: Variant, kinds: list[str], says: str) -> None:
+def test_the_control_that_is_missing_is_named(
+    variant: Variant, kinds: list[str], says: str
+) -> None:
     sentence = missing_controls(variant, kinds)
     assert sentence.startswith(says) or says in sentence
     assert bool(sentence) == bool(says)
@@ -579,7 +716,9 @@ def test_the_control_that_is_missing_is_named(variant: Variant, kinds: list[str]
 def test_without_equal_numbers_nothing_is_shown_to_help() -> None:
     """On failures any head that is moved further gains, whatever moved it."""
     words = judge_variant([difference(RETRAINED, 1)], ARM, has_test=True, missing=NOT_KNOWN)[1]
-    assert words.startswith("It is not shown to help: on held-out failures it gains more than the head retrained")
+    assert words.startswith(
+        "It is not shown to help: on held-out failures it gains more than the head retrained"
+    )
     assert NOT_KNOWN in words
     assert "confirm half" in judge_variant([difference(RETRAINED, 1)], ARM, has_test=False)[1]
 
@@ -608,7 +747,13 @@ def test_a_control_whose_lambda_is_0_is_no_second_comparison() -> None:
         (0, 1, 0, 1, "It is not shown to help: "),
         (1, 1, 1, 0, "It is not shown to help: on held-out failures it gains more than as many"),
         (0, 0, 0, 1, "It is not shown to help: "),
-        (0, 0, 0, 0, "It is not shown to help: on held-out failures it gains more than no control."),
+        (
+            0,
+            0,
+            0,
+            0,
+            "It is not shown to help: on held-out failures it gains more than no control.",
+        ),
     ],
 )
 def test_in_part_asks_for_a_control_at_its_own_lambda_and_at_the_same(
@@ -621,7 +766,9 @@ def test_in_part_asks_for_a_control_at_its_own_lambda_and_at_the_same(
         difference(RANDOM, other, lam=0.5),  # the λ that was chosen for it is the variant's
     ]
     outcome, words = judge_variant(differences, ARM, has_test=True)
-    assert words.startswith(begins) and begins.lower().startswith(f"it {outcome}".replace("it not", "it is not"))
+    assert words.startswith(begins) and begins.lower().startswith(
+        f"it {outcome}".replace("it not", "it is not")
+    )
     shown = bool(retrained) and begins.startswith("It is not")
     assert ("but not more than as many other images at the same λ" in words) == shown
 
@@ -631,53 +778,84 @@ def test_what_the_confirm_half_chose_is_judged_by_the_test() -> None:
     variant = replace(ARM, judged_by=TEST)
     on_test = [replace(gain, set=TEST_FAILED) for gain in differences]
     words = judge_variant(on_test, variant, has_test=True)[1]
-    assert words.startswith("It helps: on test failures it gains more than") and "held-out" not in words
+    assert (
+        words.startswith("It helps: on test failures it gains more than")
+        and "held-out" not in words
+    )
     assert BY_TEST in words and BY_TEST not in judge_variant(differences, ARM, has_test=True)[1]
-    assert judge_variant(differences, variant, has_test=True)[1].startswith("The model fails on no test image")
+    assert judge_variant(differences, variant, has_test=True)[1].startswith(
+        "The model fails on no test image"
+    )
     loses = difference(RETRAINED, -1, on=TEST)
     words = judge_variant([*on_test, loses], variant, has_test=True)[1]
-    assert "It helps on test failures and loses elsewhere" in words and "On all rows of the test split it" in words
+    assert (
+        "It helps on test failures and loses elsewhere" in words
+        and "On all rows of the test split it" in words
+    )
 
 
 @pytest.mark.parametrize(("side", "loses"), [(1, False), (0, False), (-1, True)])
 @pytest.mark.parametrize("helps", [1, 0])
-def test_what_loses_on_all_confirm_rows_is_not_simply_said_to_help(side: int, loses: bool, helps: int) -> None:
+def test_what_loses_on_all_confirm_rows_is_not_simply_said_to_help(
+    side: int, loses: bool, helps: int
+) -> None:
     differences = [
         difference(RETRAINED, helps),
         difference(CLASS_NAME, helps, lam=0.5),
         difference(RETRAINED, side, on=CONFIRM),
     ]
     outcome, words = judge_variant(differences, ARM, has_test=True)
-    assert words.startswith("It helps") == bool(helps) and (outcome == HELPS) == (bool(helps) and not loses)
+    assert words.startswith("It helps") == bool(helps) and (outcome == HELPS) == (
+        bool(helps) and not loses
+    )
     assert ("keep your model" in HEADLINES[outcome]) == (outcome != HELPS)
     if helps:
         assert words.startswith("It helps on held-out failures and loses elsewhere: ") == loses
     assert ("it is right less often than the head retrained alone" in words) == loses
 
 
-def lead(difference: float, low: float, high: float, rows: int = 100, ahead: int = 20, p: float = 0.5) -> Any:
+def lead(
+    difference: float, low: float, high: float, rows: int = 100, ahead: int = 20, p: float = 0.5
+) -> Any:
     return GainDifference("class_name", HELDOUT, rows, difference, low, high, 0.5, ahead, 3, p)
 
 
 @pytest.mark.parametrize(
     ("against", "says"),
     [
-        (lead(0.2, 0.1, 0.3, p=0.001), "gains +20.0 points (+10.0 to +30.0) more than as many images of class names"),
-        # An interval narrows with the square root of the number of images: from 8 points to 4 takes four times as many.
-        (lead(0.04, -0.04, 0.12), "About 400 such failures would decide it: audit more photographs."),
-        (lead(-0.01, -0.08, 0.06), "More photographs to judge would not change that: give it others to learn from."),
+        (
+            lead(0.2, 0.1, 0.3, p=0.001),
+            "gains +20.0 points (+10.0 to +30.0) more than as many images of class names",
+        ),
+        # An interval narrows with the square root of the number of images: from 8 points to 4 takes
+        # four times as many.
+        (
+            lead(0.04, -0.04, 0.12),
+            "About 400 such failures would decide it: audit more photographs.",
+        ),
+        (
+            lead(-0.01, -0.08, 0.06),
+            "More photographs to judge would not change that: give it others to learn from.",
+        ),
     ],
 )
 def test_the_headline_names_what_decides_and_what_would_decide(against: Any, says: str) -> None:
     retrained = replace(against, against="lambda 0", difference=against.difference + 0.1)
     arm = replace(
-        ARM, images=300, offered=2700, comparisons=(retrained, against), verdict="v", outcome="not shown to help"
+        ARM,
+        images=300,
+        offered=2700,
+        comparisons=(retrained, against),
+        verdict="v",
+        outcome="not shown to help",
     )
     model = ModelMended("m", "resnet", "", 3, 4, (arm,), None, None, None, None)
     assert model.headline({}).startswith(
         "This is not shown to help: keep your model. On 100 held-out failures it gains"
     )
-    assert says in model.headline({}) and "it learned from 300 of 2,700 images" in model.headline({})
+    assert says in model.headline({}) and "it learned from 300 of 2,700 images" in model.headline(
+        {}
+    )
 
 
 def class_loss(name: str, gain: float, low: float, high: float, rows: int = 60) -> SetMeasured:
@@ -700,7 +878,8 @@ def class_loss(name: str, gain: float, low: float, high: float, rows: int = 60) 
                 class_loss("3", -0.123, -0.187, -0.063),
                 replace(class_loss("", -0.04, -0.06, -0.01), set="context:in_fog"),
             ),
-            "cat loses 12.3 points (6.3 to 18.7), the most of 3 that lose; the 95 % interval is for one alone of 2"
+            "cat loses 12.3 points (6.3 to 18.7), the most of 3 that lose; the 95 % interval is for"
+            " one alone of 2"
             " classes and 1 context.",
         ),
         (
@@ -709,20 +888,29 @@ def class_loss(name: str, gain: float, low: float, high: float, rows: int = 60) 
         ),
     ],
 )
-def test_a_class_that_is_shown_to_lose_is_named(measured: tuple[SetMeasured, ...], says: str) -> None:
-    """State each loss whose interval excludes 0: no headline and no verdict then says that none is shown."""
+def test_a_class_that_is_shown_to_lose_is_named(
+    measured: tuple[SetMeasured, ...], says: str
+) -> None:
+    """State each loss whose interval excludes 0: no headline and no verdict then says that none is
+    shown."""
     classes = {"3": "cat", "5": "dog"}
     differences = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.5)]
     arm = replace(ARM, measured=(NO_CHANGE, *measured))
     outcome, verdict = judge_variant(differences, arm, has_test=True, classes=classes)
     arm = replace(arm, outcome=outcome, verdict=verdict)
-    headline = ModelMended("m", "resnet", "", 3, 4, (arm,), None, None, None, None).headline(classes)
+    headline = ModelMended("m", "resnet", "", 3, 4, (arm,), None, None, None, None).headline(
+        classes
+    )
     assert outcome == HELPS and arm.losses(classes) == says
     if says:
         assert (
-            says in headline and "no loss" not in headline and headline.startswith("This helps where your model fails")
+            says in headline
+            and "no loss" not in headline
+            and headline.startswith("This helps where your model fails")
         )
-        assert says[1:] in verdict and verdict.startswith("It helps on held-out failures and loses in places: ")
+        assert says[1:] in verdict and verdict.startswith(
+            "It helps on held-out failures and loses in places: "
+        )
     else:
         assert headline.startswith(HEADLINES[HELPS]) and verdict.startswith("It helps: ")
 
@@ -731,7 +919,10 @@ def test_corrupted_photographs_have_unchanged_ones_for_a_control() -> None:
     """Say nothing of class names where the control is the photographs themselves."""
     assert missing_controls(images_of("all shifts"), [UNCHANGED]) == ""
     differences = [difference(RETRAINED, 1), difference(UNCHANGED, 1, lam=0.5)]
-    assert "as many unchanged photographs at λ = 0.5" in judge_variant(differences, ARM, has_test=True)[1]
+    assert (
+        "as many unchanged photographs at λ = 0.5"
+        in judge_variant(differences, ARM, has_test=True)[1]
+    )
 
 
 def test_a_column_without_rows_is_in_no_table() -> None:

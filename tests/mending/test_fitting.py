@@ -1,4 +1,5 @@
-"""Fitting reaches the minimum, balanced groups have equal numbers, and failures in common are counted."""
+"""Fitting reaches the minimum, balanced groups have equal numbers, and failures in common are
+counted."""
 
 from __future__ import annotations
 
@@ -20,29 +21,44 @@ OUTPUTS = 4
 WIDTH = 6
 
 
-def lesson(rows: int, seed: int, outputs: int = OUTPUTS, width: int = WIDTH, weighted: bool = False) -> Lesson:
+def lesson(
+    rows: int, seed: int, outputs: int = OUTPUTS, width: int = WIDTH, weighted: bool = False
+) -> Lesson:
     rng = np.random.default_rng(seed)
     weights = rng.uniform(0, 3, rows) if weighted else None
-    return Lesson(rng.normal(size=(rows, width)).astype(np.float32), rng.integers(0, outputs, rows), weights)
+    return Lesson(
+        rng.normal(size=(rows, width)).astype(np.float32), rng.integers(0, outputs, rows), weights
+    )
 
 
 def start(seed: int = 0, outputs: int = OUTPUTS, width: int = WIDTH) -> LinearHead:
     rng = np.random.default_rng(seed)
-    return LinearHead(rng.normal(size=(outputs, width)).astype(np.float32), rng.normal(size=outputs).astype(np.float32))
+    return LinearHead(
+        rng.normal(size=(outputs, width)).astype(np.float32),
+        rng.normal(size=outputs).astype(np.float32),
+    )
 
 
-def torch_objective(weight: torch.Tensor, bias: torch.Tensor, lessons: list[tuple[Lesson, float]]) -> torch.Tensor:
+def torch_objective(
+    weight: torch.Tensor, bias: torch.Tensor, lessons: list[tuple[Lesson, float]]
+) -> torch.Tensor:
     total = torch.zeros((), dtype=torch.float64)
     for lesson, factor in lessons:
         logits = torch.from_numpy(lesson.features).double() @ weight.T + bias
-        losses = torch.nn.functional.cross_entropy(logits, torch.from_numpy(lesson.targets), reduction="none")
-        shares = torch.ones_like(losses) if lesson.weights is None else torch.from_numpy(lesson.weights)
+        losses = torch.nn.functional.cross_entropy(
+            logits, torch.from_numpy(lesson.targets), reduction="none"
+        )
+        shares = (
+            torch.ones_like(losses) if lesson.weights is None else torch.from_numpy(lesson.weights)
+        )
         total = total + factor * (losses * shares).sum() / shares.sum()
     return total
 
 
 def objective(lessons: list[tuple[Lesson, float]], decay: float = 5e-4) -> _Objective:
-    return _Objective([(lesson, factor * lesson.shares) for lesson, factor in lessons], (OUTPUTS, WIDTH), decay)
+    return _Objective(
+        [(lesson, factor * lesson.shares) for lesson, factor in lessons], (OUTPUTS, WIDTH), decay
+    )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -59,19 +75,27 @@ def test_the_objective_is_torchs_loss_plus_half_the_decay_of_weight_and_bias() -
     lessons = [(lesson(5000, 1, weighted=True), 1.0), (lesson(9, 2), 0.7)]  # more rows than a block
     head = start(4)
     decay = 0.3
-    value, _ = objective(lessons, decay)(np.concatenate([head.weight.ravel(), head.bias]).astype(np.float64))
+    value, _ = objective(lessons, decay)(
+        np.concatenate([head.weight.ravel(), head.bias]).astype(np.float64)
+    )
     weight = torch.from_numpy(head.weight).double()
     bias = torch.from_numpy(head.bias).double()
-    wanted = torch_objective(weight, bias, lessons) + decay / 2 * ((weight**2).sum() + (bias**2).sum())
+    wanted = torch_objective(weight, bias, lessons) + decay / 2 * (
+        (weight**2).sum() + (bias**2).sum()
+    )
     assert value == pytest.approx(float(wanted), rel=1e-12)
 
 
 def test_scores_beyond_the_reach_of_exp_keep_a_finite_loss() -> None:
     near = lesson(20, 1)
     far = Lesson(near.features * 1e4, near.targets)
-    value, gradient = objective([(far, 1.0)])(np.concatenate([start().weight.ravel(), start().bias]).astype(np.float64))
+    value, gradient = objective([(far, 1.0)])(
+        np.concatenate([start().weight.ravel(), start().bias]).astype(np.float64)
+    )
     wanted = torch_objective(
-        torch.from_numpy(start().weight).double(), torch.from_numpy(start().bias).double(), [(far, 1.0)]
+        torch.from_numpy(start().weight).double(),
+        torch.from_numpy(start().bias).double(),
+        [(far, 1.0)],
     )
     assert np.isfinite(gradient).all()
     assert value == pytest.approx(float(wanted), rel=1e-3)
@@ -116,12 +140,15 @@ def test_descent_goes_step_by_step_as_torchs_does() -> None:
 
 
 def test_the_minimum_is_that_of_scikit_learn() -> None:
-    """Its penalty leaves the bias free, so that a column of ones stands for the bias, and is decayed as ours is."""
+    """Its penalty leaves the bias free, so that a column of ones stands for the bias, and is
+    decayed as ours is."""
     train = lesson(200, 1, weighted=True)
     decay = 0.02
     assert train.weights is not None
     ones = np.concatenate([train.features, np.ones((200, 1))], axis=1).astype(np.float64)
-    reference = LogisticRegression(C=1 / (decay * train.weights.sum()), fit_intercept=False, tol=1e-10, max_iter=5000)
+    reference = LogisticRegression(
+        C=1 / (decay * train.weights.sum()), fit_intercept=False, tol=1e-10, max_iter=5000
+    )
     reference.fit(ones, train.targets, sample_weight=train.weights)
     fitted = fit_head(start(), train, None, 0.0, weight_decay=decay)
     coefficients = np.concatenate([fitted.head.weight, fitted.head.bias[:, None]], axis=1)
@@ -145,7 +172,9 @@ def test_a_heavier_lambda_learns_the_debug_images_better() -> None:
     for lam in (0.0, 0.25, 1.0, 4.0):
         head = fit_head(start(), train, debug, lam).head
         logits = torch.from_numpy(head.logits(debug.features))
-        losses.append(float(torch.nn.functional.cross_entropy(logits, torch.from_numpy(debug.targets))))
+        losses.append(
+            float(torch.nn.functional.cross_entropy(logits, torch.from_numpy(debug.targets)))
+        )
     assert losses == sorted(losses, reverse=True) and losses[0] > losses[-1] + 0.05
 
 
@@ -154,7 +183,9 @@ def test_where_a_fit_begins_decides_nothing() -> None:
     debug = lesson(30, 2)
     first, second = (fit_head(start(seed), train, debug, 0.5, weight_decay=5e-3) for seed in (1, 2))
     assert (
-        np.abs(first.head.weight - second.head.weight).max() < 1e-3 < np.abs(first.head.weight - start(1).weight).max()
+        np.abs(first.head.weight - second.head.weight).max()
+        < 1e-3
+        < np.abs(first.head.weight - start(1).weight).max()
     )
 
 
@@ -163,7 +194,9 @@ def test_weights_count_rows_as_often() -> None:
     times = np.random.default_rng(2).integers(0, 4, 30)
     times[0] = 1
     repeated = Lesson(np.repeat(train.features, times, axis=0), np.repeat(train.targets, times))
-    weighted = fit_head(start(), replace(train, weights=times.astype(np.float64)), None, 0.0, weight_decay=0.01)
+    weighted = fit_head(
+        start(), replace(train, weights=times.astype(np.float64)), None, 0.0, weight_decay=0.01
+    )
     plain = fit_head(start(), repeated, None, 0.0, weight_decay=0.01)
     assert np.abs(weighted.head.weight - plain.head.weight).max() < 1e-4
 
@@ -195,7 +228,9 @@ def test_a_descent_that_is_not_at_its_minimum_says_so() -> None:
     assert not fit_head(start(), lesson(50, 1), None, 0.0, "sgd", epochs=3).settled
 
 
-def rows_drawn(sizes: dict[tuple[int, int], int], fewest: int = 5, seed: int = 0) -> dict[tuple[int, int], int]:
+def rows_drawn(
+    sizes: dict[tuple[int, int], int], fewest: int = 5, seed: int = 0
+) -> dict[tuple[int, int], int]:
     """Count the rows of each (class, group) in a balanced lesson; the features number the rows."""
     cells = np.array([cell for cell, size in sizes.items() for _ in range(size)])
     classes = cells[:, 0]
@@ -227,7 +262,9 @@ def test_the_overlap_is_intersection_over_union() -> None:
     overlap = failure_overlap(failed)
     for a in range(4):
         for b in range(4):
-            assert overlap[a, b] == pytest.approx((failed[a] & failed[b]).sum() / (failed[a] | failed[b]).sum())
+            assert overlap[a, b] == pytest.approx(
+                (failed[a] & failed[b]).sum() / (failed[a] | failed[b]).sum()
+            )
     assert np.diag(overlap) == pytest.approx(np.ones(4))
 
 

@@ -1,4 +1,5 @@
-"""Mending end to end: a real classifier and CLIP, on scenes where it is known what it fails on and what mends that."""
+"""Mending end to end: a real classifier and CLIP, on scenes where it is known what it fails on and
+what mends that."""
 
 from __future__ import annotations
 
@@ -60,17 +61,22 @@ GRID = (0.0, 0.5, 2.0)
 def mended(world: World, tmp_path_factory: pytest.TempPathFactory) -> MendResult:
     out = tmp_path_factory.mktemp("mended") / "out"
     using = [str(world.built), "dfr:clip", "dfr:place"]
-    return mend(MODEL, world.recipe, using, out, lambdas=GRID, effects=True, save="best", device="cpu")
+    return mend(
+        MODEL, world.recipe, using, out, lambdas=GRID, effects=True, save="best", device="cpu"
+    )
 
 
 def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
     world: World, mended: MendResult, tmp_path: Path
 ) -> None:
     assert not any("Warning" in note for note in mended.mended.notes)
-    # CLIP reads the first words alone, so that every class has one caption, and no image is nearest to its own.
+    # CLIP reads the first words alone, so that every class has one caption, and no image is nearest
+    # to its own.
     long = f"prompts.base.object_caption='{'a photo of a thing ' * 40}{{class}}'"
     options = {"lambdas": (0.0,), "save": "none", "device": "cpu"}
-    result = mend(MODEL, world.recipe, str(world.built), tmp_path / "out", overrides=[long], **options)
+    result = mend(
+        MODEL, world.recipe, str(world.built), tmp_path / "out", overrides=[long], **options
+    )
     first, *others = result.mended.notes
     assert first.startswith("Warning: CLIP does not know these classes: it matches 0.0 %")
     assert any("may show another context than CLIP says" in note for note in others)
@@ -86,15 +92,17 @@ def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendR
     model = mended.mended.models[0]
     variant = model.variant(name_of(world))
     heldout = {
-        comparison.against: comparison for comparison in variant.comparisons if comparison.set == "debug_heldout"
+        comparison.against: comparison
+        for comparison in variant.comparisons
+        if comparison.set == "debug_heldout"
     }
     kinds = {"class_name", "random_contexts"}
     chosen = {kind: model.variant(f"{kind} beside {variant.name}").lam for kind in kinds}
     other = {f"{kind} at the same λ" for kind, lam in chosen.items() if lam != variant.lam}
     assert variant.lam and set(heldout) == {"lambda 0"} | kinds | other
-    assert {kind: heldout[kind].lam for kind in kinds} == chosen and {heldout[name].lam for name in other} <= {
-        variant.lam
-    }
+    assert {kind: heldout[kind].lam for kind in kinds} == chosen and {
+        heldout[name].lam for name in other
+    } <= {variant.lam}
     for name in other:
         # What the control does at that λ is a point of its own curve.
         control = model.variant(f"{name.removesuffix(' at the same λ')} beside {variant.name}")
@@ -104,7 +112,9 @@ def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendR
         assert heldout[name].difference == pytest.approx(measured.after - point.heldout)
     assert all(comparison.difference > 0.1 for comparison in heldout.values())
     inside = [comparison for comparison in variant.comparisons if comparison.set == "in_contexts"]
-    assert len(inside) == len(heldout) and all(row.difference > 0.3 and (row.low or 0) > 0 for row in inside)
+    assert len(inside) == len(heldout) and all(
+        row.difference > 0.3 and (row.low or 0) > 0 for row in inside
+    )
     assert variant.verdict is not None and "on held-out failures it gains more" in variant.verdict
     # Failures are all wrong before, and confirm rows are not only failures.
     before = {measured.set: measured.before for measured in variant.measured}
@@ -115,8 +125,13 @@ def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendR
 def test_arms_of_a_comparison_have_equal_numbers_a_class(world: World, mended: MendResult) -> None:
     model = mended.mended.models[0]
     name = name_of(world)
-    compared = [model.variant(arm) for arm in (name, f"class_name beside {name}", f"random_contexts beside {name}")]
-    assert {variant.images for variant in compared} == {IMAGES} and compared[0].offered == 2 * IMAGES
+    compared = [
+        model.variant(arm)
+        for arm in (name, f"class_name beside {name}", f"random_contexts beside {name}")
+    ]
+    assert {variant.images for variant in compared} == {IMAGES} and compared[
+        0
+    ].offered == 2 * IMAGES
     assert [variant.of for variant in compared] == [None, name, name]
 
 
@@ -138,8 +153,16 @@ def test_every_set_of_rows_is_told_and_adds_up(mended: MendResult) -> None:
 def test_few_rows_are_no_row_of_a_table(world: World, mended: MendResult) -> None:
     """One image that becomes wrong is no "−100.0" of a context."""
     model = mended.mended.models[0]
-    few = [row for row in model.arms[0].measured if row.set.startswith("context:") and 0 < row.rows < FEWEST_LISTED]
-    many = [row for row in model.arms[0].measured if row.set.startswith("class:") and row.rows >= FEWEST_LISTED]
+    few = [
+        row
+        for row in model.arms[0].measured
+        if row.set.startswith("context:") and 0 < row.rows < FEWEST_LISTED
+    ]
+    many = [
+        row
+        for row in model.arms[0].measured
+        if row.set.startswith("class:") and row.rows >= FEWEST_LISTED
+    ]
     assert few and many and model.arms[0].few == len(few)
     with (mended.directory / "mend.csv").open() as file:
         listed = {line["set"] for line in csv.DictReader(file)}
@@ -148,18 +171,29 @@ def test_few_rows_are_no_row_of_a_table(world: World, mended: MendResult) -> Non
     captions = {context.name: context.caption for context in mended.mended.contexts}
     assert all(captions[row.set.removeprefix("context:")] not in page for row in few)
     assert all(f"<bdi>{NAMES[row.set.removeprefix('class:')]}</bdi>" in page for row in many)
-    assert f"leaves out {len(few)} contexts with fewer than {FEWEST_LISTED} images of the confirm half" in page
+    assert (
+        f"leaves out {len(few)} contexts with fewer than {FEWEST_LISTED} images of the confirm half"
+        in page
+    )
 
 
 def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
     world: World, mended: MendResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Images of confirmed findings, as `hard` has, would look good on the half that confirmed them."""
+    """Images of confirmed findings, as `hard` has, would look good on the half that confirmed
+    them."""
     audited = mended.mended.audited
     on = [{"name": "validation", "content": audited.on[0].content}]
-    record = {"on": on, "discover_sha256": audited.discover.sha256, "finding": "sandal", "role": "hard"}
+    record = {
+        "on": on,
+        "discover_sha256": audited.discover.sha256,
+        "finding": "sandal",
+        "role": "hard",
+    }
     built = build_scenes(tmp_path / "built", world.recipe, mined_layer(record))
-    result = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=GRID, save="none", device="cpu")
+    result = mend(
+        MODEL, world.recipe, str(built), tmp_path / "out", lambdas=GRID, save="none", device="cpu"
+    )
     model = result.mended.models[0]
     judged = model.variant("./built:contexts")
     other = mended.mended.models[0].variant(name_of(world))
@@ -168,10 +202,15 @@ def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
     assert {comparison.set for comparison in judged.comparisons} == {"test", "test_failures"}
     assert judged.lam == other.lam and judged.of_set("test") == other.of_set("test")
     assert all(
-        model.variant(f"{what} beside {judged.name}").judged_by == "test" for what in ("class_name", "random_contexts")
+        model.variant(f"{what} beside {judged.name}").judged_by == "test"
+        for what in ("class_name", "random_contexts")
     )
     assert model.arms[0].of_set("debug_heldout") is not None
-    assert judged.verdict is not None and "on test failures" in judged.verdict and "held-out" not in judged.verdict
+    assert (
+        judged.verdict is not None
+        and "on test failures" in judged.verdict
+        and "held-out" not in judged.verdict
+    )
     page = result.files["report"].read_text()
     assert "test failures" in page and "The confirm half confirmed the failures" in page
     assert "test failures" not in mended.files["report"].read_text()
@@ -193,8 +232,14 @@ def test_the_folder_is_the_model_that_was_measured(world: World, mended: MendRes
     folder = mended.models[MODEL]
     loaded = load_classifier(f"local-dir:{folder}")
     about = json.loads((folder / "mended.json").read_text())
-    assert about["model"]["name"] == MODEL and about["datasets"][0]["content"] == open_dataset(world.built).content
-    assert about["datasets"][0]["seed"] == 77 and about["lambda"] == mended.mended.models[0].arms[1].lam
+    assert (
+        about["model"]["name"] == MODEL
+        and about["datasets"][0]["content"] == open_dataset(world.built).content
+    )
+    assert (
+        about["datasets"][0]["seed"] == 77
+        and about["lambda"] == mended.mended.models[0].arms[1].lam
+    )
     before = head_of(load_classifier(MODEL))
     after = head_of(loaded)
     assert not np.allclose(before.weight, after.weight)
@@ -212,7 +257,11 @@ def accuracy_on_test(classifier: Classifier, world: World) -> float:
     batch = torch.stack([transform(test.decoded(image)) for _, image in test.images()])
     answers = classifier.logits(batch, "cpu").argmax(dim=1).tolist()
     targets = class_map_of(load_recipe(world.recipe), classifier.name).targets
-    return float(np.mean([answer in targets[label] for answer, label in zip(answers, test.labels, strict=True)]))
+    return float(
+        np.mean(
+            [answer in targets[label] for answer, label in zip(answers, test.labels, strict=True)]
+        )
+    )
 
 
 def test_the_mended_model_is_not_measured_on_what_it_learned_from(
@@ -231,21 +280,52 @@ def test_the_mended_model_is_not_measured_on_what_it_learned_from(
         folder.mkdir(parents=True, exist_ok=True)
         with Image.open(io.BytesIO(png(shown))) as picture:
             picture.save(folder / f"{row}.png", compress_level=1)
-    for images, says in (("source:train", "mended on"), (photos, "was fitted to 6 of the 6 images")):
+    for images, says in (
+        ("source:train", "mended on"),
+        (photos, "was fitted to 6 of the 6 images"),
+    ):
         with pytest.raises(UserError, match=says):
             evaluate(images, [name], recipe=world.recipe, out=tmp_path / "out", device="cpu")
-    assert evaluate("source:test", [name], recipe=world.recipe, out=tmp_path / "out", device="cpu").scores
+    assert evaluate(
+        "source:test", [name], recipe=world.recipe, out=tmp_path / "out", device="cpu"
+    ).scores
 
 
-def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(world: World, mended: MendResult, tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
+    world: World, mended: MendResult, tmp_path: Path
+) -> None:
     using = [str(world.built), "dfr:clip", "dfr:place"]
     with given_up(lambda stage: stage.name.endswith("heads") and stage.done == 2):
-        mend(MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, save="best", device="cpu")
+        mend(
+            MODEL,
+            world.recipe,
+            using,
+            tmp_path / "out",
+            lambdas=GRID,
+            effects=True,
+            save="best",
+            device="cpu",
+        )
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / ".mend").iterdir()}
     assert times and not (tmp_path / "out" / "mend.json").exists()
-    again = mend(MODEL, world.recipe, using, tmp_path / "out", lambdas=GRID, effects=True, save="best", device="cpu")
+    again = mend(
+        MODEL,
+        world.recipe,
+        using,
+        tmp_path / "out",
+        lambdas=GRID,
+        effects=True,
+        save="best",
+        device="cpu",
+    )
     assert {path: path.stat().st_mtime_ns for path in times} == times
-    for name in ("mend.json", "mend.csv", "report.html", "model/model.safetensors", "model/README.md"):
+    for name in (
+        "mend.json",
+        "mend.csv",
+        "report.html",
+        "model/model.safetensors",
+        "model/README.md",
+    ):
         assert (again.directory / name).read_bytes() == (mended.directory / name).read_bytes(), name
 
 
@@ -263,11 +343,22 @@ def test_a_head_of_balanced_groups_is_a_model_too(world: World, tmp_path: Path) 
     """Its folder names the rows that it was fitted to, all of them from the discover half."""
     out = tmp_path / "out"
     result = mend(
-        MODEL, world.recipe, [str(world.built), "dfr:clip"], out, lambdas=[0.0], save="dfr:clip", device="cpu"
+        MODEL,
+        world.recipe,
+        [str(world.built), "dfr:clip"],
+        out,
+        lambdas=[0.0],
+        save="dfr:clip",
+        device="cpu",
     )
     note = read_mended(out / "model", "m")
     variant = result.mended.models[0].variant("dfr:clip")
-    assert note is not None and note.lam is None and note.rows == {"discover": variant.images} and note.datasets == ()
+    assert (
+        note is not None
+        and note.lam is None
+        and note.rows == {"discover": variant.images}
+        and note.datasets == ()
+    )
     assert [split.name for split in note.on] == [split.name for split in result.mended.audited.on]
     card = (out / "model" / "README.md").read_text()
     assert "None" not in card and "drawn images of its" not in card and "balanced" in card
@@ -275,7 +366,13 @@ def test_a_head_of_balanced_groups_is_a_model_too(world: World, tmp_path: Path) 
     row = page[page.index("balanced groups, assigned by CLIP") :].partition("</tr>")[0]
     assert row.count("<td>–</td>") == 1  # debug seed, which it learned from
     with pytest.raises(UserError, match="mended on"):
-        evaluate("source:validation", [f"local-dir:{out / 'model'}"], recipe=world.recipe, out=out / "e", device="cpu")
+        evaluate(
+            "source:validation",
+            [f"local-dir:{out / 'model'}"],
+            recipe=world.recipe,
+            out=out / "e",
+            device="cpu",
+        )
 
 
 def test_effects_end_at_the_whole_arm(world: World, mended: MendResult) -> None:
@@ -289,7 +386,9 @@ def test_effects_end_at_the_whole_arm(world: World, mended: MendResult) -> None:
 
 
 @pytest.mark.parametrize("path", [("recipe",), ("audited", "discover"), ("audited", "confirm")])
-def test_a_document_with_another_text_for_a_hash_is_refused(mended: MendResult, path: tuple[str, ...]) -> None:
+def test_a_document_with_another_text_for_a_hash_is_refused(
+    mended: MendResult, path: tuple[str, ...]
+) -> None:
     document = json.loads((mended.directory / "mend.json").read_text())
     parse_document(Mended, json.dumps(document), "mend.json")
     part = document
@@ -304,11 +403,19 @@ def test_the_table_has_a_line_for_every_number(mended: MendResult) -> None:
     with (mended.directory / "mend.csv").open() as file:
         lines = list(csv.DictReader(file))
     model = mended.mended.models[0]
-    listed = [measured for variant in model.arms for measured in variant.measured if measured.listed]
+    listed = [
+        measured for variant in model.arms for measured in variant.measured if measured.listed
+    ]
     assert len(lines) == len(listed) + sum(len(variant.comparisons) for variant in model.arms)
-    line = next(line for line in lines if line["against"] == "class_name" and line["set"] == "debug_heldout")
-    assert line["model"] == MODEL and float(line["low"]) <= float(line["gain"]) <= float(line["high"])
-    assert json.loads((mended.directory / "mend.json").read_text()) == json.loads(json.dumps(mended.mended.to_json()))
+    line = next(
+        line for line in lines if line["against"] == "class_name" and line["set"] == "debug_heldout"
+    )
+    assert line["model"] == MODEL and float(line["low"]) <= float(line["gain"]) <= float(
+        line["high"]
+    )
+    assert json.loads((mended.directory / "mend.json").read_text()) == json.loads(
+        json.dumps(mended.mended.to_json())
+    )
 
 
 def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
@@ -319,7 +426,9 @@ def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
     state = {key: tensor.clone() for key, tensor in named.module.state_dict().items()}
     given: dict[str, Any] = {"lambdas": GRID, "device": "cpu", "transform": named.transform()}
     recipe = load_recipe(world.recipe)
-    result = mend({"mine": module}, recipe, str(world.built), tmp_path / "out", save="best", **given)
+    result = mend(
+        {"mine": module}, recipe, str(world.built), tmp_path / "out", save="best", **given
+    )
     model = result.mended.models[0]
     other = mended.mended.models[0]
     assert (model.name, model.folder, result.models) == ("python:mine", None, {})
@@ -334,7 +443,12 @@ def test_a_torch_module_is_mended_as_its_folder_is_and_a_function_is_not(
     assert all(torch.equal(tensor, state[key]) for key, tensor in module.state_dict().items())
     assert "keep your model" in repr(result) and not (tmp_path / "out" / "model").exists()
     with pytest.raises(UserError, match="is a function: it has no last layer"):
-        mend({"mine": lambda batch: np.zeros((len(batch), 10))}, recipe, str(world.built), tmp_path / "no")
+        mend(
+            {"mine": lambda batch: np.zeros((len(batch), 10))},
+            recipe,
+            str(world.built),
+            tmp_path / "no",
+        )
 
 
 def test_the_command_mends_a_module_of_ones_own_code_and_writes_its_head(
@@ -342,25 +456,44 @@ def test_the_command_mends_a_module_of_ones_own_code_and_writes_its_head(
 ) -> None:
     (tmp_path / "code_to_mend.py").write_text(
         "from counterfoil.models.classifiers import load_classifier\n"
-        f"def made():\n    model = load_classifier({MODEL!r})\n    return model.module, model.transform()\n"
+        f"def made():\n    model = load_classifier({MODEL!r})\n    return model.module,"
+        " model.transform()\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    words = ["mend", "--model", "python:code_to_mend:made", "--on", str(world.recipe), "--with", str(world.built)]
-    ran = CliRunner().invoke(app, [*words, "--lambda", "0,0.5,2", "--save", "best", "--device", "cpu", "--out", "own"])
+    words = [
+        "mend",
+        "--model",
+        "python:code_to_mend:made",
+        "--on",
+        str(world.recipe),
+        "--with",
+        str(world.built),
+    ]
+    ran = CliRunner().invoke(
+        app, [*words, "--lambda", "0,0.5,2", "--save", "best", "--device", "cpu", "--out", "own"]
+    )
     assert ran.exit_code == 0, ran.output
     head = load_file("own/model-head.safetensors")
     loaded = head_of(load_classifier(f"local-dir:{mended.models[MODEL]}"))
-    assert np.allclose(head["weight"], loaded.weight, atol=1e-4) and np.allclose(head["bias"], loaded.bias, atol=1e-4)
+    assert np.allclose(head["weight"], loaded.weight, atol=1e-4) and np.allclose(
+        head["bias"], loaded.bias, atol=1e-4
+    )
     assert "*-head.safetensors of own" in ran.output
     page = (tmp_path / "own" / "report.html").read_text()
-    assert "its last layer alone is saved, in model-head.safetensors" in page and "saved as a model" not in page
+    assert (
+        "its last layer alone is saved, in model-head.safetensors" in page
+        and "saved as a model" not in page
+    )
 
 
 def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None:
     whole = train_split(world)
     weights = {"weight": np.where(np.arange(len(whole)) % 3, 1.0, 2.0)}
-    origin = {"train_content": whole.content, "mined": {"on": [{"name": "others", "content": "0" * 64}]}}
+    origin = {
+        "train_content": whole.content,
+        "mined": {"on": [{"name": "others", "content": "0" * 64}]},
+    }
     rows = np.arange(len(whole))
 
     def write(keys: Any = whole.keys, **result: Any) -> None:
@@ -371,14 +504,30 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
         ({"mined": None}, "does not say which rows it was mined on"),
         ({"train_content": "1" * 64}, "its rows are not those of"),
         ({"keys": [f"other_{row}" for row in rows]}, "its rows are not those of"),
-        ({"mined": {"on": [{"name": "test", "content": content_of_test(world)}]}}, "which is the test here"),
+        (
+            {"mined": {"on": [{"name": "test", "content": content_of_test(world)}]}},
+            "which is the test here",
+        ),
     ):
         write(**wrong)
         with pytest.raises(UserError, match=re.escape(says)):
-            mend(MODEL, world.recipe, str(tmp_path / "w.parquet"), tmp_path / "out", lambdas=[0.0], device="cpu")
+            mend(
+                MODEL,
+                world.recipe,
+                str(tmp_path / "w.parquet"),
+                tmp_path / "out",
+                lambdas=[0.0],
+                device="cpu",
+            )
     write()
     result = mend(
-        MODEL, world.recipe, str(tmp_path / "w.parquet"), tmp_path / "out", lambdas=GRID, per_class=20, device="cpu"
+        MODEL,
+        world.recipe,
+        str(tmp_path / "w.parquet"),
+        tmp_path / "out",
+        lambdas=GRID,
+        per_class=20,
+        device="cpu",
     )
     variant = result.mended.models[0].arms[1]
     assert any("was mined on others" in note for note in result.mended.notes)
@@ -386,8 +535,12 @@ def test_weights_of_training_rows_mend_too(world: World, tmp_path: Path) -> None
     assert result.mended.train.rows == 60
     retrained = result.mended.models[0].arms[0].of_set("test")
     assert retrained is not None and variant.curve[0].test == retrained.after  # λ = 0 is no weight
-    assert variant.verdict is not None and ("is the head retrained alone" in variant.verdict) == (variant.lam == 0)
-    assert variant.lam == 0 or "other training rows would do the same is not known" in variant.verdict
+    assert variant.verdict is not None and ("is the head retrained alone" in variant.verdict) == (
+        variant.lam == 0
+    )
+    assert (
+        variant.lam == 0 or "other training rows would do the same is not known" in variant.verdict
+    )
 
 
 def train_split(world: World) -> LabelledImages:
@@ -425,7 +578,11 @@ def test_models_of_one_run_are_compared_and_loaded_once(
     arms = [(row.model, row.arm, row.own) for row in collective.kept]
     shared = name_of(world)
     own_dataset = name_of(world, "random_contexts")
-    assert arms == [(MODEL, shared, False), ("lab:lcnet_035", shared, False), ("lab:lcnet_035", own_dataset, True)]
+    assert arms == [
+        (MODEL, shared, False),
+        ("lab:lcnet_035", shared, False),
+        ("lab:lcnet_035", own_dataset, True),
+    ]
     assert collective.kept[0].kept is None  # nothing is its own
     assert collective.kept[2].kept == 1.0
     folders = {path.name for path in result.models.values()}
@@ -434,7 +591,9 @@ def test_models_of_one_run_are_compared_and_loaded_once(
     assert [name for name in loads if not name.startswith("local-dir:")] == [MODEL, "lab:lcnet_035"]
 
 
-def test_models_of_one_base_name_keep_folders_and_names_of_their_own(world: World, tmp_path: Path) -> None:
+def test_models_of_one_base_name_keep_folders_and_names_of_their_own(
+    world: World, tmp_path: Path
+) -> None:
     """Two runs' folders are both called `model`; and no document has a path of this machine."""
     copies = [tmp_path / "run1" / "model", tmp_path / "run2" / "model"]
     for copy, model in zip(copies, (MODEL, "lab:lcnet_035"), strict=True):
@@ -443,32 +602,59 @@ def test_models_of_one_base_name_keep_folders_and_names_of_their_own(world: Worl
         shutil.copytree(folder, copy)
     models = [f"local-dir:{copy}" for copy in copies]
     using = [str(world.built), f"{world.built}:random_contexts"]
-    result = mend(models, world.recipe, using, tmp_path / "out", lambdas=[0.0, 1.0], save="best", device="cpu")
+    result = mend(
+        models, world.recipe, using, tmp_path / "out", lambdas=[0.0, 1.0], save="best", device="cpu"
+    )
     folders = [result.models[model] for model in models]
     assert [folder.name for folder in folders] == ["local-dir_._model", "local-dir_._model_2"]
     hashes = [load_classifier(f"local-dir:{folder}").sha256 for folder in folders]
-    assert hashes == [model.mended_sha256 for model in result.mended.models] and hashes[0] != hashes[1]
-    assert [model.name for model in result.mended.models] == ["local-dir:./model", "local-dir:./model (2)"]
+    assert (
+        hashes == [model.mended_sha256 for model in result.mended.models] and hashes[0] != hashes[1]
+    )
+    assert [model.name for model in result.mended.models] == [
+        "local-dir:./model",
+        "local-dir:./model (2)",
+    ]
     saved_files = [folder / name for folder in folders for name in ("mended.json", "README.md")]
     for path in (*result.files.values(), *saved_files):
-        assert str(tmp_path) not in path.read_text() and str(world.built.parent) not in path.read_text(), path
+        assert (
+            str(tmp_path) not in path.read_text()
+            and str(world.built.parent) not in path.read_text()
+        ), path
 
 
 def test_the_page_stands_alone_and_says_what_was_found(mended: MendResult) -> None:
     page = (mended.directory / "report.html").read_text()
-    assert page.index("This is not shown to help: keep your model.") < page.index("What each head gains")
-    variant = next(variant for variant in mended.mended.models[0].arms if variant.name == mended.mended.models[0].saved)
+    assert page.index("This is not shown to help: keep your model.") < page.index(
+        "What each head gains"
+    )
+    variant = next(
+        variant
+        for variant in mended.mended.models[0].arms
+        if variant.name == mended.mended.models[0].saved
+    )
     assert variant.verdict is not None and variant.verdict in page
-    assert "<script" not in page and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+    assert "<script" not in page and "http" not in page.replace("http-equiv", "").replace(
+        "http://www.w3.org", ""
+    )
     headline = mended.mended.headline
-    assert len(headline) > 240 and html.escape(headline) in page  # no text of a page is cut at the length of a name
+    # no text of a page is cut at the length of a name
+    assert len(headline) > 240 and html.escape(headline) in page
     assert "saved as a model" in page and "highest accuracy in the worst context" in page
     assert "<dt>drawn images</dt>" in page and "unchanged photographs" not in page
-    for words in ("debug heldout", "retrained, λ = 0", "Data and method", "sandal", "for one draw of training rows"):
+    for words in (
+        "debug heldout",
+        "retrained, λ = 0",
+        "Data and method",
+        "sandal",
+        "for one draw of training rows",
+    ):
         assert words in page
 
 
-def test_another_run_in_the_same_folder_is_not_written_over(world: World, mended: MendResult) -> None:
+def test_another_run_in_the_same_folder_is_not_written_over(
+    world: World, mended: MendResult
+) -> None:
     with pytest.raises(UserError, match="holds the result of mending"):
         mend("lab:lcnet_035", world.recipe, str(world.built), mended.directory, device="cpu")
     using = [str(world.built), "dfr:clip", "dfr:place"]
@@ -480,12 +666,21 @@ def test_another_run_in_the_same_folder_is_not_written_over(world: World, mended
         ("per_class", "--per-"),
     ):
         with pytest.raises(UserError, match=f"with other settings: {words}"):
-            mend(MODEL, world.recipe, using, mended.directory, device="cpu", **{option: other[option]})
+            mend(
+                MODEL,
+                world.recipe,
+                using,
+                mended.directory,
+                device="cpu",
+                **{option: other[option]},
+            )
     with pytest.raises(UserError, match="--with: dfr:place too"):
         mend(MODEL, world.recipe, using[:2], mended.directory, device="cpu")
 
 
-def test_a_mended_model_is_not_mended_again(world: World, mended: MendResult, tmp_path: Path) -> None:
+def test_a_mended_model_is_not_mended_again(
+    world: World, mended: MendResult, tmp_path: Path
+) -> None:
     again = f"local-dir:{mended.models[MODEL]}"
     with pytest.raises(UserError, match="was mended before") as refused:
         mend(again, world.recipe, str(world.built), tmp_path / "again", device="cpu")
@@ -499,8 +694,27 @@ def test_models_of_one_name_have_folders_of_their_own() -> None:
 
 
 def test_the_command_prints_heads_beside_controls(world: World, mended: MendResult) -> None:
-    words = ["--model", MODEL, "--on", str(world.recipe), "--with", str(world.built), "dfr:clip", "dfr:place"]
-    words += ["--lambda", "0,0.5,2", "--effects", "--save", "best", "--device", "cpu", "--out", str(mended.directory)]
+    words = [
+        "--model",
+        MODEL,
+        "--on",
+        str(world.recipe),
+        "--with",
+        str(world.built),
+        "dfr:clip",
+        "dfr:place",
+    ]
+    words += [
+        "--lambda",
+        "0,0.5,2",
+        "--effects",
+        "--save",
+        "best",
+        "--device",
+        "cpu",
+        "--out",
+        str(mended.directory),
+    ]
     done = CliRunner().invoke(app, ["mend", *words])
     assert done.exit_code == 0, done.output
     for text in (
@@ -522,9 +736,15 @@ def test_the_command_prints_heads_beside_controls(world: World, mended: MendResu
 def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = mend(MODEL, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0], device="cpu")
+    result = mend(
+        MODEL, world.recipe, str(world.built), tmp_path / "out", lambdas=[0.0], device="cpu"
+    )
     (model,) = result.mended.models
-    assert (model.saved, model.best, result.models) == (None, name_of(world), {}) and model.shown_first.lam == 0
+    assert (model.saved, model.best, result.models) == (
+        None,
+        name_of(world),
+        {},
+    ) and model.shown_first.lam == 0
     assert not (tmp_path / "out" / "model").exists()
     document = json.loads(result.files["document"].read_text())
     assert list(document)[:2] == ["version", "headline"]
@@ -534,7 +754,9 @@ def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
     assert "lab:resnet10t</bdi>, mended" not in page and "saved as a model" not in page
     _print(result)
     shown = capsys.readouterr()
-    assert shown.out.startswith("This does not help: keep your model.") and "--save best" in shown.err
+    assert (
+        shown.out.startswith("This does not help: keep your model.") and "--save best" in shown.err
+    )
 
 
 def test_too_few_training_images_are_said_before_the_work_and_are_the_first_reason(
@@ -543,11 +765,15 @@ def test_too_few_training_images_are_said_before_the_work_and_are_the_first_reas
     options: dict[str, Any] = {"lambdas": (0.0, 0.5), "per_class": 1, "device": "cpu"}
     with pytest.warns(CounterfoilWarning) as heard:
         result = mend(MODEL, world.recipe, f"{world.built}:contexts", tmp_path / "out", **options)
-    advice = next(str(warning.message) for warning in heard if "training images" in str(warning.message))
+    advice = next(
+        str(warning.message) for warning in heard if "training images" in str(warning.message)
+    )
     assert advice.startswith("The head is fitted to 3 training images, and about 750 are needed")
     arm = result.mended.models[0].shown_first
     assert not any(point.allowed for point in arm.curve) and arm.verdict is not None
-    assert arm.verdict.startswith("No λ is allowed: the head retrained on 3 training images alone loses")
+    assert arm.verdict.startswith(
+        "No λ is allowed: the head retrained on 3 training images alone loses"
+    )
     assert "--per-class" in arm.verdict and arm.outcome != "learned nothing"
 
 
@@ -555,8 +781,14 @@ def test_too_few_training_images_are_said_before_the_work_and_are_the_first_reas
     ("words", "says"),
     [
         ([], "--model is missing"),
-        (["--model", "a", "--on", "b", "--with", "c", "--out", "d", "--lambda", "0,x"], "found 'x'"),
-        (["--model", "a", "--on", "b", "--with", "c", "--out", "d", "--own", "a"], "expected MODEL=DATASET"),
+        (
+            ["--model", "a", "--on", "b", "--with", "c", "--out", "d", "--lambda", "0,x"],
+            "found 'x'",
+        ),
+        (
+            ["--model", "a", "--on", "b", "--with", "c", "--out", "d", "--own", "a"],
+            "expected MODEL=DATASET",
+        ),
     ],
 )
 def test_the_command_refuses_in_words(words: list[str], says: str) -> None:
@@ -564,24 +796,40 @@ def test_the_command_refuses_in_words(words: list[str], says: str) -> None:
     assert isinstance(done.exception, UserError) and says in str(done.exception)
 
 
-def test_corrupted_photographs_need_no_clip(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their shifts have no words, so nothing is dealt among contexts; contexts are refused as before."""
+def test_corrupted_photographs_need_no_clip(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their shifts have no words, so nothing is dealt among contexts; contexts are refused as
+    before."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     classes = [{"id": id, "name": NAMES[id], "source_label": label} for id, label in LABELS.items()]
-    source = {"dataset": str(world.recipe.parent / "source"), "unit_column": "garment", "classes": classes}
+    source = {
+        "dataset": str(world.recipe.parent / "source"),
+        "unit_column": "garment",
+        "classes": classes,
+    }
     recipe = tmp_path / "corrupted.yaml"
     layer = {"recipe": 1, "name": "corrupted", "license": "mit", "source": source}
-    layer |= {"generator": {"kind": "corrupt", "split": "validation"}, "samples": {"candidates": IMAGES}}
+    layer |= {
+        "generator": {"kind": "corrupt", "split": "validation"},
+        "samples": {"candidates": IMAGES},
+    }
     recipe.write_text(json.dumps(layer | {"prompts": {"shifts": {"fog": {"corruption": "fog"}}}}))
     learned = ("source.validation_split=train", "generator.split=train")
     build(recipe, tmp_path / "corrupted", overrides=learned, device="cpu", workers=1)
     using = str(tmp_path / "corrupted")
-    mended = mend(MODEL, recipe, using, tmp_path / "out", lambdas=GRID, save="none", device="cpu").mended
+    mended = mend(
+        MODEL, recipe, using, tmp_path / "out", lambdas=GRID, save="none", device="cpu"
+    ).mended
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<dt>changed photographs</dt>" in page and "drawn image" not in page
     assert "class names" not in page and "as many unchanged photographs" in page
     assert "highest accuracy over all its images" in page and "worst context" not in page
-    assert mended.contexts == () and [arm.role for arm in mended.models[0].arms] == ["retrained", "mended", "control"]
+    assert mended.contexts == () and [arm.role for arm in mended.models[0].arms] == [
+        "retrained",
+        "mended",
+        "control",
+    ]
     assert {arm.images for arm in mended.models[0].arms[1:]} == {IMAGES * len(LABELS)}
     # λ is the one of the best accuracy on the discover half, which all rows of it decide.
     for variant in mended.models[0].arms[1:]:
@@ -589,13 +837,25 @@ def test_corrupted_photographs_need_no_clip(world: World, tmp_path: Path, monkey
         assert variant.lam in allowed and allowed[variant.lam] == max(allowed.values())
     # Audited images are made from a split, which is then no test for them.
     build(recipe, tmp_path / "chosen", device="cpu", workers=1)
-    given: dict[str, Any] = {"audited": [str(tmp_path / "chosen")], "lambdas": [0.0], "save": "none", "device": "cpu"}
+    given: dict[str, Any] = {
+        "audited": [str(tmp_path / "chosen")],
+        "lambdas": [0.0],
+        "save": "none",
+        "device": "cpu",
+    }
     assert mend(MODEL, recipe, using, tmp_path / "by", **given).mended.test.name.endswith("test")
     with pytest.raises(UserError, match="--test validation: the audited images are made from it"):
         mend(MODEL, recipe, using, tmp_path / "itself", test="validation", **given)
     no_clip = ["screen.model=ViT-B-32", "screen.weights=openai"]
     with pytest.raises(RunFailure, match="ViT-B-32"):
-        mend(MODEL, world.recipe, str(world.built), tmp_path / "words", overrides=no_clip, device="cpu")
+        mend(
+            MODEL,
+            world.recipe,
+            str(world.built),
+            tmp_path / "words",
+            overrides=no_clip,
+            device="cpu",
+        )
 
 
 def test_the_document_fits_the_schema_that_is_shipped(mended: MendResult) -> None:

@@ -34,33 +34,67 @@ GRID = (0.0, 0.5, 2.0)
 SPARE = 18  # the last rows of the test are a split of their own
 
 
-def refused(world: World, tmp_path: Path, *using: str, models: Any = MODEL, **more: Any) -> UserError:
+def refused(
+    world: World, tmp_path: Path, *using: str, models: Any = MODEL, **more: Any
+) -> UserError:
     with pytest.raises(UserError) as error:
-        mend(models, more.pop("on", world.recipe), using or [str(world.built)], tmp_path / "out", device="cpu", **more)
+        mend(
+            models,
+            more.pop("on", world.recipe),
+            using or [str(world.built)],
+            tmp_path / "out",
+            device="cpu",
+            **more,
+        )
     assert not (tmp_path / "out" / "mend.json").exists()
     return error.value
 
 
 def test_contexts_that_judging_rows_named_are_refused(world: World, tmp_path: Path) -> None:
-    """Images mined on other halves of this validation split are refused; with the same halves they are taken."""
-    audited = mend(MODEL, world.recipe, str(world.built), tmp_path / "first", lambdas=[0.0], save="none", device="cpu")
+    """Images mined on other halves of this validation split are refused; with the same halves they
+    are taken."""
+    audited = mend(
+        MODEL,
+        world.recipe,
+        str(world.built),
+        tmp_path / "first",
+        lambdas=[0.0],
+        save="none",
+        device="cpu",
+    )
     audited_rows = audited.mended.audited
     for seed, half, wanted in ((1, "0" * 64, False), (0, audited_rows.discover.sha256, True)):
         on = [{"name": "validation", "content": audited_rows.on[0].content}]
         record = {"on": on, "discover_sha256": half, "seed": seed}
-        built = build_scenes(tmp_path / f"built{seed}", world.recipe, mined_layer(record, ["contexts"]))
+        built = build_scenes(
+            tmp_path / f"built{seed}", world.recipe, mined_layer(record, ["contexts"])
+        )
         if wanted:
-            mend(MODEL, world.recipe, str(built), tmp_path / "taken", lambdas=[0.0], save="none", device="cpu")
+            mend(
+                MODEL,
+                world.recipe,
+                str(built),
+                tmp_path / "taken",
+                lambdas=[0.0],
+                save="none",
+                device="cpu",
+            )
             continue
         error = refused(world, tmp_path, str(built))
         assert "than the discover half here" in error.problems[0]
-    record = {"on": [{"name": "test", "content": audited.mended.test.content}], "discover_sha256": "1" * 64}
+    record = {
+        "on": [{"name": "test", "content": audited.mended.test.content}],
+        "discover_sha256": "1" * 64,
+    }
     built = build_scenes(tmp_path / "tested", world.recipe, mined_layer(record, ["contexts"]))
     assert "which is the test here" in refused(world, tmp_path, str(built)).problems[0]
 
 
-def test_images_on_both_sides_are_refused(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refuse a test split with garments of training, and a dataset that is audited and learned from."""
+def test_images_on_both_sides_are_refused(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refuse a test split with garments of training, and a dataset that is audited and learned
+    from."""
     shutil.copytree(world.recipe.parent / "source", tmp_path / "source")
     shutil.copy(tmp_path / "source" / "train.parquet", tmp_path / "source" / "test.parquet")
     error = refused(world, tmp_path, on=write_recipe(tmp_path / "recipe.yaml"))
@@ -99,7 +133,11 @@ def test_images_on_both_sides_are_refused(world: World, tmp_path: Path, monkeypa
         (["nowhere.parquet"], {}, "there is no such file"),
         ([""], {}, "--with: found nothing"),
         (["{built}"], {"own": {"lab:other": "x"}}, "it is not a model to mend"),
-        (["{built}"], {"on": "wardrobe-star", "audited": ["train"]}, "the split that classifiers learn from"),
+        (
+            ["{built}"],
+            {"on": "wardrobe-star", "audited": ["train"]},
+            "the split that classifiers learn from",
+        ),
     ],
 )
 def test_bad_input_is_told_in_words(
@@ -116,17 +154,24 @@ def test_a_class_that_a_control_lacks_is_told(world: World, tmp_path: Path) -> N
             shift["classes"] = ["05", "07"]
     layer["prompts"]["base"]["classes"] = ["05", "07"]
     built = build_scenes(tmp_path / "built", world.recipe, layer)
-    document = mend(MODEL, world.recipe, str(built), tmp_path / "out", lambdas=[0.0], save="none", device="cpu").mended
+    document = mend(
+        MODEL, world.recipe, str(built), tmp_path / "out", lambdas=[0.0], save="none", device="cpu"
+    ).mended
     variant = document.models[0].variant("./built:contexts")
     assert variant.images == IMAGES and variant.offered == 4 * IMAGES
     (note,) = [note for note in document.notes if "equal numbers" in note]
     assert note.startswith("There is no image of random contexts for sneaker.")
 
 
-def test_an_empty_group_and_classes_of_another_recipe_are_refused_together(world: World, tmp_path: Path) -> None:
+def test_an_empty_group_and_classes_of_another_recipe_are_refused_together(
+    world: World, tmp_path: Path
+) -> None:
     empty = build_scenes(tmp_path / "empty", world.recipe, mined_layer(), accept="class")
     error = refused(world, tmp_path, str(empty), "dfr:weather")
-    assert "no image of the group 'contexts' was accepted" in error.problems[0] and "weather" in error.problems[1]
+    assert (
+        "no image of the group 'contexts' was accepted" in error.problems[0]
+        and "weather" in error.problems[1]
+    )
 
 
 def test_what_ends_while_a_model_is_written_leaves_no_document_of_another(
@@ -140,16 +185,27 @@ def test_what_ends_while_a_model_is_written_leaves_no_document_of_another(
 
     monkeypatch.setattr(mend_models, "write_with_head", ended)
     with pytest.raises(RunFailure, match="disk is full"):
-        mend(MODEL, world.recipe, str(world.built), out, lambdas=(0.0, 5.0), save="best", device="cpu")
+        mend(
+            MODEL,
+            world.recipe,
+            str(world.built),
+            out,
+            lambdas=(0.0, 5.0),
+            save="best",
+            device="cpu",
+        )
     assert not (out / "mend.json").exists()
 
 
 def test_a_model_that_this_run_does_not_leave_is_removed(world: World, tmp_path: Path) -> None:
-    """Remove the model of an earlier run, because its numbers differ from the document beside it."""
+    """Remove the model of an earlier run, because its numbers differ from the document beside
+    it."""
     out = tmp_path / "out"
     mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="best", device="cpu")
     assert (out / "model" / "mended.json").exists()
-    result = mend(MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="none", device="cpu")
+    result = mend(
+        MODEL, world.recipe, str(world.built), out, lambdas=[0.0], save="none", device="cpu"
+    )
     assert not (out / "model").exists() and result.models == {} and (out / "mend.json").exists()
     # Without a mended.json the folder is the user's own.
     (out / "model").mkdir()
@@ -159,7 +215,9 @@ def test_a_model_that_this_run_does_not_leave_is_removed(world: World, tmp_path:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "deep", "strange model", "link"])
-def test_what_lies_in_the_folder_and_is_none_of_ours_is_left_and_told(world: World, tmp_path: Path, kind: str) -> None:
+def test_what_lies_in_the_folder_and_is_none_of_ours_is_left_and_told(
+    world: World, tmp_path: Path, kind: str
+) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
     if kind == "pipe":
@@ -182,8 +240,11 @@ def test_what_lies_in_the_folder_and_is_none_of_ours_is_left_and_told(world: Wor
     assert not list(folder.glob(".mend/*"))
 
 
-def test_a_base_that_does_not_show_the_model_its_classes_is_refused(world: World, tmp_path: Path) -> None:
-    """Images of boots called sandals: what the model would learn from them is not what it fails on."""
+def test_a_base_that_does_not_show_the_model_its_classes_is_refused(
+    world: World, tmp_path: Path
+) -> None:
+    """Images of boots called sandals: what the model would learn from them is not what it fails
+    on."""
     built = build_scenes(tmp_path / "built", world.recipe, mined_layer(), of_class=2)
     error = refused(world, tmp_path, str(built), save="none")
     (problem,) = error.problems
@@ -196,7 +257,10 @@ def test_a_base_that_does_not_show_the_model_its_classes_is_refused(world: World
 @pytest.fixture(scope="module")
 def recipe(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("edits")
-    files = {name: str(world.recipe.parent / "source" / f"{name}.parquet") for name in ("train", "validation", "test")}
+    files = {
+        name: str(world.recipe.parent / "source" / f"{name}.parquet")
+        for name in ("train", "validation", "test")
+    }
     splits = datasets.load_dataset("parquet", data_files=files, cache_dir=str(folder / "cache"))
     assert isinstance(splits, datasets.DatasetDict)
     validation: Any = splits["validation"]
@@ -224,7 +288,13 @@ def edits(recipe: Path, out: Path, candidates: int, seed: int) -> Path:
         "prompts": {"base": base, "shifts": {**others, "in_the_snow": shift}},
         "screen": {"object_threshold": -1, "shift_threshold": -1},
         "samples": {"candidates": candidates, "seed": seed},
-        "generator": {"kind": "edit", "split": "spare", "steps": 3, "guidance": 3.0, "batch_size": 4},
+        "generator": {
+            "kind": "edit",
+            "split": "spare",
+            "steps": 3,
+            "guidance": 3.0,
+            "batch_size": 4,
+        },
     }
     (path := out.with_suffix(".yaml")).write_text(json.dumps(layer))
     build(path, out, device="cpu", workers=1)
@@ -240,7 +310,9 @@ def drawn(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(recipe: Path, drawn: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("mended") / "out"
     using = f"{drawn}:in_the_snow"
-    result = mend(MODEL, recipe, using, out, lambdas=(0.5, 2.0), per_class=5, save=using, device="cpu")
+    result = mend(
+        MODEL, recipe, using, out, lambdas=(0.5, 2.0), per_class=5, save=using, device="cpu"
+    )
     return f"local-dir:{result.models[MODEL]}"
 
 
@@ -262,10 +334,14 @@ def test_it_tells_which_rows(model: str, drawn: Path, recipe: Path) -> None:
     assert set(used.edits.rows) == edited_rows(drawn) and used.edits.split == "spare"
     rows = spare_rows(recipe)["image"]
     pixels = {row: pixels_sha256(picture.convert("RGB")) for row, picture in enumerate(rows)}
-    assert {row for row, digest in pixels.items() if digest in note.train_content} == edited_rows(drawn)
+    assert {row for row, digest in pixels.items() if digest in note.train_content} == edited_rows(
+        drawn
+    )
 
 
-def test_it_is_measured_on_other_rows_alone(model: str, drawn: Path, recipe: Path, tmp_path: Path) -> None:
+def test_it_is_measured_on_other_rows_alone(
+    model: str, drawn: Path, recipe: Path, tmp_path: Path
+) -> None:
     rows = spare_rows(recipe)
     photos = tmp_path / "photos"
     for row in range(SPARE):
@@ -275,20 +351,25 @@ def test_it_is_measured_on_other_rows_alone(model: str, drawn: Path, recipe: Pat
         assert isinstance(picture, Image.Image)
         picture.save(photos / name / f"{row}.png")
     edited = edited_rows(drawn)
-    with pytest.raises(UserError, match=f"fitted to {len(edited)} of the {SPARE} images of .*, or to edits of them"):
+    with pytest.raises(
+        UserError, match=f"fitted to {len(edited)} of the {SPARE} images of .*, or to edits of them"
+    ):
         evaluate(photos, [model], recipe=recipe, out=tmp_path / "report", device="cpu")
     for row in edited:
         (photos / f"{rows[row]['label']:02}" / f"{row}.png").unlink()
     assert evaluate(photos, [model], recipe=recipe, out=tmp_path / "report", device="cpu").scores
 
 
-def test_it_is_measured_on_edits_of_other_rows_alone(model: str, drawn: Path, recipe: Path, tmp_path: Path) -> None:
+def test_it_is_measured_on_edits_of_other_rows_alone(
+    model: str, drawn: Path, recipe: Path, tmp_path: Path
+) -> None:
     for seed in range(1, 9):  # the seed chooses the rows
         other = edits(recipe, tmp_path / f"{seed}", 1, seed)
         common = edited_rows(other) & edited_rows(drawn)
         if common:
             with pytest.raises(
-                UserError, match=rf"has edits of {len(common)} of the same rows, such as row {min(common)}"
+                UserError,
+                match=rf"has edits of {len(common)} of the same rows, such as row {min(common)}",
             ):
                 evaluate(other, [model], out=tmp_path / "report", device="cpu")
             break

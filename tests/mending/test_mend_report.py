@@ -13,7 +13,15 @@ ABOUT: dict[str, Any] = {
     "format": 1,
     "model": {"name": "lab:resnet10t", "sha256": "ab" * 32},
     "on": [{"name": "lab:wardrobe", "content": "c1"}],
-    "datasets": [{"name": "someone/contexts", "content": "c2", "group": "contexts", "seed": 7, "recipe": "wardrobe"}],
+    "datasets": [
+        {
+            "name": "someone/contexts",
+            "content": "c2",
+            "group": "contexts",
+            "seed": 7,
+            "recipe": "wardrobe",
+        }
+    ],
     "lambda": 0.25,
     "fit": "lbfgs",
     "weight_decay": 5e-4,
@@ -23,7 +31,14 @@ ABOUT: dict[str, Any] = {
 
 def test_a_card_tells_model_data_and_settings() -> None:
     card = model_card(ABOUT, "It helps.")
-    for words in ("lab:resnet10t", "ab" * 32, "someone/contexts", "group `contexts`", "0.25", "1,234"):
+    for words in (
+        "lab:resnet10t",
+        "ab" * 32,
+        "someone/contexts",
+        "group `contexts`",
+        "0.25",
+        "1,234",
+    ):
         assert words in card
     assert "It helps." in card
     _, head, _ = card.split("---\n", 2)
@@ -38,7 +53,9 @@ def test_nothing_is_called_mended_that_is_not_shown_to_help() -> None:
         "mended" not in yaml.safe_load(head)["tags"]
         and "mended" in yaml.safe_load(model_card(ABOUT).split("---\n")[1])["tags"]
     )
-    assert body.index("**This is not shown to help: keep your model.**") < body.index("This is `lab:resnet10t`")
+    assert body.index("**This is not shown to help: keep your model.**") < body.index(
+        "This is `lab:resnet10t`"
+    )
     assert "mended" not in body.replace("mended.json", "")
 
 
@@ -49,7 +66,11 @@ def test_a_head_fitted_without_other_images_says_so() -> None:
 def test_a_card_says_drawn_of_drawn_images_alone() -> None:
     """Say of corrupted photographs that they were changed."""
     card = model_card(ABOUT | {"rows": {}}, images="changed photographs")
-    assert "and on changed photographs." in card and "the weight of changed photographs" in card and "drawn" not in card
+    assert (
+        "and on changed photographs." in card
+        and "the weight of changed photographs" in card
+        and "drawn" not in card
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,17 +82,28 @@ def test_a_card_says_drawn_of_drawn_images_alone() -> None:
         ("rival", None, "balanced over groups assigned by CLIP"),
     ],
 )
-def test_a_card_says_what_each_kind_of_head_learned_from(role: str, lam: float | None, says: str) -> None:
+def test_a_card_says_what_each_kind_of_head_learned_from(
+    role: str, lam: float | None, says: str
+) -> None:
     about = {**ABOUT, "datasets": [], "lambda": lam}
-    card = model_card(about, role=role, trained_on=["photos/train"], chosen_on=["photos/validation"])
+    card = model_card(
+        about, role=role, trained_on=["photos/train"], chosen_on=["photos/validation"]
+    )
     assert says in card and card.count("on drawn images of") == (role == "mended" and lam == 0.5)
-    assert "| fitted on | `photos/train` |" in card and "| chosen on a half of | `photos/validation` |" in card
+    assert (
+        "| fitted on | `photos/train` |" in card
+        and "| chosen on a half of | `photos/validation` |" in card
+    )
     assert "None" not in card and ("| λ" in card) == (lam is not None)
 
 
 def test_names_of_strangers_stay_inside_their_cells() -> None:
     hostile = "a | b ``` <script>\n\n# Heading"
-    about = {**ABOUT, "model": {"name": hostile, "sha256": ""}, "datasets": [{"name": hostile, "group": hostile}]}
+    about = {
+        **ABOUT,
+        "model": {"name": hostile, "sha256": ""},
+        "datasets": [{"name": hostile, "group": hostile}],
+    }
     card = model_card(about, hostile)
     plain = model_card(ABOUT, "It helps.")
     assert [line for line in card.splitlines() if line.startswith("#")][1:] == [

@@ -1,4 +1,5 @@
-"""A whole network is trained by the same recipe for every variant, and stands in the place of a head."""
+"""A whole network is trained by the same recipe for every variant, and stands in the place of a
+head."""
 
 from __future__ import annotations
 
@@ -44,12 +45,16 @@ class Small(nn.Module):
 
 
 def prepared(image: Image.Image) -> torch.Tensor:
-    return torch.from_numpy(np.asarray(image.convert("RGB").resize((SIDE, SIDE)), np.float32).transpose(2, 0, 1) / 255)
+    return torch.from_numpy(
+        np.asarray(image.convert("RGB").resize((SIDE, SIDE)), np.float32).transpose(2, 0, 1) / 255
+    )
 
 
 def network(module: nn.Module | None = None, images: int = 0) -> Network:
     torch.manual_seed(5)
-    _, classifier = classifier_of("python:small", module or Small(), prepared, Image.new("RGB", (SIDE, SIDE)))
+    _, classifier = classifier_of(
+        "python:small", module or Small(), prepared, Image.new("RGB", (SIDE, SIDE))
+    )
     return Network.of(classifier, images=images)
 
 
@@ -78,7 +83,9 @@ def test_it_learns_from_new_weights_and_leaves_the_old_ones() -> None:
     trained = fit_network(start, train, None, 0.0, epochs=60).head
     assert accuracy(trained, test) > 0.9 > accuracy(start, test)
     assert np.array_equal(weights_of(start), before)
-    again, other = (fit_network(start, train, None, 0.0, epochs=60, seed=seed).head for seed in (0, 1))
+    again, other = (
+        fit_network(start, train, None, 0.0, epochs=60, seed=seed).head for seed in (0, 1)
+    )
     assert np.array_equal(weights_of(again), weights_of(trained))
     assert not np.allclose(weights_of(other), weights_of(trained))
 
@@ -92,14 +99,21 @@ def test_a_module_of_ones_own_stays_in_its_mode_with_its_statistics() -> None:
 
 
 def test_every_variant_sees_the_same_training_batches() -> None:
-    """At a λ of nearly nothing, other images beside the training rows leave the weights where they were."""
+    """At a λ of nearly nothing, other images beside the training rows leave the weights where they
+    were."""
     start = network()
     train = lesson(150, 0)
     alone = weights_of(fit_network(start, train, None, 0.0, epochs=3).head)
     for debug in (lesson(20, 2), lesson(90, 3)):
-        assert np.array_equal(weights_of(fit_network(start, train, debug, 0.0, epochs=3).head), alone)
-        assert np.allclose(weights_of(fit_network(start, train, debug, 1e-9, epochs=3).head), alone, atol=1e-5)
-        assert not np.allclose(weights_of(fit_network(start, train, debug, 1.0, epochs=3).head), alone, atol=1e-3)
+        assert np.array_equal(
+            weights_of(fit_network(start, train, debug, 0.0, epochs=3).head), alone
+        )
+        assert np.allclose(
+            weights_of(fit_network(start, train, debug, 1e-9, epochs=3).head), alone, atol=1e-5
+        )
+        assert not np.allclose(
+            weights_of(fit_network(start, train, debug, 1.0, epochs=3).head), alone, atol=1e-3
+        )
 
 
 def test_weights_count_rows() -> None:
@@ -117,7 +131,10 @@ def test_weights_count_rows() -> None:
 def test_an_early_stop_is_the_same_training_after_a_third() -> None:
     train = lesson(2 * BATCH, 0)
     stopped = fit_network(network(), train, None, 0.0, epochs=6, early=True)
-    assert stopped.steps == 4 and stopped.loss > fit_network(network(), train, None, 0.0, epochs=6).loss
+    assert (
+        stopped.steps == 4
+        and stopped.loss > fit_network(network(), train, None, 0.0, epochs=6).loss
+    )
 
 
 def test_biased_losses_are_the_generalised_cross_entropy() -> None:
@@ -151,7 +168,9 @@ def test_what_cannot_be_trained_is_refused_in_words() -> None:
             super().__init__()
             self.scale = nn.Parameter(torch.ones(1))
 
-    with pytest.raises(UserError, match=r"the module of its parameter scale has no reset_parameters"):
+    with pytest.raises(
+        UserError, match=r"the module of its parameter scale has no reset_parameters"
+    ):
         network(WithParameter())
     with pytest.raises(UserError, match="holds all 90,000,000 images in memory, 69 GB"):
         network(images=90_000_000)
@@ -164,7 +183,11 @@ def test_the_saved_folder_is_the_network_that_was_measured(world: World, tmp_pat
         fit="network", epochs=1, lambdas=[0.5], save="best", device="cpu",
     )  # fmt: skip
     (model,) = result.mended.models
-    assert (result.mended.fit.how, result.mended.fit.epochs, result.mended.fit.batch) == ("network", 1, BATCH)
+    assert (result.mended.fit.how, result.mended.fit.epochs, result.mended.fit.batch) == (
+        "network",
+        1,
+        BATCH,
+    )
     assert [arm.of for arm in model.arms] == [None, None, "confidence:test"]
     assert model.arms[1].images == model.arms[2].images == 60 and not model.arms[0].images
     assert any("trained again from new weights" in note for note in result.mended.notes)
@@ -173,10 +196,15 @@ def test_the_saved_folder_is_the_network_that_was_measured(world: World, tmp_pat
     loaded = load_classifier(f"local-dir:{out / 'model'}")
     old = load_classifier("lab:lcnet_035")
     changed = [key for key, old_tensor in old.module.state_dict().items() if old_tensor.dim() > 1]
-    assert not any(torch.allclose(old.module.state_dict()[key], loaded.module.state_dict()[key]) for key in changed)
+    assert not any(
+        torch.allclose(old.module.state_dict()[key], loaded.module.state_dict()[key])
+        for key in changed
+    )
     recipe = load_recipe(world.recipe)
     audited = labelled_split(recipe.source, "validation", recipe.classes)
-    images = torch.stack([loaded.transform()(audited.decoded(image)) for _, image in audited.images()])
+    images = torch.stack(
+        [loaded.transform()(audited.decoded(image)) for _, image in audited.images()]
+    )
     outputs = np.asarray([loaded.label_names.index(NAMES[cls.id]) for cls in recipe.classes])  # pyrefly: ignore[missing-attribute]
     right = loaded.logits(images, "cpu").numpy().argmax(axis=1) == outputs[audited.labels]
     measured = [model.shown_first.of_set(name) for name in ("debug_seed", "debug_heldout")]

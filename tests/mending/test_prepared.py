@@ -1,4 +1,5 @@
-"""Inputs of mending: tables of keys, equal numbers of each class, and nothing shared with the judging images."""
+"""Inputs of mending: tables of keys, equal numbers of each class, and nothing shared with the
+judging images."""
 
 from __future__ import annotations
 
@@ -45,7 +46,10 @@ def test_two_sides_that_share_nothing_pass() -> None:
     [
         ({"pixels": ("1", None)}, "1 image of ours and theirs are the same, such as x"),
         ({"units": ("v", "u")}, "ours and theirs share 2 units, such as u"),
-        ({"seeds": frozenset({5, 6})}, "1 image of ours and images of theirs come from the same noise"),
+        (
+            {"seeds": frozenset({5, 6})},
+            "1 image of ours and images of theirs come from the same noise",
+        ),
     ],
 )
 def test_each_thing_that_is_shared_is_refused(shared: dict, says: str) -> None:
@@ -64,7 +68,10 @@ def test_edits_of_rows_are_no_images_to_learn_from_where_those_judge() -> None:
 
 
 def test_edits_of_one_row_are_on_one_side_alone() -> None:
-    left, right = (replace(side, edited=frozenset({"q", side.name}), edited_of="photos") for side in (OURS, THEIRS))
+    left, right = (
+        replace(side, edited=frozenset({"q", side.name}), edited_of="photos")
+        for side in (OURS, THEIRS)
+    )
     with pytest.raises(UserError, match="ours and theirs share 1 edited row, such as q"):
         refuse_shared([left], [replace(right, of="built")])
     refuse_shared([left], [replace(right, edited_of="other photos")])
@@ -89,27 +96,36 @@ def test_what_was_mined_on_rows_that_judge_is_refused_and_what_cannot_be_compare
     test = "b" * 64
 
     def judged(record: dict) -> tuple[str, ...]:
-        return refuse_mined_on_judges([(BUILT, (record,))], {audited: "validation"}, "1" * 64, {test: "test"})
+        return refuse_mined_on_judges(
+            [(BUILT, (record,))], {audited: "validation"}, "1" * 64, {test: "test"}
+        )
 
     on = {"on": [{"name": "photos", "content": audited}]}
     assert judged(on | {"discover_sha256": "1" * 64}) == ()
     for record, says in (
         (on | {"discover_sha256": "2" * 64}, "than the discover half here"),
         (on, "does not say on which half"),
-        ({"on": [{"name": "photos", "content": test}], "discover_sha256": "1" * 64}, "which is the test here"),
+        (
+            {"on": [{"name": "photos", "content": test}], "discover_sha256": "1" * 64},
+            "which is the test here",
+        ),
     ):
         with pytest.raises(UserError, match=says):
             judged(record)
     for record, says in (
         ({}, "./built:contexts does not say which rows it was mined on"),
-        ({"on": [{"name": "photos", "content": "c" * 64}]}, "mined on photos, and no images tested here"),
+        (
+            {"on": [{"name": "photos", "content": "c" * 64}]},
+            "mined on photos, and no images tested here",
+        ),
     ):
         (note,) = judged(record)
         assert says in note
 
 
 def test_what_the_confirm_half_confirmed_is_judged_by_a_test_or_refused() -> None:
-    """`hard` of a recipe of findings holds confirmed images; contexts are drawn also if they are not confirmed."""
+    """`hard` of a recipe of findings holds confirmed images; contexts are drawn also if they are
+    not confirmed."""
     audited = "a" * 64
     test = "b" * 64
     on = {"on": [{"name": "photos", "content": audited}], "discover_sha256": "1" * 64}
@@ -127,10 +143,16 @@ def test_what_the_confirm_half_confirmed_is_judged_by_a_test_or_refused() -> Non
         assert confirm_chose((record,), {audited: "validation"}) == chose, record
         if chose:
             with pytest.raises(
-                UserError, match="comes from findings that the confirm half of validation confirmed, and"
+                UserError,
+                match="comes from findings that the confirm half of validation confirmed, and",
             ):
                 refuse_mined_on_judges([(BUILT, (record,))], {audited: "validation"}, "1" * 64, {})
-        assert refuse_mined_on_judges([(BUILT, (confirmed,))], {audited: "validation"}, "1" * 64, {test: "test"}) == ()
+        assert (
+            refuse_mined_on_judges(
+                [(BUILT, (confirmed,))], {audited: "validation"}, "1" * 64, {test: "test"}
+            )
+            == ()
+        )
 
 
 def images_of(*contents: bytes) -> LabelledImages:
@@ -146,8 +168,11 @@ def images_of(*contents: bytes) -> LabelledImages:
 
 def test_a_picture_is_the_same_however_it_is_encoded() -> None:
     rng = np.random.default_rng(0)
-    picture, other = (Image.fromarray(rng.integers(0, 256, (8, 6, 3), dtype=np.uint8)) for _ in range(2))
-    turned = Image.fromarray(np.asarray(picture).reshape(6, 8, 3))  # the same bytes in another shape
+    picture, other = (
+        Image.fromarray(rng.integers(0, 256, (8, 6, 3), dtype=np.uint8)) for _ in range(2)
+    )
+    # the same bytes in another shape
+    turned = Image.fromarray(np.asarray(picture).reshape(6, 8, 3))
     images = images_of(
         encoded(picture, "PNG"),
         encoded(picture, "WEBP", lossless=True),
@@ -169,7 +194,13 @@ def test_a_row_is_in_the_context_of_its_class_that_it_is_most_like_or_in_none() 
         Context("b", 0, "second", "second"),
         Context("c", 1, "third", "third"),
     ]
-    vectors = {"first": 0, "second": 1, "third": 2, "a photo of a t-shirt": 3, "a photo of a trouser": 4}
+    vectors = {
+        "first": 0,
+        "second": 1,
+        "third": 2,
+        "a photo of a t-shirt": 3,
+        "a photo of a trouser": 4,
+    }
 
     def embed(texts):
         return np.eye(5, dtype=np.float32)[[vectors[text] for text in texts]]
@@ -177,12 +208,16 @@ def test_a_row_is_in_the_context_of_its_class_that_it_is_most_like_or_in_none() 
     features = np.eye(5, dtype=np.float32)
     dealt = context_rows(contexts, recipe, features, np.asarray([0, 0, 0, 0, 1], np.int64), embed)
     indices = dealt.among([0, 1, 2])
-    # The third is like the context of another class alone, the last two like their class without any.
+    # The third is like the context of another class alone, the last two like their class without
+    # any.
     assert indices.tolist() == [0, 1, -1, -1, -1]
     assert context_rows(contexts, recipe, features[2:3], np.asarray([1], np.int64), embed).among(
         [0, 1, 2]
     ).tolist() == [2]
-    assert context_rows([], recipe, features, np.zeros(5, dtype=np.int64), embed).among([]).tolist() == [-1] * 5
+    assert (
+        context_rows([], recipe, features, np.zeros(5, dtype=np.int64), embed).among([]).tolist()
+        == [-1] * 5
+    )
     # Among some of the contexts a row of another is in the one that is next, or in none.
     assert dealt.among([1]).tolist() == [-1, 1, -1, -1, -1] and dealt.among([]).tolist() == [-1] * 5
 
@@ -196,7 +231,8 @@ def test_features_that_are_no_numbers_are_told() -> None:
 
 
 def test_a_base_near_chance_is_judged_as_evaluate_judges_it() -> None:
-    """Accuracy is averaged over classes with images enough; one of several classes near chance is a note."""
+    """Accuracy is averaged over classes with images enough; one of several classes near chance is a
+    note."""
     labels = np.repeat([0, 1, 2], [20, 20, 3])
     chances = np.full(3, 1 / 3)
     names = ["a", "b", "c"]
@@ -209,7 +245,9 @@ def test_a_base_near_chance_is_judged_as_evaluate_judges_it() -> None:
     assert notes(1, 1, 0) == ()
     (note,) = notes(1, 0.3, 1)
     assert note.startswith("m is near chance on the base of d for 1 of 2 classes (b)")
-    with pytest.raises(UserError, match=r"m is near chance on the base of d: 35\.0 % of 40 images right"):
+    with pytest.raises(
+        UserError, match=r"m is near chance on the base of d: 35\.0 % of 40 images right"
+    ):
         notes(0.4, 0.3, 1)
     few = np.zeros(3, dtype=np.int64)
     assert refuse_near_chance("m", "d", few > 0, few, chances, names, 5) == ()
@@ -236,8 +274,14 @@ def test_what_is_written_is_read_in_its_order(tmp_path: Path) -> None:
 
 ODD: dict[str, tuple[dict[str, Any], str]] = {
     "no column": ({"key": ["a"]}, "'weight'|weight"),
-    "numbers for keys": ({"key": [1], "weight": [1.0]}, "has the column 'key' of int64, expected text"),
-    "texts for weights": ({"key": ["a"], "weight": ["1"]}, "has the column 'weight' of string, expected numbers"),
+    "numbers for keys": (
+        {"key": [1], "weight": [1.0]},
+        "has the column 'key' of int64, expected text",
+    ),
+    "texts for weights": (
+        {"key": ["a"], "weight": ["1"]},
+        "has the column 'weight' of string, expected numbers",
+    ),
     "times": ({"key": pa.array([2**62], pa.timestamp("us")), "weight": [1.0]}, "expected text"),
     "bytes": ({"key": pa.array([b"\xff"], pa.binary()), "weight": [1.0]}, "expected text"),
     "lists": ({"key": [["a"]], "weight": [1.0]}, "expected text"),
@@ -249,7 +293,9 @@ ODD: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_is_no_such_table_is_told(tmp_path: Path, case: str) -> None:
     columns, says = ODD[case]
     with pytest.raises(UserError, match=says) as error:
-        read_key_table(parquet(tmp_path / "w.parquet", **columns), "--with w", COLUMNS, "Write them.")
+        read_key_table(
+            parquet(tmp_path / "w.parquet", **columns), "--with w", COLUMNS, "Write them."
+        )
     assert str(error.value).startswith("--with w: ") and error.value.hint == "Write them."
 
 
@@ -293,7 +339,11 @@ def test_groups_of_a_csv_have_bounds_too(tmp_path: Path) -> None:
     assert _table(str(tmp_path / "g.csv")) == {"a": "rain", "b": ""}
 
 
-LABELS = np.random.default_rng(1).choice([0, 1, 2, 7], size=300, p=[0.5, 0.4, 0.08, 0.02]).astype(np.int64)
+LABELS = (
+    np.random.default_rng(1)
+    .choice([0, 1, 2, 7], size=300, p=[0.5, 0.4, 0.08, 0.02])
+    .astype(np.int64)
+)
 
 
 def counts(labels: np.ndarray) -> dict[int, int]:
@@ -322,12 +372,18 @@ def test_another_seed_draws_others_and_fewer_are_a_part_of_more() -> None:
 
 
 def test_arms_are_cut_to_equal_numbers_of_each_class() -> None:
-    variants = {"contexts": LABELS, "class_name": LABELS[:90], "random_contexts": np.repeat([0, 1, 2], 11)}
+    variants = {
+        "contexts": LABELS,
+        "class_name": LABELS[:90],
+        "random_contexts": np.repeat([0, 1, 2], 11),
+    }
     cut = equal_numbers(variants, seed=5)
     per_class = [counts(labels[cut[name]]) for name, labels in variants.items()]
     assert per_class[0] == per_class[1] == per_class[2]
     for label in (0, 1, 2):
-        assert per_class[0][label] == min(int((labels == label).sum()) for labels in variants.values())
+        assert per_class[0][label] == min(
+            int((labels == label).sum()) for labels in variants.values()
+        )
     assert 7 not in per_class[0]  # one variant has none
 
 
@@ -340,11 +396,17 @@ RANKS = np.repeat([0, 1, 2, 0, 1], [6, 6, 6, 2, 6])
 SHIFTS = np.repeat([0, 1, 2, 3, 4], [6, 6, 6, 2, 6])
 
 
-@pytest.mark.parametrize(("k", "images"), [(1, 3), (2, 4), (3, 1), (None, 5), (2, None), (None, None)])
-def test_a_curves_rows_are_of_the_first_contexts_and_at_most_so_many_of_each(k: int | None, images: int | None) -> None:
+@pytest.mark.parametrize(
+    ("k", "images"), [(1, 3), (2, 4), (3, 1), (None, 5), (2, None), (None, None)]
+)
+def test_a_curves_rows_are_of_the_first_contexts_and_at_most_so_many_of_each(
+    k: int | None, images: int | None
+) -> None:
     rows = rows_within(RANKS, SHIFTS, k=k, images=images)
     wanted = {
-        shift: min(n, images or n) for shift, n in counts(SHIFTS).items() if k is None or RANKS[shift == SHIFTS][0] < k
+        shift: min(n, images or n)
+        for shift, n in counts(SHIFTS).items()
+        if k is None or RANKS[shift == SHIFTS][0] < k
     }
     assert counts(SHIFTS[rows]) == wanted
 

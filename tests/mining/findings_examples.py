@@ -75,7 +75,9 @@ def finding(
         confirmed=confirmed,
         set=set,
         rest=rest,
-        difference=Difference(value, (value - 0.13, value + 0.13), (value - 0.17, value + 0.17) if confirmed else None),
+        difference=Difference(
+            value, (value - 0.13, value + 0.13), (value - 0.17, value + 0.17) if confirmed else None
+        ),
         p=q / 3,
         q=q,
         discover=Compared(set, rest, Difference(value + 0.03, (value - 0.1, value + 0.16))),
@@ -97,13 +99,17 @@ def finding(
             class_share=0.12,
             nearest=tuple(
                 NearestImage(
-                    f"audit/{name}/near{n}", caption if n % 3 else f"{caption} in the rain", bool(n % 3), n > 5
+                    f"audit/{name}/near{n}",
+                    caption if n % 3 else f"{caption} in the rain",
+                    bool(n % 3),
+                    n > 5,
                 )
                 for n in range(12)
             ),
         ),
         nearest_curve=tuple(
-            CurvePoint(k, 0.9 - value + value * at / 6) for at, k in enumerate((10, 20, 40, 80, 160, 320, 600))
+            CurvePoint(k, 0.9 - value + value * at / 6)
+            for at, k in enumerate((10, 20, 40, 80, 160, 320, 600))
         ),
         others=(
             OtherClassifier("lab:convnext_atto", rate(20, 61), rate(14, 139)),
@@ -121,7 +127,9 @@ def rendered_test(set: Rate, rest: Rate, p: float) -> RenderedTest:
 
 def audit(label: int, errors: int, reason: str | None = None) -> ClassAudit:
     if reason is not None:
-        return ClassAudit(f"{label:02d}", CLASSES[label], 1200, errors, errors / 1200, reason=reason)
+        return ClassAudit(
+            f"{label:02d}", CLASSES[label], 1200, errors, errors / 1200, reason=reason
+        )
     name = CLASSES[label]
     return ClassAudit(
         f"{label:02d}",
@@ -130,8 +138,14 @@ def audit(label: int, errors: int, reason: str | None = None) -> ClassAudit:
         errors,
         errors / 1200,
         ClassDirection(0.83 - label / 50, (0.74, 0.9), 0.005, 0.01, 600, errors // 2, "kernel"),
-        hard=(ScoredCaption(f"a checked {name}", -0.8), ScoredCaption(f"a striped {name} against a wall", -0.6)),
-        easy=(ScoredCaption(f"a {name} on the beach", 0.9), ScoredCaption(f"a {name} in the snow", 0.4)),
+        hard=(
+            ScoredCaption(f"a checked {name}", -0.8),
+            ScoredCaption(f"a striped {name} against a wall", -0.6),
+        ),
+        easy=(
+            ScoredCaption(f"a {name} on the beach", 0.9),
+            ScoredCaption(f"a {name} in the snow", 0.4),
+        ),
     )
 
 
@@ -155,19 +169,23 @@ def example() -> Findings:
             audit(8, 9, "5 errors on the discover half, at least 10 are needed"),
         ),
         findings=(
-            finding("sandal_far_from", SANDAL, "sandal not on a beach", "a photo of a sandal on a beach",
+            finding("sandal_far_from", SANDAL, "sandal not on a beach", "a photo of a sandal on a"
+                " beach",
                     rate(37, 61, 40), rate(12, 139, 101), 0.002, "far_from"),
             replace(
-                finding("pullover_hard", PULLOVER, "checked pullover", "a photo of a checked pullover",
+                finding("pullover_hard", PULLOVER, "checked pullover", "a photo of a checked"
+                    " pullover",
                         rate(30, 58, 44), rate(13, 142, 96), 0.0004),
                 tested_on="both",
                 rendered=rendered_test(rate(24, 44), rate(5, 47), 0.0001),
             ),
-            drawn(finding("coat_hard", COAT, "red coat in the snow", "a photo of a red coat in the snow",
+            drawn(finding("coat_hard", COAT, "red coat in the snow", "a photo of a red coat in the"
+                " snow",
                           rate(17, 60), rate(15, 140), 0.083)),
             finding("coat_far_from", COAT, "coat not indoors", "a photo of a coat indoors",
                     rate(9, 61), rate(16, 139), 0.45, "far_from", False),
-            finding("pullover_far_from", PULLOVER, "pullover not on the road", "a photo of a pullover on the road",
+            finding("pullover_far_from", PULLOVER, "pullover not on the road", "a photo of a"
+                " pullover on the road",
                     rate(12, 61), rate(20, 139), 1.0, "far_from", False),
         ),
         not_tested=(NotTested("bag_far_from", ("08",), "bag not at night", "nothing renders it"),),
@@ -177,13 +195,18 @@ def example() -> Findings:
 def drawn(finding: Finding) -> Finding:
     """Return the finding as one that was tested on images rendered for it."""
     return replace(
-        finding, tested_on="rendered", rendered=RenderedTest(finding.set, finding.rest, finding.difference, finding.p)
+        finding,
+        tested_on="rendered",
+        rendered=RenderedTest(finding.set, finding.rest, finding.difference, finding.p),
     )
 
 
 def nothing_confirmed() -> Findings:
     findings = example()
-    return replace(findings, findings=tuple(replace(finding, confirmed=False, q=0.6) for finding in findings.findings))
+    return replace(
+        findings,
+        findings=tuple(replace(finding, confirmed=False, q=0.6) for finding in findings.findings),
+    )
 
 
 def example_pictures(findings: Findings) -> dict[str, bytes]:
@@ -193,7 +216,13 @@ def example_pictures(findings: Findings) -> dict[str, bytes]:
     pictures = {}
     for number, key in enumerate(wanted):
         label = labels.get(key.split("/")[1], 0) if "/" in key else 0
-        scene = Scene("audit", number % 50, label, background=BACKGROUNDS[number % len(BACKGROUNDS)], seed=number)
+        scene = Scene(
+            "audit",
+            number % 50,
+            label,
+            background=BACKGROUNDS[number % len(BACKGROUNDS)],
+            seed=number,
+        )
         pictures[key] = page_thumbnail(Image.fromarray(render(scene)))
     return pictures
 
@@ -206,7 +235,8 @@ FDR = 0.1
 
 
 def log_e(failing: int, discordant: int) -> float:
-    """Return the log e-value of the discordant pairs by the mixture of Beta(1/2, 1/2) above one half."""
+    """Return the log e-value of the discordant pairs by the mixture of Beta(1/2, 1/2) above one
+    half."""
     if not discordant:
         return 0.0
     mixed = betaln(0.5 + failing, 0.5 + discordant - failing) + beta.logsf(
@@ -224,16 +254,22 @@ def _looks(pairs: int, failing: int, rescued: int) -> tuple[SequentialLook, ...]
     """Return looks after 16, 32, 64 … pairs, with the discordant pairs spread evenly."""
     counts = [16 * 2**n for n in range(20) if 16 * 2**n < pairs] + [pairs]
     return tuple(
-        SequentialLook(count, log_e(round(failing * count / pairs), round((failing + rescued) * count / pairs)))
+        SequentialLook(
+            count, log_e(round(failing * count / pairs), round((failing + rescued) * count / pairs))
+        )
         for count in counts
     )
 
 
-def answers(shares: Sequence[tuple[str, int]], rows: int, keys: Sequence[str]) -> tuple[AnswerCount, ...]:
+def answers(
+    shares: Sequence[tuple[str, int]], rows: int, keys: Sequence[str]
+) -> tuple[AnswerCount, ...]:
     given = []
     at = 0
     for answer, images in shares:
-        given.append(AnswerCount(answer, images, images / rows, tuple(keys[at : at + min(3, images)])))
+        given.append(
+            AnswerCount(answer, images, images / rows, tuple(keys[at : at + min(3, images)]))
+        )
         at += images
     return tuple(given)
 
@@ -250,7 +286,8 @@ def pair_finding(
 ) -> Finding:
     """Return the finding of a description. `pairs` counts (pairs, both, failing, rescued).
 
-    Its evidence has ten pairs; the base is right in eight. Fresh pairs, if any, give rates, difference and answers.
+    Its evidence has ten pairs; the base is right in eight. Fresh pairs, if any, give rates,
+    difference and answers.
     """
     every, both, failing, rescued = pairs
     class_id = f"{label:02d}"
@@ -263,7 +300,10 @@ def pair_finding(
         failing = fresh.failing
         rescued = fresh.rescued
     answered = [
-        [f"{fresh.round if fresh else round_drawn}/{stem}_{class_id}_{index:06d}" for index in range(every)]
+        [
+            f"{fresh.round if fresh else round_drawn}/{stem}_{class_id}_{index:06d}"
+            for index in range(every)
+        ]
         for stem in ("base", name)
     ]
     wrong = both + failing
@@ -298,20 +338,33 @@ def pair_finding(
         tested_on="pairs",
         pairs=PairedTest(*pairs, state, looks, drawn=pairs[0], fresh=fresh),
         answers=WrongAnswers(
-            answers([("sneaker", base_wrong - base_wrong // 3), ("ankle boot", base_wrong // 3)], every, answered[0]),
             answers(
-                [("sneaker", wrong - wrong // 3 - wrong // 8), ("ankle boot", wrong // 3), ("bag", wrong // 8)],
+                [("sneaker", base_wrong - base_wrong // 3), ("ankle boot", base_wrong // 3)],
+                every,
+                answered[0],
+            ),
+            answers(
+                [
+                    ("sneaker", wrong - wrong // 3 - wrong // 8),
+                    ("ankle boot", wrong // 3),
+                    ("bag", wrong // 8),
+                ],
                 every,
                 answered[1],
             ),
         ),
         origin=origin,
-        others=(OtherClassifier("lab:vit_tiny_patch8", drawn_rate(wrong // 2, every), drawn_rate(base_wrong, every)),),
+        others=(
+            OtherClassifier(
+                "lab:vit_tiny_patch8", drawn_rate(wrong // 2, every), drawn_rate(base_wrong, every)
+            ),
+        ),
     )
 
 
 def drawn_example() -> Findings:
-    """Return 3 confirmed findings (found, shortened, tried by hand), 5 others, a class left out and one never drawn."""
+    """Return 3 confirmed findings (found, shortened, tried by hand), 5 others, a class left out and
+    one never drawn."""
     estimate = StoppedEstimate(20, 34, True, 19 / 33, (0.39, 0.74))
     sandal = pair_finding(
         "sandal_snow", DRAWN_SANDAL, "sandal in the snow", (64, 4, 35, 2), "confirmed",
@@ -385,7 +438,8 @@ def drawn_nothing_confirmed() -> Findings:
 
 
 def drawn_pictures(findings: Findings) -> dict[str, bytes]:
-    """Return a wardrobe scene for each picture of the page. A pair has one garment and one noise."""
+    """Return a wardrobe scene for each picture of the page. A pair has one garment and one
+    noise."""
     looks: dict[str, dict[str, Any]] = {
         "sandal_snow": {"background": "snow"},
         "pullover_night": {"light": "night"},
@@ -397,14 +451,22 @@ def drawn_pictures(findings: Findings) -> dict[str, bytes]:
         shift, _, rest = key.rpartition("/")[2].rpartition("_")[0].rpartition("_")
         index = int(key.rpartition("_")[2])
         garment = int((labels == int(rest)).nonzero()[0][index])
-        scene = Scene("audit", garment, int(rest), COLOURS[index % len(COLOURS)], background="wood", seed=index)
+        scene = Scene(
+            "audit",
+            garment,
+            int(rest),
+            COLOURS[index % len(COLOURS)],
+            background="wood",
+            seed=index,
+        )
         look = looks.get(shift, {"style": "photo"})
         pictures[key] = page_thumbnail(Image.fromarray(render(replace(scene, **look))))
     return pictures
 
 
 def _with_q(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Set the q-values of e-BH: the least m / (j × the j-th largest e-value) from a finding's rank on."""
+    """Set the q-values of e-BH: the least m / (j × the j-th largest e-value) from a finding's rank
+    on."""
     order = sorted(range(len(findings)), key=lambda at: findings[at].p)
     q = [0.0] * len(findings)
     adjusted = 1.0
@@ -421,4 +483,6 @@ def _estimated(finding: Finding, estimate: StoppedEstimate) -> PairedTest:
 
 def _ended(finding: Finding) -> PairedTest:
     assert finding.pairs is not None
-    return replace(finding.pairs, state="futile" if finding.pairs.state == "confirmed" else finding.pairs.state)
+    return replace(
+        finding.pairs, state="futile" if finding.pairs.state == "confirmed" else finding.pairs.state
+    )

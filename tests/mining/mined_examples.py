@@ -1,4 +1,5 @@
-"""Small input datasets that tests mine: sneakers that fail in a corner, and scenes with several conditions."""
+"""Small input datasets that tests mine: sneakers that fail in a corner, and scenes with several
+conditions."""
 
 from __future__ import annotations
 
@@ -14,11 +15,13 @@ from counterfoil.lab.world import Scene, load_garments, render
 from counterfoil.mining.mine_recipe import MineResult, mine
 from support.images import encoded
 
-# Planted: sneakers come with the road in training; a third of them are elsewhere in every other split.
+# Planted: sneakers come with the road in training; a third of them are elsewhere in every other
+# split.
 WORLD = "lab:planted/correlation-0"
 OVERRIDES = (
     f"source.dataset={WORLD}",
-    "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '07', name: sneaker, source_label: 7}]",
+    "source.classes=[{id: '05', name: sandal, source_label: 5}, {id: '07', name: sneaker,"
+    " source_label: 7}]",
     "tokens=null",
     "generator.adapter=lab:decoder",
     "evaluate.models=[lab:resnet10t]",
@@ -28,13 +31,21 @@ OVERRIDES = (
 
 
 def mine_sneakers(out: Path, *changes: str, **options: Any) -> MineResult:
-    given: dict[str, Any] = {"target": WORLD, "on": ["validation"], "device": "cpu", "workers": 1} | options
+    given: dict[str, Any] = {
+        "target": WORLD,
+        "on": ["validation"],
+        "device": "cpu",
+        "workers": 1,
+    } | options
     return mine("wardrobe-star", out, overrides=[*OVERRIDES, *changes], **given)
 
 
 T_SHIRT = 0
 SANDAL = 5
-CLASSES = "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5}]"
+CLASSES = (
+    "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal,"
+    " source_label: 5}]"
+)
 CAPTIONS = """
 reference: a photo of a {noun}
 templates: ["a photo of a {adjective} {noun} {preposition}"]
@@ -45,16 +56,21 @@ PLACES = ("beach", "snow", "road", "forest")
 
 
 def scenes(first: int, count: int, labels: Sequence[int] = (T_SHIRT, SANDAL)) -> list[Scene]:
-    """Return scenes of `audit` garments from number `first`, balanced over classes, about 40 % on the beach."""
+    """Return scenes of `audit` garments from number `first`, balanced over classes, about 40 % on
+    the beach."""
     rng = np.random.default_rng(first)
-    garments = {label: np.flatnonzero(load_garments("audit").labels == label).tolist() for label in labels}
+    garments = {
+        label: np.flatnonzero(load_garments("audit").labels == label).tolist() for label in labels
+    }
     result = []
     for number in range(first, first + count):
         background = "beach" if rng.random() < 0.4 else PLACES[int(rng.integers(1, len(PLACES)))]
         label = labels[number % len(labels)]
         garment = garments[label][number // len(labels)]
         colour = ("blue", "red")[number % 4 // 2]
-        result.append(Scene("audit", garment, label, colour=colour, background=background, seed=number))
+        result.append(
+            Scene("audit", garment, label, colour=colour, background=background, seed=number)
+        )
     return result
 
 
@@ -63,17 +79,28 @@ def png(scene: Scene) -> bytes:
     return encoded(render(scene))
 
 
-def save_split(folder: Path, split: str, shown: Sequence[Scene], broken: Sequence[int] = (), **columns: Any) -> None:
+def save_split(
+    folder: Path, split: str, shown: Sequence[Scene], broken: Sequence[int] = (), **columns: Any
+) -> None:
     """Write a split of the folder's dataset. Rows in `broken` hold no image."""
-    images = [{"bytes": b"no image" if row in broken else png(scene), "path": None} for row, scene in enumerate(shown)]
+    images = [
+        {"bytes": b"no image" if row in broken else png(scene), "path": None}
+        for row, scene in enumerate(shown)
+    ]
     columns = columns or {"label": [scene.label for scene in shown]}
-    table = datasets.Dataset.from_dict({"image": images, **columns}).cast_column("image", datasets.Image())
+    table = datasets.Dataset.from_dict({"image": images, **columns}).cast_column(
+        "image", datasets.Image()
+    )
     folder.mkdir(parents=True, exist_ok=True)
     table.to_parquet(str(folder / f"{split}.parquet"))
 
 
 def answer(
-    path: Path, shown: Sequence[Scene], fails: Callable[[Scene], bool], split: str = "validation", *more: str
+    path: Path,
+    shown: Sequence[Scene],
+    fails: Callable[[Scene], bool],
+    split: str = "validation",
+    *more: str,
 ) -> str:
     """Write predictions and return them as a target. A failing answer is the other class."""
     lines = ["key,class_id"]

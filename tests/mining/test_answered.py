@@ -11,14 +11,22 @@ import pytest
 
 from counterfoil.mining.answered import FEWEST_TAKEN, AnsweredRows, answers_shown, failing_rows_csv
 from counterfoil.mining.audited import class_of_output, unreadable_note
-from counterfoil.mining.hypotheses import SHARES, LabelledRows, Role, choose_cutoffs, cutoffs_at, members_within
+from counterfoil.mining.hypotheses import (
+    SHARES,
+    LabelledRows,
+    Role,
+    choose_cutoffs,
+    cutoffs_at,
+    members_within,
+)
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import load_recipe
 from counterfoil.stats import wilson_interval
 from counterfoil.store.decoding import UNREAD
 
 RECIPE = load_recipe("wardrobe-mini")
-# 10 of 40 images of class 0 are taken for class 1 (confidence .95), 2 of 60 images of class 1 for class 0 (.4).
+# 10 of 40 images of class 0 are taken for class 1 (confidence .95), 2 of 60 images of class 1 for
+# class 0 (.4).
 LABELS = np.repeat([0, 1], [40, 60])
 TAKEN = np.where(np.isin(np.arange(100), [*range(10), 98, 99]), 1 - LABELS, LABELS)
 ROWS = AnsweredRows(
@@ -29,9 +37,9 @@ ROWS = AnsweredRows(
     taken_for=TAKEN,
     confidence=np.where(np.arange(100) < 10, 0.95, np.where(np.arange(100) >= 98, 0.4, 0.9)),
     # The tenth image taken for class 1 has the least confidence in its label.
-    label_confidence=np.where(np.arange(100) < 10, 0.04 - 0.003 * np.arange(100), np.where(TAKEN == LABELS, 0.9, 0.35))[
-        None
-    ],
+    label_confidence=np.where(
+        np.arange(100) < 10, 0.04 - 0.003 * np.arange(100), np.where(TAKEN == LABELS, 0.9, 0.35)
+    )[None],
 )
 
 
@@ -39,11 +47,20 @@ def test_classes_and_pairs_are_counted_with_their_intervals() -> None:
     answers = answers_shown(ROWS, RECIPE)
     worst, best = answers.classes
     assert (answers.rows, answers.failures) == (100, 12) and (worst.id, best.id) == ("00", "01")
-    assert (worst.rows, worst.failures, worst.rate) == (40, 10, 0.25) and worst.interval == wilson_interval(10, 40)
+    assert (worst.rows, worst.failures, worst.rate) == (
+        40,
+        10,
+        0.25,
+    ) and worst.interval == wilson_interval(10, 40)
     assert worst.others_rate == 2 / 60 and best.others_rate == 10 / 40
     assert worst.more and not best.more
     (pair,) = answers.taken_for  # two are fewer than FEWEST_TAKEN
-    assert FEWEST_TAKEN > 2 and (pair.id, pair.other_id, pair.count, pair.rows) == ("00", "01", 10, 40)
+    assert FEWEST_TAKEN > 2 and (pair.id, pair.other_id, pair.count, pair.rows) == (
+        "00",
+        "01",
+        10,
+        40,
+    )
     assert pair.interval == wilson_interval(10, 40)
 
 
@@ -61,33 +78,47 @@ def test_labels_to_look_at_are_those_with_the_least_confidence() -> None:
     assert (answers.labels[0].label, answers.labels[0].answered) == ("t-shirt", "trouser")
     # Answers without confidence (all 1) show no doubtful label.
     assert not answers_shown(replace(ROWS, confidence=np.ones(100)), RECIPE).labels
-    assert not answers_shown(replace(ROWS, failed=np.zeros(100, dtype=bool), taken_for=LABELS), RECIPE).labels
+    assert not answers_shown(
+        replace(ROWS, failed=np.zeros(100, dtype=bool), taken_for=LABELS), RECIPE
+    ).labels
 
 
 def test_copies_have_no_label_of_their_own_to_check() -> None:
     """List base images alone, and one in a hundred of them; say so, also where none is listed."""
-    copies = np.arange(100) < 9  # the tenth is the base image with the least confidence in its label
+    # the tenth is the base image with the least confidence in its label
+    copies = np.arange(100) < 9
     some = replace(ROWS, copies=copies)
     assert some.by_label_doubt().tolist() == [9, 98, 99] and some.to_look_at().tolist() == [9]
     taken = {"failed": np.tile(ROWS.failed, 3), "taken_for": np.tile(TAKEN, 3)}
-    sure = {"confidence": np.tile(ROWS.confidence, 3), "label_confidence": np.tile(ROWS.label_confidence, 3)}
-    many = AnsweredRows(keys=[*ROWS.keys] * 3, labels=np.tile(LABELS, 3), units=np.arange(300), **taken, **sure)
+    sure = {
+        "confidence": np.tile(ROWS.confidence, 3),
+        "label_confidence": np.tile(ROWS.label_confidence, 3),
+    }
+    many = AnsweredRows(
+        keys=[*ROWS.keys] * 3, labels=np.tile(LABELS, 3), units=np.arange(300), **taken, **sure
+    )
     assert len(many.to_look_at()) == 3
     assert len(replace(many, copies=np.arange(300) >= 100).to_look_at()) == 1
-    assert some.notes == ("labels to check are those of base images: a changed copy has the label of its base image",)
+    assert some.notes == (
+        "labels to check are those of base images: a changed copy has the label of its base image",
+    )
     (none,) = replace(ROWS, copies=ROWS.failed).notes
     assert none.startswith("no label to check is listed among base images") and ROWS.notes == ()
 
 
 def test_equal_labels_come_in_the_order_of_the_confidence_in_the_answer() -> None:
-    equal = replace(ROWS, label_confidence=np.zeros((1, 100)), confidence=np.linspace(0.5, 0.9, 100))
+    equal = replace(
+        ROWS, label_confidence=np.zeros((1, 100)), confidence=np.linspace(0.5, 0.9, 100)
+    )
     assert equal.by_label_doubt().tolist() == [99, 98, *range(9, -1, -1)]
 
 
 def test_classifiers_count_alike_however_confident_they_are() -> None:
     several = np.random.default_rng(5).random((2, 100))
     sharp = np.stack([several[0], several[1] ** 20])  # its order is the same
-    before, after = (replace(ROWS, label_confidence=rows).by_label_doubt().tolist() for rows in (several, sharp))
+    before, after = (
+        replace(ROWS, label_confidence=rows).by_label_doubt().tolist() for rows in (several, sharp)
+    )
     assert before == after
     # If two classifiers disagree on every row, the confidence of the audited one decides.
     both = np.concatenate([ROWS.label_confidence, 1 - ROWS.label_confidence])
@@ -96,9 +127,11 @@ def test_classifiers_count_alike_however_confident_they_are() -> None:
 
 @pytest.fixture(scope="module")
 def planted() -> tuple[AnsweredRows, np.ndarray]:
-    """Return answers of three classifiers to 2,000 images of ten classes, and which 1 % of the labels are wrong.
+    """Return answers of three classifiers to 2,000 images of ten classes, and which 1 % of the
+    labels are wrong.
 
-    Each classifier confidently takes 10 % of the images, its own draw, for another class. The true class is second.
+    Each classifier confidently takes 10 % of the images, its own draw, for another class. The true
+    class is second.
     """
     rng = np.random.default_rng(3)
     n = 2000
@@ -137,12 +170,23 @@ def test_an_answer_of_no_class_here_is_taken_for_none() -> None:
 
 
 def test_every_failing_row_is_listed_with_its_findings() -> None:
-    lines = list(csv.DictReader(io.StringIO(failing_rows_csv(ROWS, RECIPE, {"a_hard": np.arange(100) < 3}))))
-    assert [line["key"] for line in lines] == [ROWS.keys[row] for row in np.flatnonzero(ROWS.failed).tolist()]
+    lines = list(
+        csv.DictReader(io.StringIO(failing_rows_csv(ROWS, RECIPE, {"a_hard": np.arange(100) < 3})))
+    )
+    assert [line["key"] for line in lines] == [
+        ROWS.keys[row] for row in np.flatnonzero(ROWS.failed).tolist()
+    ]
     assert [line["findings"] for line in lines] == ["a_hard"] * 3 + [""] * 9
-    assert [line["label_rank"] for line in lines] == [str(10 - row) for row in range(10)] + ["11", "12"]
+    assert [line["label_rank"] for line in lines] == [str(10 - row) for row in range(10)] + [
+        "11",
+        "12",
+    ]
     assert [line["look_at_label"] for line in lines] == ["false"] * 9 + ["true"] + ["false"] * 2
-    assert lines[0]["path"] == "" and (lines[0]["label"], lines[0]["answered"], lines[0]["confidence"]) == (
+    assert lines[0]["path"] == "" and (
+        lines[0]["label"],
+        lines[0]["answered"],
+        lines[0]["confidence"],
+    ) == (
         "t-shirt",
         "trouser",
         "0.95",
@@ -155,7 +199,10 @@ def test_what_does_not_decode_is_told_by_its_path() -> None:
         f"1 image cannot be read ({UNREAD}) and is left out: mug/x\\n.jpg",
     )
     (note,) = unreadable_note([*"abcdefg"], {"b": "mug/b.jpg"})
-    assert note == f"7 images cannot be read ({UNREAD}) and are left out: a, mug/b.jpg, c, d, e and 2 more"
+    assert (
+        note
+        == f"7 images cannot be read ({UNREAD}) and are left out: a, mug/b.jpg, c, d, e and 2 more"
+    )
 
 
 RNG = np.random.default_rng(7)
@@ -166,8 +213,11 @@ UNITS = np.arange(600)
 @pytest.mark.parametrize("role", ["hard", "far_from"])
 @pytest.mark.parametrize("share", SHARES)
 def test_every_class_gives_the_same_share(role: Role, share: float) -> None:
-    cosines = RNG.normal(size=600) + ROW_LABELS  # means differ by class: one cut-off for all would take one class
-    members = members_within(cosines, ROW_LABELS, (0, 2), cutoffs_at(cosines, ROW_LABELS, (0, 2), role, share), role)
+    # means differ by class: one cut-off for all would take one class
+    cosines = RNG.normal(size=600) + ROW_LABELS
+    members = members_within(
+        cosines, ROW_LABELS, (0, 2), cutoffs_at(cosines, ROW_LABELS, (0, 2), role, share), role
+    )
     assert not members[ROW_LABELS == 1].any()
     for label in (0, 2):
         in_set = members[label == ROW_LABELS]
@@ -193,4 +243,8 @@ def test_the_share_that_fails_is_found(role: Role) -> None:
 
 def test_rows_of_other_classes_are_in_no_set() -> None:
     assert not members_within(np.ones(3), np.array([5, 6, 7]), (1,), (0.0,), "hard").any()
-    assert members_within(np.ones(3), np.array([5, 1, 7]), (1,), (0.0,), "hard").tolist() == [False, True, False]
+    assert members_within(np.ones(3), np.array([5, 1, 7]), (1,), (0.0,), "hard").tolist() == [
+        False,
+        True,
+        False,
+    ]

@@ -1,4 +1,5 @@
-"""Audited images: contents, conditions as problems of two classes, and whole runs with several conditions."""
+"""Audited images: contents, conditions as problems of two classes, and whole runs with several
+conditions."""
 
 from __future__ import annotations
 
@@ -38,7 +39,13 @@ SHOWN = scenes(0, 12)
 def test_an_image_under_two_units_is_in_one_half(seed: int, tmp_path: Path) -> None:
     shown = [*SHOWN, SHOWN[0], SHOWN[1]]  # copies, filed under other names
     units = [f"patient {row // 2}" for row in range(len(shown))]
-    save_split(tmp_path / "data", "validation", shown, label=[scene.label for scene in shown], patient=units)
+    save_split(
+        tmp_path / "data",
+        "validation",
+        shown,
+        label=[scene.label for scene in shown],
+        patient=units,
+    )
     target = answer(tmp_path / "answers.csv", shown, lambda scene: False)
     sets = [*recipe_sets(tmp_path / "data"), "source.unit_column=patient", f"mine.seed={seed}"]
     recipe = load_recipe("wardrobe-mini", [*sets, f"mine.target={target}"])
@@ -91,7 +98,9 @@ def test_each_condition_is_a_question_of_two_classes() -> None:
         limit = question.target.about["thresholds"]["abc"[k]]
         assert np.array_equal(question.failed, ((values[:, k] >= limit) != present[:, k]) & read)
         # A right answer is the label; a wrong one is the other class of the condition.
-        assert np.array_equal(question.target.predictions.answers[:, 0] == question.labels, ~question.failed)
+        assert np.array_equal(
+            question.target.predictions.answers[:, 0] == question.labels, ~question.failed
+        )
         assert (np.sort(question.target.predictions.answers, axis=1) == question.classes).all()
 
 
@@ -114,18 +123,30 @@ reference: a photo of a shirt
 
 
 def patients(first: int, count: int) -> list[Scene]:
-    """Return two scenes of each garment: both striped or both plain, each with or without a flower."""
+    """Return two scenes of each garment: both striped or both plain, each with or without a
+    flower."""
     rng = np.random.default_rng(first)
     shirts = np.flatnonzero(load_garments("audit").labels == 6).tolist()
     pictures = []
     for number in range(first, first + count):
         pattern = "striped" if rng.random() < 0.5 else "plain"
         for picture in range(2):
-            background = "beach" if rng.random() < 0.4 else PLACES[int(rng.integers(1, len(PLACES)))]
+            background = (
+                "beach" if rng.random() < 0.4 else PLACES[int(rng.integers(1, len(PLACES)))]
+            )
             companion = "flower" if rng.random() < 0.4 else "none"
             seed = 2 * number + picture
             pictures.append(
-                Scene("audit", shirts[number], 6, "blue", pattern, background, companion=companion, seed=seed)
+                Scene(
+                    "audit",
+                    shirts[number],
+                    6,
+                    "blue",
+                    pattern,
+                    background,
+                    companion=companion,
+                    seed=seed,
+                )
             )
     return pictures
 
@@ -140,7 +161,8 @@ def present(scene: Scene) -> tuple[bool, bool]:
 
 
 def scored(scene: Scene) -> tuple[float, float]:
-    """Score both conditions. Stripes are missed on the beach, seldom elsewhere; flowers are missed at random."""
+    """Score both conditions. Stripes are missed on the beach, seldom elsewhere; flowers are missed
+    at random."""
     striped, flower = present(scene)
     unlucky = np.random.default_rng(scene.seed).random(2)
     missed = unlucky[0] < (0.9 if scene.background == "beach" else 0.05)
@@ -153,19 +175,29 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("world") / "data"
     (folder.parent / "captions.yaml").write_text(CAPTIONS)
     for split, shown in (("validation", AUDITED), ("test", POOL), ("train", TRAIN)):
-        columns = {name: [int(present(scene)[k]) for scene in shown] for k, name in enumerate(CONDITIONS)}
+        columns = {
+            name: [int(present(scene)[k]) for scene in shown] for k, name in enumerate(CONDITIONS)
+        }
         save_split(folder, split, shown, patient=[scene.garment for scene in shown], **columns)
     lines = ["key,Flower,Striped"]  # in another order than the recipe's
-    lines += [f"validation_{row:08d},{scored(scene)[1]},{scored(scene)[0]}" for row, scene in enumerate(AUDITED)]
+    lines += [
+        f"validation_{row:08d},{scored(scene)[1]},{scored(scene)[0]}"
+        for row, scene in enumerate(AUDITED)
+    ]
     (folder.parent / "answers.csv").write_text("\n".join(lines) + "\n")
-    perfect = [f"validation_{row:08d},{present(scene)[1]:d},{present(scene)[0]:d}" for row, scene in enumerate(AUDITED)]
+    perfect = [
+        f"validation_{row:08d},{present(scene)[1]:d},{present(scene)[0]:d}"
+        for row, scene in enumerate(AUDITED)
+    ]
     (folder.parent / "perfect.csv").write_text("\n".join([lines[0], *perfect]) + "\n")
     return folder
 
 
 def sets(world: Path) -> list[str]:
     names = ("striped", "no stripes", "flower", "no flower")
-    classes = ", ".join(f"{{id: c{label}, name: {name}, source_label: {label}}}" for label, name in enumerate(names))
+    classes = ", ".join(
+        f"{{id: c{label}, name: {name}, source_label: {label}}}" for label, name in enumerate(names)
+    )
     return [
         f"source.dataset={world}", f"source.classes=[{classes}]", "tokens=null", "source.unit_column=patient",
         "source.conditions={columns: [Striped, Flower]}", "mine.on=[validation]",
@@ -179,7 +211,14 @@ def sets(world: Path) -> list[str]:
 def result(world: Path, tmp_path_factory: pytest.TempPathFactory) -> MineResult:
     out = tmp_path_factory.mktemp("mined")
     return mine(
-        "wardrobe-mini", out, overrides=sets(world), device="cpu", workers=1, pool="test", pool_rows=5, weights=True
+        "wardrobe-mini",
+        out,
+        overrides=sets(world),
+        device="cpu",
+        workers=1,
+        pool="test",
+        pool_rows=5,
+        weights=True,
     )
 
 
@@ -189,7 +228,12 @@ def recipe_of(world: Path, *more: str) -> Recipe:
 
 def test_what_a_condition_fails_in_is_found_for_those_that_have_it(result: MineResult) -> None:
     findings = result.findings
-    assert [cls.name for cls in findings.classes] == ["striped", "no stripes", "flower", "no flower"]
+    assert [cls.name for cls in findings.classes] == [
+        "striped",
+        "no stripes",
+        "flower",
+        "no flower",
+    ]
     first = next(finding for finding in findings.confirmed if finding.role == "hard")
     assert first.class_names == ("striped",)
     assert "beach" in first.caption
@@ -211,27 +255,38 @@ def test_other_classifiers_have_thresholds_of_their_own(result: MineResult) -> N
 def test_each_condition_counts_every_row_once(result: MineResult) -> None:
     rows = [cls.rows for cls in result.findings.classes]
     truth = np.asarray([present(scene) for scene in AUDITED])
-    assert rows == [truth[:, 0].sum(), (~truth[:, 0]).sum(), truth[:, 1].sum(), (~truth[:, 1]).sum()]
+    assert rows == [
+        truth[:, 0].sum(),
+        (~truth[:, 0]).sum(),
+        truth[:, 1].sum(),
+        (~truth[:, 1]).sum(),
+    ]
     halves = result.findings.halves
     assert halves is not None
     assert halves.discover.rows + halves.confirm.rows == len(AUDITED)
     assert halves.discover.units + halves.confirm.units == len(AUDITED) // 2  # patients
 
 
-def test_thresholds_are_of_the_discover_half_alone_and_are_told(world: Path, result: MineResult) -> None:
+def test_thresholds_are_of_the_discover_half_alone_and_are_told(
+    world: Path, result: MineResult
+) -> None:
     """Other answers on the confirm half change no threshold."""
     recipe = recipe_of(world)
     assert recipe.mine is not None
     audits, _ = audit_target(recipe, recipe.mine, open_source(recipe.source), "cpu")
     confirm = {audits[0].keys[row] for row in audits[0].halves.confirm.tolist()}
     lines = (world.parent / "answers.csv").read_text().splitlines()
-    changed = [f"{line.split(',')[0]},0.5,0.5" if line.split(",")[0] in confirm else line for line in lines]
+    changed = [
+        f"{line.split(',')[0]},0.5,0.5" if line.split(",")[0] in confirm else line for line in lines
+    ]
     (world.parent / "other.csv").write_text("\n".join(changed) + "\n")
     again = recipe_of(world, f"mine.target=predictions:{world.parent / 'other.csv'}")
     assert again.mine is not None
     others, _ = audit_target(again, again.mine, open_source(again.source), "cpu")
     thresholds = result.findings.target.about["thresholds"]
-    assert thresholds == audits[0].target.about["thresholds"] == others[0].target.about["thresholds"]
+    assert (
+        thresholds == audits[0].target.about["thresholds"] == others[0].target.about["thresholds"]
+    )
     assert list(thresholds) == list(CONDITIONS)
     assert not np.array_equal(audits[1].failed, others[1].failed)
     assert "best F1 on the discover half" in result.files["report"].read_text()
@@ -264,13 +319,19 @@ def test_rows_of_a_pool_and_weights_go_by_condition(result: MineResult) -> None:
     assert recipe.source.conditions is not None
     table = pq.read_table(result.files["weights"])
     assert table.column_names == ["key", "row", *CONDITIONS]
-    heavy = [scene for scene, weight in zip(TRAIN, table["Striped"].to_pylist(), strict=True) if weight == 2]
+    heavy = [
+        scene
+        for scene, weight in zip(TRAIN, table["Striped"].to_pylist(), strict=True)
+        if weight == 2
+    ]
     assert heavy
     assert all(scene.pattern == "striped" for scene in heavy)
 
 
 def test_images_rendered_for_one_condition_test_nothing(world: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="draws images of one class each, and rows here have conditions"):
+    with pytest.raises(
+        UserError, match="draws images of one class each, and rows here have conditions"
+    ):
         mine("wardrobe-mini", tmp_path, overrides=sets(world), device="cpu", confirm="rendered")
 
 
@@ -281,7 +342,18 @@ def test_what_ranks_answers_is_no_rule_for_a_condition(world: Path, tmp_path: Pa
 
 def test_the_command_prints_findings_of_conditions(world: Path, tmp_path: Path) -> None:
     options = [part for change in sets(world) for part in ("--set", change)]
-    words = ["mine", "wardrobe-mini", "--out", str(tmp_path), *options, "--device", "cpu", "--workers", "1", "--json"]
+    words = [
+        "mine",
+        "wardrobe-mini",
+        "--out",
+        str(tmp_path),
+        *options,
+        "--device",
+        "cpu",
+        "--workers",
+        "1",
+        "--json",
+    ]
     outcome = CliRunner().invoke(app, words)
     assert outcome.exit_code == 0, outcome.output
     assert json.loads(outcome.stdout)["classes"][0]["name"] == "striped"
@@ -295,17 +367,25 @@ def put_version(hub: LoopbackHub, folder: Path, shown: dict[str, list[Scene]]) -
     additions = []
     for split, rows in shown.items():
         save_split(folder, split, rows)
-        additions.append(CommitOperationAdd(f"{split}.parquet", (folder / f"{split}.parquet").read_bytes()))
-    client(hub).create_commit(ON_THE_HUB, additions, commit_message="A version", repo_type="dataset")
+        additions.append(
+            CommitOperationAdd(f"{split}.parquet", (folder / f"{split}.parquet").read_bytes())
+        )
+    client(hub).create_commit(
+        ON_THE_HUB, additions, commit_message="A version", repo_type="dataset"
+    )
 
 
-def test_all_rows_of_a_run_are_of_one_commit_wherever_the_branch_goes(loopback: LoopbackHub, tmp_path: Path) -> None:
+def test_all_rows_of_a_run_are_of_one_commit_wherever_the_branch_goes(
+    loopback: LoopbackHub, tmp_path: Path
+) -> None:
     client(loopback).create_repo(ON_THE_HUB, repo_type="dataset")
     first = {"validation": scenes(0, 40), "train": scenes(300, 10), "test": scenes(400, 30)}
     put_version(loopback, tmp_path / "first", first)
     before = loopback.keep(ON_THE_HUB)
     put_version(
-        loopback, tmp_path / "second", {"validation": scenes(20, 40), "train": scenes(350, 6), "test": scenes(440, 8)}
+        loopback,
+        tmp_path / "second",
+        {"validation": scenes(20, 40), "train": scenes(350, 6), "test": scenes(440, 8)},
     )
     after = loopback.keep(ON_THE_HUB)
     loopback.put_back(before)
@@ -325,7 +405,9 @@ def test_all_rows_of_a_run_are_of_one_commit_wherever_the_branch_goes(loopback: 
         "mine", "wardrobe-mini", "--target", target, "--on", "validation", "--pool", "test", "--weights",
         "--out", str(out), "--device", "cpu", "--workers", "1", *(word for item in sets for word in ("--set", item)),
     )  # fmt: skip
-    warm.run(words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True)
+    warm.run(
+        words, client_environment(loopback, tmp_path / "home", inherited=environment), check=True
+    )
     assert moved and len(loopback.commits(ON_THE_HUB)) == 3  # with the first, which is empty
     findings = parse_document(Findings, (out / "findings.json").read_bytes(), "findings.json")
     assert findings.whitened_by == f"10 rows of {ON_THE_HUB}/train"

@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.errors import UserError
-from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, COMPANIONS, LIGHTS, PATTERNS, WEATHERS
+from counterfoil.lab.vocabulary import (
+    BACKGROUNDS,
+    CLASSES,
+    COLOURS,
+    COMPANIONS,
+    LIGHTS,
+    PATTERNS,
+    WEATHERS,
+)
 from counterfoil.mining.captions import (
     MOST_CAPTIONS,
     CaptionGrammar,
@@ -70,7 +78,9 @@ by_name:
     assert captions.reference == "a photo of a dog"
     expected = {
         " ".join(word for word in ("a photo of a", adjective, "dog", preposition) if word)
-        for adjective, preposition in product((None, "white", "happy"), (None, "outside", "in the snow"))
+        for adjective, preposition in product(
+            (None, "white", "happy"), (None, "outside", "in the snow")
+        )
     }
     expected |= {"dog and a flower", "a dog of the kind canine (domestic animal)"}
     assert set(captions.texts) == expected - {captions.reference}
@@ -83,7 +93,12 @@ def test_the_noun_is_the_name_the_category_or_each_hyponym(written: Written) -> 
     by_noun = {noun: captions_of(grammar, DOG, noun) for noun in ("class", "category", "hyponyms")}
     assert by_noun["class"].texts == ("a dog outside", "dog: dog")
     assert by_noun["category"].texts == ("a canine outside", "dog: canine")
-    assert by_noun["hyponyms"].texts == ("a dog outside", "a red setter outside", "dog: dog", "dog: red setter")
+    assert by_noun["hyponyms"].texts == (
+        "a dog outside",
+        "a red setter outside",
+        "dog: dog",
+        "dog: red setter",
+    )
     assert {noun: captions.reference for noun, captions in by_noun.items()} == {
         "class": "a photo of a dog",
         "category": "a photo of a canine",
@@ -93,9 +108,9 @@ def test_the_noun_is_the_name_the_category_or_each_hyponym(written: Written) -> 
 
 def test_a_name_is_never_read_as_a_template(written: Written) -> None:
     odd = RecipeClass("o", "{noun} {x}", 0, 0, ())
-    assert captions_of(CaptionGrammar.load(written("captions: ['a {noun} outside']")), odd, "class").texts == (
-        "a {noun} {x} outside",
-    )
+    assert captions_of(
+        CaptionGrammar.load(written("captions: ['a {noun} outside']")), odd, "class"
+    ).texts == ("a {noun} {x} outside",)
 
 
 def test_what_is_said_of_a_name_goes_before_what_is_said_of_a_category(written: Written) -> None:
@@ -110,33 +125,48 @@ by_name:
 
 def test_lists_in_yaml_and_text_are_captions_of_all_classes(written: Written) -> None:
     in_yaml = CaptionGrammar.load(written("- a {noun} in the snow\n- a  picture of nothing\n"))
-    in_text = CaptionGrammar.load(written("# mine\n\na {noun} in the snow\r\n  a picture of  nothing \n", "own.txt"))
-    for grammar in (in_yaml, in_text):
-        assert captions_of(grammar, DOG, "class").texts == ("a dog in the snow", "a picture of nothing")
-    assert captions_of(CaptionGrammar.load(str(written("- a {noun} in the snow\n"))), DOG, "class").texts == (
-        "a dog in the snow",
+    in_text = CaptionGrammar.load(
+        written("# mine\n\na {noun} in the snow\r\n  a picture of  nothing \n", "own.txt")
     )
+    for grammar in (in_yaml, in_text):
+        assert captions_of(grammar, DOG, "class").texts == (
+            "a dog in the snow",
+            "a picture of nothing",
+        )
+    assert captions_of(
+        CaptionGrammar.load(str(written("- a {noun} in the snow\n"))), DOG, "class"
+    ).texts == ("a dog in the snow",)
 
 
 MISTAKES = {
-    "adjectivs: [red]\ncaptions: ['a {noun}']": "adjectivs (own.yaml:1): unknown key; did you mean 'adjectives'?",
-    "captions: ['a {noun}']\nby_name: {dog: {adjectifs: [a]}}": "by_name.dog.adjectifs (own.yaml:2): unknown key",
-    "templates: [a photo]": "templates[0] (own.yaml:1): found 'a photo', expected it to contain '{noun}' or '{class}'",
+    "adjectivs: [red]\ncaptions: ['a {noun}']": "adjectivs (own.yaml:1): unknown key; did you mean"
+    " 'adjectives'?",
+    "captions: ['a {noun}']\nby_name: {dog: {adjectifs: [a]}}": "by_name.dog.adjectifs"
+    " (own.yaml:2): unknown key",
+    "templates: [a photo]": "templates[0] (own.yaml:1): found 'a photo', expected it to contain"
+    " '{noun}' or '{class}'",
     "templates:\n- a {noun}\n- a {nuon}": "templates[1] (own.yaml:3): unknown placeholder '{nuon}'",
-    "captions:\n- a {noun}\n- a {adjective} {noun}": "captions[1] (own.yaml:3): unknown placeholder '{adjective}'",
+    "captions:\n- a {noun}\n- a {adjective} {noun}": "captions[1] (own.yaml:3): unknown placeholder"
+    " '{adjective}'",
     "captions:\n- a {noun": "found an unmatched brace in 'a {noun'",
-    "captions: ['a {noun}']\nreference: a {thing}": "reference (own.yaml:2): unknown placeholder '{thing}'",
+    "captions: ['a {noun}']\nreference: a {thing}": "reference (own.yaml:2): unknown placeholder"
+    " '{thing}'",
     "captions: ['']": "captions[0] (own.yaml:1): found empty text",
     "captions: [5]": "captions[0] (own.yaml:1): found the number 5, expected text; put it in quotes",
     "captions: [null]": "captions[0] (own.yaml:1): found null, expected text",
     "captions: a dog": "captions (own.yaml:1): found 'a dog', expected a list",
     'captions: ["a \\0 {noun}"]': "expected printable text",
     f"captions: [{'long ' * 101}]": "characters, expected at most 500",
-    "templates: ['{adjective} {noun}']\nadjectives: [red, red]": "adjectives[1] (own.yaml:2): found 'red' again",
-    "templates: ['{adjective} {noun}']\nadjectives: ['{noun}']": "adjectives[0] (own.yaml:2): unknown placeholder",
-    "templates: ['{noun}']\nadjectives: [red]": "adjectives (own.yaml:2): no template uses '{adjective}'",
-    "templates: ['{noun}']\nby_name:\n  dog: {prepositions: [up]}": "by_name.dog.prepositions (own.yaml:3): no",
-    "captions: ['a {noun}']\ncovers: [dog]\nby_name: {dgo: {captions: [x]}}": "expected a name of `covers`; did you",
+    "templates: ['{adjective} {noun}']\nadjectives: [red, red]": "adjectives[1] (own.yaml:2): found"
+    " 'red' again",
+    "templates: ['{adjective} {noun}']\nadjectives: ['{noun}']": "adjectives[0] (own.yaml:2):"
+    " unknown placeholder",
+    "templates: ['{noun}']\nadjectives: [red]": "adjectives (own.yaml:2): no template uses"
+    " '{adjective}'",
+    "templates: ['{noun}']\nby_name:\n  dog: {prepositions: [up]}": "by_name.dog.prepositions"
+    " (own.yaml:3): no",
+    "captions: ['a {noun}']\ncovers: [dog]\nby_name: {dgo: {captions: [x]}}": "expected a name of"
+    " `covers`; did you",
     "captions: ['a {noun}']\nhyponyms: {dog: []}": "hyponyms.dog (own.yaml:2): found an empty list",
     "about: nothing": "found no captions, expected `templates` or `captions`",
     "5": "own.yaml: found neither keys nor a list, expected a caption grammar or a list of captions",
@@ -145,7 +175,9 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("text", MISTAKES)
-def test_a_mistake_is_told_with_its_place(text: str, written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_is_told_with_its_place(
+    text: str, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(written(text).parent)
     with pytest.raises(UserError) as caught:
         CaptionGrammar.load("./own.yaml")
@@ -161,7 +193,10 @@ def test_mistakes_are_told_together_in_the_order_of_their_lines(written: Written
 
 
 def test_in_a_text_file_too_the_line_is_told(written: Written) -> None:
-    with pytest.raises(UserError, match=r"captions\[1\] \(.*own\.txt:4\): unknown placeholder '\{nuon\}'.*mean 'noun'"):
+    with pytest.raises(
+        UserError,
+        match=r"captions\[1\] \(.*own\.txt:4\): unknown placeholder '\{nuon\}'.*mean 'noun'",
+    ):
         CaptionGrammar.load(written("# one\na {noun}\n\na {nuon}\n", "own.txt"))
     with pytest.raises(UserError, match="found no captions"):
         CaptionGrammar.load(written("# nothing\n", "own.txt"))
@@ -173,7 +208,8 @@ def test_names_and_files_that_there_are_not(tmp_path: Path) -> None:
     ) as caught:
         CaptionGrammar.load("imagenett")
     assert caught.value.hint == (
-        "Bundled captions: any, cifar, imagenet, wardrobe. A file is named by its path, as in ./imagenett.yaml."
+        "Bundled captions: any, cifar, imagenet, wardrobe. A file is named by its path, as in"
+        " ./imagenett.yaml."
     )
     with pytest.raises(UserError, match="cannot be read: No such file"):
         CaptionGrammar.load(tmp_path / "none.yaml")
@@ -183,7 +219,9 @@ def test_names_and_files_that_there_are_not(tmp_path: Path) -> None:
 
 def test_what_a_class_lacks_is_told_with_what_to_do(written: Written) -> None:
     bare = RecipeClass("b", "bear", 0, 0, ())
-    grammar = CaptionGrammar.load(written("captions: ['a {noun}, a {parent}']\nhyponyms: {beer: [ale]}"))
+    grammar = CaptionGrammar.load(
+        written("captions: ['a {noun}, a {parent}']\nhyponyms: {beer: [ale]}")
+    )
     with pytest.raises(UserError) as caught:
         captions_of(grammar, bare, "hyponyms")
     assert caught.value.problems == (
@@ -197,24 +235,43 @@ def test_what_a_class_lacks_is_told_with_what_to_do(written: Written) -> None:
 
 def test_a_class_with_its_reference_alone_has_no_captions(written: Written) -> None:
     grammar = CaptionGrammar.load(written("captions: ['a photo of a {noun}']"))
-    with pytest.raises(UserError, match="class 'dog' has no caption other than its reference 'a photo of a dog'"):
+    with pytest.raises(
+        UserError, match="class 'dog' has no caption other than its reference 'a photo of a dog'"
+    ):
         captions_of(grammar, DOG, "class")
 
 
 def test_too_many_captions_of_a_class_are_refused_before_they_are_made(written: Written) -> None:
     words = ", ".join(f"w{number}" for number in range(1000))
-    grammar = CaptionGrammar.load(written(f"templates: ['{TEMPLATE}']\nadjectives: [{words}]\nprepositions: [{words}]"))
-    with pytest.raises(UserError, match=f"class 'dog' has 1,000,000 captions, expected at most {MOST_CAPTIONS:,}"):
+    grammar = CaptionGrammar.load(
+        written(f"templates: ['{TEMPLATE}']\nadjectives: [{words}]\nprepositions: [{words}]")
+    )
+    with pytest.raises(
+        UserError, match=f"class 'dog' has 1,000,000 captions, expected at most {MOST_CAPTIONS:,}"
+    ):
         captions_of(grammar, DOG, "class")
 
 
-WORDS = st.lists(st.sampled_from([None, "red", "far  away", " in a\ttank", "x"]), min_size=1, max_size=4, unique=True)
-TEMPLATES = st.permutations(["{adjective}", "{noun}", "{preposition}", " ", "of", "\t"]).map(" ".join)
+WORDS = st.lists(
+    st.sampled_from([None, "red", "far  away", " in a\ttank", "x"]),
+    min_size=1,
+    max_size=4,
+    unique=True,
+)
+TEMPLATES = st.permutations(["{adjective}", "{noun}", "{preposition}", " ", "of", "\t"]).map(
+    " ".join
+)
 
 
 @given(WORDS, WORDS, st.lists(TEMPLATES, min_size=1, max_size=3))
-def test_no_caption_is_empty_or_has_a_space_too_many(adjectives: list, prepositions: list, templates: list) -> None:
-    raw = {"templates": tuple(templates), "adjectives": tuple(adjectives), "prepositions": tuple(prepositions)}
+def test_no_caption_is_empty_or_has_a_space_too_many(
+    adjectives: list, prepositions: list, templates: list
+) -> None:
+    raw = {
+        "templates": tuple(templates),
+        "adjectives": tuple(adjectives),
+        "prepositions": tuple(prepositions),
+    }
     grammar = CaptionGrammar.model_validate({**raw, "reference": "{class}"}, strict=True)
     captions = captions_of(grammar, RecipeClass("0", " red  fox ", 0, 0, ()), "class")
     for text in (captions.reference, *captions.texts):
@@ -226,9 +283,13 @@ def test_no_caption_is_empty_or_has_a_space_too_many(adjectives: list, prepositi
 
 
 ODD = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.sampled_from(["", "a {noun}", "{", "{adjective}", "red"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from(["", "a {noun}", "{", "{adjective}", "red"]),
     lambda inner: (
-        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["dog", "captions"]), inner, max_size=2)
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["dog", "captions"]), inner, max_size=2)
     ),
     max_leaves=4,
 )
@@ -247,7 +308,8 @@ def test_nothing_odd_ends_in_anything_but_a_grammar_or_words(raw: dict) -> None:
             assert captions.texts
 
 
-# Prepositions that belong to one category: Jain 2023, C.2, and for the last four the public implementation.
+# Prepositions that belong to one category: Jain 2023, C.2, and for the last four the public
+# implementation.
 OWN_PREPOSITIONS = {
     "reptile": 4, "amphibian": 4, "marsupial": 5, "swine": 5, "bovid": 5, "feline": 5, "canine": 5, "rodent": 5,
     "fungus": 2, "food": 4, "geological formation": 0, "train": 0, "mammal": 0, "structure": 0, "entity": 0,
@@ -263,7 +325,9 @@ CIFAR_PREPOSITIONS = {
 
 
 def classes_called(*names: str) -> tuple[RecipeClass, ...]:
-    return tuple(RecipeClass(f"{label:02d}", name, label, label, ()) for label, name in enumerate(names))
+    return tuple(
+        RecipeClass(f"{label:02d}", name, label, label, ()) for label, name in enumerate(names)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -271,13 +335,18 @@ def imagenet() -> tuple[RecipeClass, ...]:
     return load_recipe("imagenet-star").classes
 
 
-def test_a_thousand_imagenet_classes_share_about_five_thousand_captions(imagenet: tuple[RecipeClass, ...]) -> None:
+def test_a_thousand_imagenet_classes_share_about_five_thousand_captions(
+    imagenet: tuple[RecipeClass, ...],
+) -> None:
     texts, references, candidates = gather(CaptionGrammar.load("imagenet"), imagenet, "category")
-    # 13 adjectives, and 8 prepositions beside the category's own; the plainest of them is the reference.
+    # 13 adjectives, and 8 prepositions beside the category's own; the plainest of them is the
+    # reference.
     expected = {category: 13 * (8 + count) for category, count in OWN_PREPOSITIONS.items()}
     assert len(expected) == 37
     assert len(texts) == len(set(texts)) == sum(expected.values()) == 5278
-    assert {texts[row] for row in references} == {f"a photo of a {category}" for category in expected}
+    assert {texts[row] for row in references} == {
+        f"a photo of a {category}" for category in expected
+    }
     for cls, rows in zip(imagenet, candidates, strict=True):
         assert len(rows) == expected[str(cls.category)] - 1, cls
     assert "a photo of a white canine outside" in texts  # figure 10a, as are the next two
@@ -286,17 +355,26 @@ def test_a_thousand_imagenet_classes_share_about_five_thousand_captions(imagenet
     assert not [text for text in texts if "one the" in text]  # a slip in the paper's list
 
 
-def test_any_classes_have_captions_where_a_recipe_names_none(imagenet: tuple[RecipeClass, ...]) -> None:
-    """Check classes with odd names, and that captions of a thousand classes are few enough to encode."""
+def test_any_classes_have_captions_where_a_recipe_names_none(
+    imagenet: tuple[RecipeClass, ...],
+) -> None:
+    """Check classes with odd names, and that captions of a thousand classes are few enough to
+    encode."""
     odd = classes_called("IMG {x}", "Ärztin", "n01440764", "a")
-    gathered, (note,) = grammar_captions(MiningRun(replace_classes(odd), Mine(), DirectionsSettings(), "", (), Path()))
+    gathered, (note,) = grammar_captions(
+        MiningRun(replace_classes(odd), Mine(), DirectionsSettings(), "", (), Path())
+    )
     texts, references, candidates = gathered
     assert [texts[row] for row in references] == [f"a photo of a {cls.name}" for cls in odd]
     by_class = [{texts[row] for row in rows} for rows in candidates]
     assert len({len(captions) for captions in by_class}) == 1 and len(by_class[0]) > 60
     wanted = ("in the snow", "at night", "in the fog", "from above", "in a drawing")
-    assert {f"a photo of a Ärztin {words}" for words in wanted} | {"a photo of a red Ärztin"} <= by_class[1]
-    assert "grammar 'any'" in note and all(name in note for name in ("cifar", "imagenet", "wardrobe"))
+    assert {f"a photo of a Ärztin {words}" for words in wanted} | {
+        "a photo of a red Ärztin"
+    } <= by_class[1]
+    assert "grammar 'any'" in note and all(
+        name in note for name in ("cifar", "imagenet", "wardrobe")
+    )
     assert len(gather(CaptionGrammar.load("any"), imagenet, "class")[0]) < 80_000
 
 
@@ -305,7 +383,9 @@ def replace_classes(classes: tuple[RecipeClass, ...]) -> Recipe:
     return with_classes(load_recipe("wardrobe-corrupt"), entries)
 
 
-def test_with_its_own_name_an_imagenet_class_keeps_the_words_of_its_category(imagenet: tuple[RecipeClass, ...]) -> None:
+def test_with_its_own_name_an_imagenet_class_keeps_the_words_of_its_category(
+    imagenet: tuple[RecipeClass, ...],
+) -> None:
     red_wolf = next(cls for cls in imagenet if cls.name == "red wolf")
     texts = captions_of(CaptionGrammar.load("imagenet"), red_wolf, "class").texts
     assert len(texts) == 13 * (8 + 5) - 1
@@ -322,18 +402,26 @@ def test_cifar_has_the_papers_words_and_in_its_extended_form_nouns_below_each_cl
         assert len(nouns) == len(set(nouns)) <= 160
         extended = captions_of(grammar, cls, "hyponyms")
         assert extended.reference == f"a photo of a {cls.name}"
-        # Nearly all combinations: some are the reference, and "red" and "jungle fowl" make another noun of the list.
+        # Nearly all combinations: some are the reference, and "red" and "jungle fowl" make another
+        # noun of the list.
         assert simple * len(nouns) >= len(extended.texts) > 0.99 * simple * len(nouns)
     (cat, deer) = (cls for cls in classes if cls.name in ("cat", "deer"))
-    assert "a photo of a white Persian cat on the grass" in captions_of(grammar, cat, "hyponyms").texts
+    assert (
+        "a photo of a white Persian cat on the grass" in captions_of(grammar, cat, "hyponyms").texts
+    )
     assert "a photo of a kob inside" in captions_of(grammar, deer, "hyponyms").texts  # the paper's
     text = (bundled_folder() / "captions" / "cifar.yaml").read_text(encoding="utf-8")
     assert "# WordNet 3.0 Copyright 2006 by Princeton University.  All rights reserved.\n" in text
 
 
 def captions_of_the_world(name: str) -> set[str]:
-    """Return the lab's own captions of a class: a look with a place, weather or light; or a companion."""
-    looks = [{}, *({"colour": colour} for colour in COLOURS), *({"pattern": p} for p in PATTERNS if p != "plain")]
+    """Return the lab's own captions of a class: a look with a place, weather or light; or a
+    companion."""
+    looks = [
+        {},
+        *({"colour": colour} for colour in COLOURS),
+        *({"pattern": p} for p in PATTERNS if p != "plain"),
+    ]
     around = [{}, *({"background": background} for background in BACKGROUNDS)]
     around += [{"weather": weather} for weather in WEATHERS if weather != "clear"]
     around += [{"light": light} for light in LIGHTS if light != "day"]
@@ -382,24 +470,32 @@ def grammar_of(**keys: object) -> CaptionGrammar:
 
 
 def classes_of(*about: tuple[str, str | None]) -> list[RecipeClass]:
-    return [RecipeClass(str(n), name, n, n, (), category=category) for n, (name, category) in enumerate(about)]
+    return [
+        RecipeClass(str(n), name, n, n, (), category=category)
+        for n, (name, category) in enumerate(about)
+    ]
 
 
 @given(SEVERAL, st.sampled_from(["class", "category", "hyponyms"]))
 def test_each_text_stands_once_and_each_class_has_its_own(about: list, noun: CaptionNoun) -> None:
-    # "puppy" is a class of its own and a hyponym of another: reference of one, candidate of the other.
+    # "puppy" is a class of its own and a hyponym of another: reference of one, candidate of the
+    # other.
     grammar = grammar_of(
         templates=("a photo of a {adjective} {noun}",),
         adjectives=(None, "white"),
         captions=("a photo of snow",),
         covers=("canine",),
         by_name={"canine": {"captions": ("{noun} outside",)}},
-        hyponyms={name: (name, "puppy", "kit") if name == "dog" else (name, "kit") for name, _ in about},
+        hyponyms={
+            name: (name, "puppy", "kit") if name == "dog" else (name, "kit") for name, _ in about
+        },
     )
     classes = classes_of(*about)
     texts, references, candidates = gather(grammar, classes, noun)
     assert len(set(texts)) == len(texts)
-    assert {*references, *(int(row) for candidate in candidates for row in candidate)} == set(range(len(texts)))
+    assert {*references, *(int(row) for candidate in candidates for row in candidate)} == set(
+        range(len(texts))
+    )
     for cls, reference, rows in zip(classes, references, candidates, strict=True):
         alone = captions_of(grammar, cls, noun)
         assert texts[reference] == alone.reference
@@ -413,17 +509,23 @@ def test_classes_that_lack_the_same_are_told_in_one_line() -> None:
     with pytest.raises(UserError) as caught:
         gather(grammar, classes, "category")
     named = ", ".join(f"'class {number}'" for number in range(5))
-    assert caught.value.problems == (f"captions: each of 7 classes ({named} and 2 more) has no category",)
+    assert caught.value.problems == (
+        f"captions: each of 7 classes ({named} and 2 more) has no category",
+    )
     assert caught.value.hint == "Give it a `category` in the recipe, or set noun: class."
 
 
 def test_every_name_that_is_of_no_class_is_told() -> None:
-    grammar = grammar_of(captions=("a {noun} outside",), by_name={"dgo": {}, "canine": {}, "cta": {}})
+    grammar = grammar_of(
+        captions=("a {noun} outside",), by_name={"dgo": {}, "canine": {}, "cta": {}}
+    )
     with pytest.raises(UserError) as caught:
         gather(grammar, classes_of(("dog", "canine"), ("cat", None)), "category")
     assert caught.value.problems == (
-        "captions: by_name.dgo: expected the name or category of a class of the recipe; did you mean 'dog'?",
-        "captions: by_name.cta: expected the name or category of a class of the recipe; did you mean 'cat'?",
+        "captions: by_name.dgo: expected the name or category of a class of the recipe; did you"
+        " mean 'dog'?",
+        "captions: by_name.cta: expected the name or category of a class of the recipe; did you"
+        " mean 'cat'?",
         "captions: class 'cat' has no category",
     )
 
@@ -432,24 +534,32 @@ def test_a_grammar_for_more_classes_than_a_recipe_has_says_so() -> None:
     keys = {"captions": ("a {noun} outside",), "by_name": {"cat": {"captions": ("a tabby",)}}}
     with pytest.raises(UserError, match=r"by_name\.cat"):
         gather(grammar_of(**keys), classes_of(("dog", None)), "class")
-    texts, _, _ = gather(grammar_of(**keys, covers=("dog", "cat")), classes_of(("dog", None)), "class")
+    texts, _, _ = gather(
+        grammar_of(**keys, covers=("dog", "cat")), classes_of(("dog", None)), "class"
+    )
     assert texts == ("a photo of a dog", "a dog outside")
 
 
 def test_many_problems_are_cut_with_their_number() -> None:
-    grammar = grammar_of(captions=("a {noun}",), by_name={f"none {number}": {} for number in range(25)})
+    grammar = grammar_of(
+        captions=("a {noun}",), by_name={f"none {number}": {} for number in range(25)}
+    )
     with pytest.raises(UserError) as caught:
         gather(grammar, classes_of(("dog", None)), "class")
     assert len(caught.value.problems) == 21
     assert caught.value.problems[-1] == "… and 5 more"
 
 
-def test_more_captions_in_all_than_can_be_encoded_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_captions_in_all_than_can_be_encoded_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("counterfoil.mining.captions.MOST_TEXTS", 10)
     grammar = grammar_of(templates=("a {adjective} {noun}",), adjectives=("red", "blue", "green"))
     assert len(gather(grammar, classes_of(("dog", None), ("cat", None)), "class")[0]) == 8
     with pytest.raises(UserError, match="more than 10 in total, reached at class 'hen', 3 of 4"):
-        gather(grammar, classes_of(("dog", None), ("cat", None), ("hen", None), ("cow", None)), "class")
+        gather(
+            grammar, classes_of(("dog", None), ("cat", None), ("hen", None), ("cow", None)), "class"
+        )
 
 
 # Class name, caption, reference: the words of the set like it, the words of the set unlike it.
@@ -485,19 +595,23 @@ SAID = [
     ),
     ("deer", "a photo of a kob", "a photo of a deer", "kob (deer)", "deer, not a kob"),
     ("cat", "a photo of a Persian cat", "a photo of a cat", "Persian cat", "cat, not Persian"),
-    ("shirt", "a photo of a t-shirt", "a photo of a shirt", "t-shirt (shirt)", "shirt, not a t-shirt"),
+    ("shirt", "a photo of a t-shirt", "a photo of a shirt", "t-shirt (shirt)", "shirt, not a"
+        " t-shirt"),
     (
         "t-shirt or coat", "a photo of a coat", "a photo of a t-shirt and a coat",
         "coat (t-shirt or coat)", "t-shirt or coat, not a coat",
     ),
     ("coat", "a photo of a coat in snow", "a photo", "coat in snow", "coat not in snow"),
     ("coat", "a photo of a coat", "a photo of a coat", "coat", "coat"),
-    ("ankle boot", "an Ankle Boot at dusk", "an ankle boot", "ankle boot at dusk", "ankle boot not at dusk"),
+    ("ankle boot", "an Ankle Boot at dusk", "an ankle boot", "ankle boot at dusk", "ankle boot not"
+        " at dusk"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "caption", "reference", "hard", "far_from"), SAID)
-def test_sets_are_named_as_people_would(name: str, caption: str, reference: str, hard: str, far_from: str) -> None:
+def test_sets_are_named_as_people_would(
+    name: str, caption: str, reference: str, hard: str, far_from: str
+) -> None:
     assert words_of(name, caption, reference, "hard") == hard
     assert words_of(name, caption, reference, "far_from") == far_from
 
@@ -510,7 +624,9 @@ def test_sets_are_named_as_people_would(name: str, caption: str, reference: str,
 def test_two_captions_of_a_class_never_have_the_same_words(
     grammar: str, name: str, category: str | None, noun: CaptionNoun
 ) -> None:
-    captions = captions_of(CaptionGrammar.load(grammar), RecipeClass("0", name, 0, 0, (), category=category), noun)
+    captions = captions_of(
+        CaptionGrammar.load(grammar), RecipeClass("0", name, 0, 0, (), category=category), noun
+    )
     for role in ("hard", "far_from"):
         words = [words_of(name, text, captions.reference, role) for text in captions.texts]
         assert len(set(words)) == len(words)

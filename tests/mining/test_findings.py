@@ -34,8 +34,11 @@ KNOWN = {
 }  # fmt: skip
 
 
-def misfits(value: Any, schema: dict[str, Any], whole: dict[str, Any], where: str = "document") -> list[str]:
-    """Return where a value does not fit a JSON Schema. A keyword that our schema did not use so far is an error."""
+def misfits(
+    value: Any, schema: dict[str, Any], whole: dict[str, Any], where: str = "document"
+) -> list[str]:
+    """Return where a value does not fit a JSON Schema. A keyword that our schema did not use so far
+    is an error."""
     assert set(schema) <= KNOWN, set(schema) - KNOWN
     if "$ref" in schema:
         return misfits(value, whole["$defs"][schema["$ref"].rpartition("/")[2]], whole, where)
@@ -51,7 +54,9 @@ def misfits(value: Any, schema: dict[str, Any], whole: dict[str, Any], where: st
             return [f"{where}: {value!r} is no {schema['type']}"]
     if value not in schema.get("enum", [value]) or value != schema.get("const", value):
         wrong.append(f"{where}: {value!r}")
-    if isinstance(value, int | float) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+    if isinstance(value, int | float) and not schema.get("minimum", value) <= value <= schema.get(
+        "maximum", value
+    ):
         wrong.append(f"{where}: {value} is out of range")
     if isinstance(value, list):
         if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
@@ -60,7 +65,9 @@ def misfits(value: Any, schema: dict[str, Any], whole: dict[str, Any], where: st
         for index, (entry, entry_schema) in enumerate(zip(value, schemas, strict=False)):
             wrong += misfits(entry, entry_schema, whole, f"{where}[{index}]")
     if isinstance(value, dict):
-        wrong += [f"{where}: {key} is missing" for key in schema.get("required", ()) if key not in value]
+        wrong += [
+            f"{where}: {key} is missing" for key in schema.get("required", ()) if key not in value
+        ]
         more = schema.get("additionalProperties", True)
         for key, entry in value.items():
             if key in schema.get("properties", {}):
@@ -88,7 +95,10 @@ def test_numbers_keep_every_digit_and_numpys_become_plain() -> None:
     findings = replace(example(), findings=(finding,), tested=1)
     (stored,) = json.loads(document_text(findings))["findings"]
     assert stored["p"] == third / 7
-    assert stored["evidence"][0]["score"] == float(np.float32(0.1)) and stored["evidence"][0]["failed"] is True
+    assert (
+        stored["evidence"][0]["score"] == float(np.float32(0.1))
+        and stored["evidence"][0]["failed"] is True
+    )
     assert list(stored["about"].items()) == [("a", [1, third]), ("z", 3)]
 
 
@@ -120,7 +130,9 @@ def damaged() -> dict[str, Any]:
         "a rate above 1": lambda document: document["findings"][0]["set"].update(rate=1.2),
         "an unknown role": lambda document: document["findings"][0].update(role="soft"),
         "a number as text": lambda document: document["findings"][0].update(q="0.1"),
-        "an interval of three": lambda document: document["findings"][0]["set"].update(interval=[0, 0.5, 1]),
+        "an interval of three": lambda document: document["findings"][0]["set"].update(
+            interval=[0, 0.5, 1]
+        ),
         "no class": lambda document: document["findings"][0].update(classes=[]),
     }
 
@@ -131,7 +143,9 @@ def test_what_is_no_document_fits_neither_schema_nor_reader(change: str) -> None
     damaged()[change](document)
     schema = json.loads(schema_text(Findings, "Counterfoil findings"))
     assert misfits(document, schema, schema)
-    with pytest.raises(UserError, match=r"mined/findings\.json is not a findings document of version 1"):
+    with pytest.raises(
+        UserError, match=r"mined/findings\.json is not a findings document of version 1"
+    ):
         parse_document(Findings, json.dumps(document), "mined/findings.json")
 
 
@@ -156,7 +170,12 @@ def test_numbers_that_contradict_each_other_are_refused() -> None:
 
 def test_the_table_has_a_row_for_every_hypothesis_that_was_tested() -> None:
     findings = example()
-    first = replace(findings.findings[0], words='a "quoted", broken\nname', set=Rate(0, 0, 0, None, None), prompt=None)
+    first = replace(
+        findings.findings[0],
+        words='a "quoted", broken\nname',
+        set=Rate(0, 0, 0, None, None),
+        prompt=None,
+    )
     findings = replace(findings, findings=(first, *findings.findings[1:]))
     rows = list(csv.DictReader(io.StringIO(findings_csv_text(findings))))
     assert [row["name"] for row in rows] == [finding.name for finding in findings.findings]
@@ -166,18 +185,25 @@ def test_the_table_has_a_row_for_every_hypothesis_that_was_tested() -> None:
     for row, finding in zip(rows, findings.findings, strict=True):
         assert (float(row["p"]), float(row["q"])) == (finding.p, finding.q)
         assert float(row["rest_rate"]) == finding.rest.rate
-        assert (int(row["set_failures"]), int(row["set_units"])) == (finding.set.failures, finding.set.units)
+        assert (int(row["set_failures"]), int(row["set_units"])) == (
+            finding.set.failures,
+            finding.set.units,
+        )
         assert None not in row and None not in row.values()
 
 
 def test_every_key_of_the_schema_that_is_not_plain_is_described() -> None:
     schema = json.loads(schema_text(Findings, "Counterfoil findings"))
     for name, definition in schema["$defs"].items():
-        assert definition["description"] and not re.match(rf"{name}\(", definition["description"]), name
+        assert definition["description"] and not re.match(
+            rf"{name}\(", definition["description"]
+        ), name
         assert definition["additionalProperties"] is False, name
 
 
-@pytest.mark.parametrize("text", ['{"findings":[' + "1," * 3_000_000 + "1]}", '{"a":{"b":[' + "0," * 100_001 + "0]}}"])
+@pytest.mark.parametrize(
+    "text", ['{"findings":[' + "1," * 3_000_000 + "1]}", '{"a":{"b":[' + "0," * 100_001 + "0]}}"]
+)
 def test_a_long_list_of_what_is_no_finding_is_told_once(text: str) -> None:
     with pytest.raises(UserError, match=r"has a list of [\d,]+ values, expected at most 100,000"):
         parse_document(Findings, text, "findings.json")

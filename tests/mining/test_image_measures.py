@@ -1,4 +1,5 @@
-"""Measures of images and files, against pictures of known light, colour and focus and Pillow's own encoder."""
+"""Measures of images and files, against pictures of known light, colour and focus and Pillow's own
+encoder."""
 
 from __future__ import annotations
 
@@ -30,7 +31,11 @@ def test_a_plain_picture_has_the_numbers_of_its_colour() -> None:
     assert numbers["brightness"] == pytest.approx(0.299 * 200 + 0.587 * 100, abs=1)
     assert numbers["contrast"] == numbers["variance of the Laplacian"] == 0
     assert (numbers["saturation"], numbers["red minus blue"]) == (255, 200)
-    assert (numbers["size"], numbers["width divided by height"], numbers["JPEG quality"]) == (1800, 2, 100)
+    assert (numbers["size"], numbers["width divided by height"], numbers["JPEG quality"]) == (
+        1800,
+        2,
+        100,
+    )
 
 
 def test_light_colour_and_focus_order_pictures() -> None:
@@ -59,7 +64,9 @@ def test_the_quality_is_the_one_that_pillow_saved_with(quality: int) -> None:
 def test_numbers_are_shown_once_with_their_unit() -> None:
     brightness = MEASURES[NAMES.index("brightness")]
     size = MEASURES[NAMES.index("size")]
-    assert brightness.words(61.6) == "62 of 255" and brightness.words(80.2, 41.4) == "41 to 80 of 255"
+    assert (
+        brightness.words(61.6) == "62 of 255" and brightness.words(80.2, 41.4) == "41 to 80 of 255"
+    )
     assert (
         size.words(150_000) == "150,000 pixels"
         and MEASURES[NAMES.index("width divided by height")].words(0.75) == "0.75"

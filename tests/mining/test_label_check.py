@@ -32,13 +32,16 @@ WIDTH = 12
 
 
 def seen(seed: int = 0, per_class: int = EACH) -> SeenLabels:
-    """Return clouds around the captions of three classes. Every answer is right, and each row is its own unit."""
+    """Return clouds around the captions of three classes. Every answer is right, and each row is
+    its own unit."""
     rng = np.random.default_rng(seed)
     captions = np.eye(CLASSES, WIDTH, dtype=np.float32)
     truth = np.repeat(np.arange(CLASSES), per_class)
     features = unit(captions[truth] + 0.25 * rng.standard_normal((len(truth), WIDTH)))
     known = np.ones(CLASSES, dtype=bool)
-    return SeenLabels(features, truth, np.arange(len(truth)), np.ones(len(truth), bool), captions, known)
+    return SeenLabels(
+        features, truth, np.arange(len(truth)), np.ones(len(truth), bool), captions, known
+    )
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -70,18 +73,22 @@ def test_what_classifier_and_clip_both_take_for_another_class_is_no_wrong_label(
     rows = np.arange(20)
     rng = np.random.default_rng(seed)
     features = images.features.copy()
-    # The rows are slightly nearer to the other class, by its caption and by its rows, and at the edge of both.
+    # The rows are slightly nearer to the other class, by its caption and by its rows, and at the
+    # edge of both.
     between = 0.46 * images.captions[0] + 0.54 * images.captions[1]
     features[rows] = unit(between + 0.05 * rng.standard_normal((len(rows), WIDTH)))
     right = images.right.copy()
     right[rows] = False
-    check, looked = replace(images, features=features, right=right).check(rows, np.ones(len(rows), dtype=np.int64))
+    check, looked = replace(images, features=features, right=right).check(
+        rows, np.ones(len(rows), dtype=np.int64)
+    )
     assert (looked.captions > 0).mean() > 0.6
     assert not check.suspected and check.share is not None and check.share < 0.2
 
 
 def test_neighbours_of_the_same_unit_say_nothing() -> None:
-    # Each wrong row has a twin of the same garment with the same wrong label, whose answer counts as right.
+    # Each wrong row has a twin of the same garment with the same wrong label, whose answer counts
+    # as right.
     images = seen()
     rows = np.arange(10)
     features = images.features.copy()
@@ -106,8 +113,14 @@ def test_a_class_that_clip_does_not_know_is_not_checked() -> None:
     rows = np.arange(20)
     for unknown in (0, 1):
         known = np.arange(CLASSES) != unknown
-        check, _ = flipped(replace(images, known=known), rows, 1).check(rows, np.zeros(20, dtype=np.int64))
-        assert check.verdict == "not checked" and "CLIP may not know" in str(check.reason) and not check.suspected
+        check, _ = flipped(replace(images, known=known), rows, 1).check(
+            rows, np.zeros(20, dtype=np.int64)
+        )
+        assert (
+            check.verdict == "not checked"
+            and "CLIP may not know" in str(check.reason)
+            and not check.suspected
+        )
 
 
 def test_answers_of_no_class_and_few_failures_are_not_checked() -> None:
@@ -123,7 +136,9 @@ def test_answers_of_no_class_and_few_failures_are_not_checked() -> None:
 def test_a_class_without_right_rows_raises_no_doubt() -> None:
     images = seen()
     rows = np.arange(20)
-    nothing_right = replace(flipped(images, rows, 1), right=np.zeros(len(images.labels), dtype=bool))
+    nothing_right = replace(
+        flipped(images, rows, 1), right=np.zeros(len(images.labels), dtype=bool)
+    )
     check, _ = nothing_right.check(rows, np.zeros(20, dtype=np.int64))
     assert check.share == 0 and not check.suspected
 
@@ -144,7 +159,9 @@ def test_a_check_is_either_made_or_has_a_reason() -> None:
             wrong()
 
 
-RELABELLED = "[{{id: '05', name: sandal, source_label: {}}}, {{id: '07', name: sneaker, source_label: {}}}]"
+RELABELLED = (
+    "[{{id: '05', name: sandal, source_label: {}}}, {{id: '07', name: sneaker, source_label: {}}}]"
+)
 
 SANDAL = 0
 SNEAKER = 1
@@ -156,18 +173,23 @@ ROWS = {"train": 80, "validation": 240}
 
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
-    """Write photographs in which some sandals are labelled sneakers. Return the folder and the true class by path.
+    """Write photographs in which some sandals are labelled sneakers. Return the folder and the true
+    class by path.
 
     Every file name begins with `PERSON`, as file names may name people. One file is no image.
     """
-    world = load_recipe("wardrobe-star", [f"source.dataset={WORLD}", f"source.classes={RELABELLED.format(5, 7)}"])
+    world = load_recipe(
+        "wardrobe-star", [f"source.dataset={WORLD}", f"source.classes={RELABELLED.format(5, 7)}"]
+    )
     folder = tmp_path_factory.mktemp("relabelled")
     truth = {}
     for name, count in ROWS.items():
         split = labelled_split(world.source, name, world.classes)
         labels = np.asarray(split.labels)
         units = np.asarray(split.units)
-        rows = np.concatenate([np.flatnonzero(labels == label)[:count] for label in (SANDAL, SNEAKER)])
+        rows = np.concatenate(
+            [np.flatnonzero(labels == label)[:count] for label in (SANDAL, SNEAKER)]
+        )
         images = dict(split.images(frozenset(split.keys[row] for row in rows)))
         stored_labels = labels[rows].copy()
         if name == "validation":
@@ -177,7 +199,13 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int
         for index, row in enumerate(rows):
             file = f"{PERSON}-{index:03d}.png"
             (folder / name / file).write_bytes(images[split.keys[row]] or b"")
-            listed.append({"file_name": file, "label": int(stored_labels[index]), "garment": f"garment {units[row]}"})
+            listed.append(
+                {
+                    "file_name": file,
+                    "label": int(stored_labels[index]),
+                    "garment": f"garment {units[row]}",
+                }
+            )
             truth |= {f"{name}/{file}": int(labels[row])}
         if name == "validation":
             (folder / name / CUT).write_bytes(b"no image")
@@ -197,7 +225,9 @@ def mined_overrides(folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def mined(truth: tuple[Path, dict[str, int]], tmp_path_factory: pytest.TempPathFactory) -> MineResult:
+def mined(
+    truth: tuple[Path, dict[str, int]], tmp_path_factory: pytest.TempPathFactory
+) -> MineResult:
     overrides = mined_overrides(truth[0])
     out = tmp_path_factory.mktemp("mined") / "out"
     return mine(
@@ -208,14 +238,21 @@ def mined(truth: tuple[Path, dict[str, int]], tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="module")
 def suspected(mined: MineResult) -> list[Finding]:
-    return [finding for finding in mined.findings.standing if finding.labels is not None and finding.labels.suspected]
+    return [
+        finding
+        for finding in mined.findings.standing
+        if finding.labels is not None and finding.labels.suspected
+    ]
 
 
 def test_a_finding_of_wrong_labels_is_marked(mined: MineResult, suspected: list[Finding]) -> None:
     assert suspected
     for finding in suspected:
         assert finding.class_names == ("sneaker",) and "perhaps wrong labels" in finding.marks
-    assert parse_document(Findings, mined.files["findings"].read_text(), "findings.json") == mined.findings
+    assert (
+        parse_document(Findings, mined.files["findings"].read_text(), "findings.json")
+        == mined.findings
+    )
     assert (
         "Perhaps not." in mined.files["report"].read_text()
         and "perhaps wrong labels" in mined.files["table"].read_text()
@@ -225,16 +262,23 @@ def test_a_finding_of_wrong_labels_is_marked(mined: MineResult, suspected: list[
 def test_a_recipe_carries_the_mark(mined: MineResult, suspected: list[Finding]) -> None:
     shifts = load_recipe(mined.files["recipe"]).prompts.shifts
     marked = {
-        name for name, shift in shifts.items() if "perhaps wrong labels" in (shift.mined_from or {}).get("marks", ())
+        name
+        for name, shift in shifts.items()
+        if "perhaps wrong labels" in (shift.mined_from or {}).get("marks", ())
     }
     assert marked and marked <= {finding.name for finding in suspected}
 
 
-def test_the_command_tells_it(mined: MineResult, suspected: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_it(
+    mined: MineResult, suspected: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
     print_result(mined)
     shown = " ".join(capsys.readouterr().out.split())
     count = len(mined.findings.standing)
-    assert f"{len(suspected)} of {count} may be wrong labels, not failures: look at the images in relabel.csv" in shown
+    assert (
+        f"{len(suspected)} of {count} may be wrong labels, not failures: look at the images in"
+        " relabel.csv" in shown
+    )
     assert "relabel.csv" in shown.split("relabel:")[1]
     assert f"1 image cannot be read ({UNREAD}) and is left out: validation/{CUT}." in shown
 
@@ -248,10 +292,14 @@ def test_files_are_named_where_rows_are_told_and_in_no_recipe(
     assert {"recipe.yaml", "pool.yaml", "weights.parquet"} <= {path.name for path in files}
     for finding in mined.findings.confirmed:
         assert finding.evidence and all(piece.path in truth[1] for piece in finding.evidence)
-        assert finding.caption_check is None or all(image.path in truth[1] for image in finding.caption_check.nearest)
+        assert finding.caption_check is None or all(
+            image.path in truth[1] for image in finding.caption_check.nearest
+        )
 
 
-def test_files_may_answer_by_path(truth: tuple[Path, dict[str, int]], mined: MineResult, tmp_path: Path) -> None:
+def test_files_may_answer_by_path(
+    truth: tuple[Path, dict[str, int]], mined: MineResult, tmp_path: Path
+) -> None:
     recipe = load_recipe("wardrobe-star", mined_overrides(truth[0]))
     (part,) = opened_parts(recipe, ["validation"], open_source(recipe.source))
     answers = tmp_path / "answers.csv"
@@ -260,8 +308,12 @@ def test_files_may_answer_by_path(truth: tuple[Path, dict[str, int]], mined: Min
     answers.write_text(csv_text(rows))
     refuse_unknown_rows(load_classifier(f"predictions:{answers}", classes=recipe.classes), [part])
     answers.write_text(csv_text([*rows, {"path": "validation/another.png", "class_id": "05"}]))
-    with pytest.raises(UserError, match=r"answers 1 images that are not of .*: validation/another\.png"):
-        refuse_unknown_rows(load_classifier(f"predictions:{answers}", classes=recipe.classes), [part])
+    with pytest.raises(
+        UserError, match=r"answers 1 images that are not of .*: validation/another\.png"
+    ):
+        refuse_unknown_rows(
+            load_classifier(f"predictions:{answers}", classes=recipe.classes), [part]
+        )
 
 
 def test_rows_to_relabel_are_those_with_a_wrong_label(
@@ -271,7 +323,9 @@ def test_rows_to_relabel_are_those_with_a_wrong_label(
     assert len({row["key"] for row in listed}) == len(listed) >= 10
     assert {(row["label"], row["suggested"]) for row in listed} == {("sneaker", "sandal")}
     assert np.mean([truth[1][row["path"]] == SANDAL for row in listed]) >= 0.8
-    assert {name for row in listed for name in row["findings"].split()} <= {finding.name for finding in suspected}
+    assert {name for row in listed for name in row["findings"].split()} <= {
+        finding.name for finding in suspected
+    }
     for finding in suspected:
         assert sum(finding.name in row["findings"].split() for row in listed) == (
             finding.labels and finding.labels.mislabelled

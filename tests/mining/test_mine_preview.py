@@ -18,7 +18,11 @@ from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.report.words import preview_sentence
 
-DRAWING = ("mine.settings.permutations=null", "mine.settings.captioner=lab:captioner", "mine.settings.classes=['07']")
+DRAWING = (
+    "mine.settings.permutations=null",
+    "mine.settings.captioner=lab:captioner",
+    "mine.settings.classes=['07']",
+)
 
 
 def test_it_audits_so_many_rows_and_says_so(tmp_path: Path) -> None:
@@ -26,9 +30,17 @@ def test_it_audits_so_many_rows_and_says_so(tmp_path: Path) -> None:
     findings = result.findings
     sentence = preview_sentence(60, "part")
     assert [images.rows for images in findings.on] == [60] and findings.preview == 60
-    assert findings.halves is not None and findings.halves.discover.rows + findings.halves.confirm.rows == 60
-    assert parse_document(Findings, result.files["findings"].read_bytes(), "findings.json") == findings
-    assert sentence in result.files["report"].read_text() and sentence in (tmp_path / "index.html").read_text()
+    assert (
+        findings.halves is not None
+        and findings.halves.discover.rows + findings.halves.confirm.rows == 60
+    )
+    assert (
+        parse_document(Findings, result.files["findings"].read_bytes(), "findings.json") == findings
+    )
+    assert (
+        sentence in result.files["report"].read_text()
+        and sentence in (tmp_path / "index.html").read_text()
+    )
     with result.files["table"].open(newline="") as file:
         table = csv.DictReader(file)
         assert table.fieldnames is not None and table.fieldnames[-1] == "preview"
@@ -41,7 +53,9 @@ def test_every_split_gives_rows_of_all_classes() -> None:
     recipe = load_recipe("wardrobe-star", OVERRIDES)
     source = open_source(recipe.source)
     (whole,), _ = opened_images(recipe, Mine(target=WORLD), source)
-    parts, _ = opened_images(recipe, Mine(target=WORLD, on=("validation", "test"), limit=11), source)
+    parts, _ = opened_images(
+        recipe, Mine(target=WORLD, on=("validation", "test"), limit=11), source
+    )
     assert [len(part) for part in parts] == [11, 11] and {part.preview for part in parts} == {11}
     assert all(sorted(sum(part.labels == label) for label in (0, 1)) == [5, 6] for part in parts)
     assert set(parts[0].keys) < set(whole.keys) and whole.preview is None
@@ -49,7 +63,9 @@ def test_every_split_gives_rows_of_all_classes() -> None:
 
 
 def test_a_method_that_draws_takes_none(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--limit: the method 'bugs' draws the images that it audits"):
+    with pytest.raises(
+        UserError, match="--limit: the method 'bugs' draws the images that it audits"
+    ):
         mine_sneakers(tmp_path, *DRAWING, method="bugs", limit=60, on=None)
 
 

@@ -1,4 +1,5 @@
-"""`mine` on a sneaker world: findings, files, reruns and resuming; by contexts; and layers over open classes."""
+"""`mine` on a sneaker world: findings, files, reruns and resuming; by contexts; and layers over
+open classes."""
 
 from __future__ import annotations
 
@@ -24,7 +25,13 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.planted import named_world
 from counterfoil.mining.audited import class_map_of, collect_answers, opened_parts
 from counterfoil.mining.findings import Findings
-from counterfoil.mining.findings_layer import _over, derived_seed, laid_over, mined_from, mined_shifts
+from counterfoil.mining.findings_layer import (
+    _over,
+    derived_seed,
+    laid_over,
+    mined_from,
+    mined_shifts,
+)
 from counterfoil.mining.mine_recipe import mine
 from counterfoil.mining.report import LABELS_WORTH, page_thumbnail
 from counterfoil.plan.layout import make_plan
@@ -53,7 +60,9 @@ def layer(mined: Path) -> Recipe:
 
 def test_the_planted_failure_is_found_and_named(findings: Findings) -> None:
     sneakers = [finding for finding in findings.confirmed if finding.class_names == ("sneaker",)]
-    assert any(sneaker.role == "far_from" and "on the road" in sneaker.caption for sneaker in sneakers)
+    assert any(
+        sneaker.role == "far_from" and "on the road" in sneaker.caption for sneaker in sneakers
+    )
     for sneaker in sneakers:
         assert sneaker.difference.value is not None and sneaker.difference.value > 0.3
         assert sneaker.q <= findings.fdr
@@ -62,7 +71,9 @@ def test_the_planted_failure_is_found_and_named(findings: Findings) -> None:
     assert all(reasons.values()) and "sneaker" not in reasons
 
 
-def test_rates_of_what_is_far_from_a_caption_are_of_the_rows_that_were_tested(findings: Findings) -> None:
+def test_rates_of_what_is_far_from_a_caption_are_of_the_rows_that_were_tested(
+    findings: Findings,
+) -> None:
     by_name = {finding.name: finding for finding in findings.findings}
     far = [finding for finding in findings.findings if finding.outside]
     assert far
@@ -70,7 +81,11 @@ def test_rates_of_what_is_far_from_a_caption_are_of_the_rows_that_were_tested(fi
         (other,) = (by_name[name] for name in finding.outside)
         assert (finding.role, other.role, other.classes) == ("far_from", "hard", finding.classes)
         # The hard set holds some of the class's confirm rows. Rates of the far set leave these out.
-        assert finding.set.rows + finding.rest.rows == other.rest.rows < other.set.rows + other.rest.rows
+        assert (
+            finding.set.rows + finding.rest.rows
+            == other.rest.rows
+            < other.set.rows + other.rest.rows
+        )
         assert finding.discover is not None and other.discover is not None
         assert finding.discover.set.rows + finding.discover.rest.rows == other.discover.rest.rows
         assert finding.nearest_curve[-1].k <= other.rest.rows
@@ -82,7 +97,11 @@ def test_the_set_is_mostly_the_planted_slice(findings: Findings) -> None:
     world = named_world(WORLD.removeprefix("lab:planted/"))
     assert world is not None
     sliced = world.slice("validation")
-    far = next(far for far in findings.confirmed if far.role == "far_from" and far.class_names == ("sneaker",))
+    far = next(
+        far
+        for far in findings.confirmed
+        if far.role == "far_from" and far.class_names == ("sneaker",)
+    )
     rows = [int(piece.key.rpartition("_")[2]) for piece in far.evidence]
     assert np.mean(sliced[rows]) > 0.8  # a third of the class is
 
@@ -98,9 +117,19 @@ def test_halves_share_no_garment(findings: Findings) -> None:
     assert discover.rows + confirm.rows == len(part) == 1200
 
 
-def test_the_same_inputs_give_the_same_bytes_and_a_killed_run_goes_on(mined: Path, tmp_path: Path) -> None:
+def test_the_same_inputs_give_the_same_bytes_and_a_killed_run_goes_on(
+    mined: Path, tmp_path: Path
+) -> None:
     with given_up(lambda stage: True):  # ends at the first stage
-        mine("wardrobe-star", tmp_path, overrides=OVERRIDES, target=WORLD, on=["validation"], device="cpu", workers=1)
+        mine(
+            "wardrobe-star",
+            tmp_path,
+            overrides=OVERRIDES,
+            target=WORLD,
+            on=["validation"],
+            device="cpu",
+            workers=1,
+        )
     assert not FILES & {path.name for path in tmp_path.iterdir()}
     mine_sneakers(tmp_path)
     for name in FILES:
@@ -122,16 +151,25 @@ def test_the_layer_has_few_groups_and_counted_cells(layer: Recipe, findings: Fin
     classes = {class_id for finding in findings.confirmed for class_id in finding.classes}
     assert set(layer.prompts.base.classes or ()) == classes
     assert plan.n_cells == len(classes) + sum(len(spec.classes or ()) for spec in shifts.values())
-    # Two shifts of one class that ask for the same picture would draw it twice: they begin with the same noise.
+    # Two shifts of one class that ask for the same picture would draw it twice: they begin with the
+    # same noise.
     prompts = [(spec.prompt, spec.classes) for spec in shifts.values() if spec.group == "hard"]
     assert len(set(prompts)) == len(prompts)
 
 
-def test_the_layer_tells_where_it_comes_from_and_carries_what_was_set(layer: Recipe, findings: Findings) -> None:
+def test_the_layer_tells_where_it_comes_from_and_carries_what_was_set(
+    layer: Recipe, findings: Findings
+) -> None:
     assert layer.source.dataset == WORLD and layer.tokens is None
     assert layer.samples.seed != load_recipe("wardrobe-star").samples.seed
-    hard = {name: spec for name, spec in layer.prompts.shifts.items() if spec.group == "hard" and spec.prompt}
-    assert set(hard) == {finding.name for finding in findings.confirmed if finding.prompt is not None}
+    hard = {
+        name: spec
+        for name, spec in layer.prompts.shifts.items()
+        if spec.group == "hard" and spec.prompt
+    }
+    assert set(hard) == {
+        finding.name for finding in findings.confirmed if finding.prompt is not None
+    }
     for name, spec in hard.items():
         finding = next(finding for finding in findings.confirmed if finding.name == name)
         origin = spec.mined_from or {}
@@ -149,12 +187,17 @@ def test_vectors_hold_the_directions_and_the_captions(mined: Path, findings: Fin
         assert np.linalg.norm(vectors[f"caption_{finding.name}"]) == pytest.approx(1, abs=1e-5)
 
 
-def test_a_direction_is_drawn_without_a_word_where_the_generator_takes_vectors(mined: Path, layer: Recipe) -> None:
+def test_a_direction_is_drawn_without_a_word_where_the_generator_takes_vectors(
+    mined: Path, layer: Recipe
+) -> None:
     vectors = load_file(mined / "vectors.safetensors")
     decoded = [spec for name, spec in layer.prompts.shifts.items() if name.endswith("_decoded")]
     assert decoded
     for spec in decoded:
-        assert spec.embedding is not None and Path(spec.embedding.file) == (mined / "vectors.safetensors").resolve()
+        assert (
+            spec.embedding is not None
+            and Path(spec.embedding.file) == (mined / "vectors.safetensors").resolve()
+        )
         assert spec.classes is not None and len(spec.classes) == 1
         class_id = spec.classes[0]
         hard, easy = (vectors[f"{class_id}_{side}"] for side in ("hard", "easy"))
@@ -163,10 +206,13 @@ def test_a_direction_is_drawn_without_a_word_where_the_generator_takes_vectors(m
 
 
 def test_a_class_without_a_decoded_vector_has_no_decoded_shift(findings: Findings) -> None:
-    """Without a weight, a direction has no decoded vector under the key that the shift would name."""
+    """Without a weight, a direction has no decoded vector under the key that the shift would
+    name."""
     recipe = load_recipe("wardrobe-star", OVERRIDES)
     every, none = (mined_shifts(findings, recipe, decoded) for decoded in ({"05", "07"}, ()))
-    assert {name for name in every if name not in none} == {name for name in every if name.endswith("_decoded")}
+    assert {name for name in every if name not in none} == {
+        name for name in every if name.endswith("_decoded")
+    }
     assert every != none
 
 
@@ -185,7 +231,9 @@ def test_easiest_images_are_of_the_classes_and_seldom_wrong(findings: Findings) 
         assert np.mean([piece.failed for piece in finding.easiest]) < finding.discover.set.rate
 
 
-def test_the_curve_and_the_caption_check_are_about_the_confirm_half(mined: Path, findings: Findings) -> None:
+def test_the_curve_and_the_caption_check_are_about_the_confirm_half(
+    mined: Path, findings: Findings
+) -> None:
     document = json.loads((mined / "findings.json").read_text())
     assert findings.halves is not None
     for finding, stored in zip(findings.findings, document["findings"], strict=True):
@@ -197,7 +245,9 @@ def test_the_curve_and_the_caption_check_are_about_the_confirm_half(mined: Path,
 
 
 def test_mining_what_was_mined_leaves_nothing_of_the_shifts_below(layer: Recipe) -> None:
-    name, spec = next((name, spec) for name, spec in layer.prompts.shifts.items() if spec.caption is not None)
+    name, spec = next(
+        (name, spec) for name, spec in layer.prompts.shifts.items() if spec.caption is not None
+    )
     assert spec.mined_from is not None
     shift = {"prompt": "a photo of a {class}", "classes": ["05"], "mined_from": {"new": 1}}
     laid = _over(shift, layer.prompts.shifts[name])
@@ -206,7 +256,9 @@ def test_mining_what_was_mined_leaves_nothing_of_the_shifts_below(layer: Recipe)
 
 
 def test_a_folders_path_stays_on_this_machine(findings: Findings) -> None:
-    at_home = replace(findings, target=replace(findings.target, name="local-dir:/home/someone/model"))
+    at_home = replace(
+        findings, target=replace(findings.target, name="local-dir:/home/someone/model")
+    )
     finding = at_home.confirmed[0]
     assert mined_from(at_home, finding)["target"]["name"] == "local-dir:./model"
     elsewhere = replace(findings, target=replace(findings.target, name="local-dir:/opt/model"))
@@ -219,7 +271,10 @@ def test_photographs_of_any_grain_fit_into_the_page() -> None:
 
 
 def test_without_a_clip_groups_are_tested_that_need_no_words(
-    findings: Findings, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    findings: Findings,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     outcome = mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai")
@@ -228,29 +283,49 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
     assert result.method.name == "slices" and result.answered is not None and answered is not None
     # Sneakers come with the road in training: elsewhere they fail, and on it sandals do.
     assert {("sneaker",), ("sandal",)} <= {finding.class_names for finding in result.confirmed}
-    assert all(finding.prompt is None and finding.caption_check is None for finding in result.findings)
+    assert all(
+        finding.prompt is None and finding.caption_check is None for finding in result.findings
+    )
     assert any("look-alikes" in finding.words for finding in result.findings)
-    assert {other.model for finding in result.findings for other in finding.others} == {"lab:resnet10t"}
+    assert {other.model for finding in result.findings for other in finding.others} == {
+        "lab:resnet10t"
+    }
     assert replace(result.answered, without_words=None) == answered  # CLIP has no part in it
     assert result.halves == findings.halves
-    assert [(cls.rows, cls.errors) for cls in result.classes] == [(cls.rows, cls.errors) for cls in findings.classes]
+    assert [(cls.rows, cls.errors) for cls in result.classes] == [
+        (cls.rows, cls.errors) for cls in findings.classes
+    ]
     assert set(outcome.files) == {"findings", "table", "report", "rows"}
     with outcome.files["rows"].open() as file:
         listed = [line["findings"].split() for line in csv.DictReader(file)]
     assert len(listed) == answered.failures
-    assert {name for names in listed for name in names} <= {finding.name for finding in result.confirmed}
+    assert {name for names in listed for name in names} <= {
+        finding.name for finding in result.confirmed
+    }
     page = outcome.files["report"].read_text()
     assert "groups confirmed</h1>" in page and "Without words" in page
     assert "<h2>Classes, pairs of classes, labels" in page
     print_mined(outcome)
     shown = capsys.readouterr().out
-    assert "sneaker, the whole class" in shown and "Without words, because no CLIP is available" in shown
-    by_method = mine_sneakers(tmp_path / "asked", "mine.settings.permutations=null", method="slices")
+    assert (
+        "sneaker, the whole class" in shown
+        and "Without words, because no CLIP is available" in shown
+    )
+    by_method = mine_sneakers(
+        tmp_path / "asked", "mine.settings.permutations=null", method="slices"
+    )
     assert replace(by_method.findings, doubts=result.doubts, recipe=result.recipe) == result
     with pytest.raises(UserError, match="renders images of words"):
-        mine_sneakers(tmp_path / "drawn", "mine.settings.permutations=null", method="slices", confirm="rendered")
+        mine_sneakers(
+            tmp_path / "drawn",
+            "mine.settings.permutations=null",
+            method="slices",
+            confirm="rendered",
+        )
     with pytest.raises(UserError, match="gives rows no score"):
-        mine_sneakers(tmp_path / "weights", "mine.settings.permutations=null", method="slices", weights=True)
+        mine_sneakers(
+            tmp_path / "weights", "mine.settings.permutations=null", method="slices", weights=True
+        )
     # Options that need CLIP are still refused.
     with pytest.raises(RunFailure, match="ViT-B-32"):
         mine_sneakers(tmp_path, "screen.model=ViT-B-32", "screen.weights=openai", weights=True)
@@ -258,31 +333,43 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
         mine_sneakers(tmp_path / "typo", "screen.model=lab:clipp")
 
 
-def test_all_classifiers_rank_the_labels_to_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_classifiers_rank_the_labels_to_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices")
     recipe = load_recipe("wardrobe-star", OVERRIDES)
     parts = opened_parts(recipe, ["validation"], open_source(recipe.source))
     models = (WORLD, "lab:resnet10t")
-    answers = collect_answers(parts, {name: class_map_of(recipe, name) for name in models}, recipe, "cpu")
+    answers = collect_answers(
+        parts, {name: class_map_of(recipe, name) for name in models}, recipe, "cpu"
+    )
     ranks = {name: rankdata(answer.predictions.true_confidence) for name, answer in answers.items()}
     row_of = {key: number for number, key in enumerate(parts[0].keys)}
     with result.files["rows"].open() as file:
         lines = [line for line in csv.DictReader(file) if line["label_rank"]]
-    order = [row_of[line["key"]] for line in sorted(lines, key=lambda line: int(line["label_rank"]))]
+    order = [
+        row_of[line["key"]] for line in sorted(lines, key=lambda line: int(line["label_rank"]))
+    ]
     assert len(order) > 30 and (np.diff(np.sum([*ranks.values()], axis=0)[order]) >= 0).all()
     assert all((np.diff(rank[order]) < 0).any() for rank in ranks.values())  # none of them alone
     listed = [row_of[line["key"]] for line in lines if line["look_at_label"] == "true"]
     assert sorted(listed) == sorted(order[:12])  # of 1,200
     assert result.findings.answered is not None and result.findings.answered.labels_in_all == 12
     page = result.files["report"].read_text()
-    assert LABELS_WORTH in page and "12 failing images with the least confidence in the label" in page
+    assert (
+        LABELS_WORTH in page and "12 failing images with the least confidence in the label" in page
+    )
     print_mined(result)
     assert "12 labels to check" in " ".join(capsys.readouterr().out.split())
 
 
 def test_labels_of_a_corrupted_dataset_are_checked_on_its_base_alone(tmp_path: Path) -> None:
     """List no corrupted copy, although classifiers fail on these most."""
-    keep = {name: None for name in load_recipe("wardrobe-corrupt").prompts.shifts if name != "low_resolution"}
+    keep = {
+        name: None
+        for name in load_recipe("wardrobe-corrupt").prompts.shifts
+        if name != "low_resolution"
+    }
     changes = ["samples.candidates=15", f"prompts.shifts={json.dumps(keep)}"]
     dataset = tmp_path / "corrupted"
     build("wardrobe-corrupt", dataset, overrides=changes, device="cpu")
@@ -293,23 +380,37 @@ def test_labels_of_a_corrupted_dataset_are_checked_on_its_base_alone(tmp_path: P
     with result.files["rows"].open() as file:
         lines = list(csv.DictReader(file))
     ranked = {line["key"].partition("_")[0] for line in lines if line["label_rank"]}
-    assert ranked == {"base"} and {line["key"].partition("_")[0] for line in lines} == {"base", "low"}
+    assert ranked == {"base"} and {line["key"].partition("_")[0] for line in lines} == {
+        "base",
+        "low",
+    }
     (note,) = [note for note in result.findings.notes if "base images" in note]
     assert result.findings.answered is not None
-    assert note.startswith("labels to check are" if result.findings.answered.labels_in_all else "no label to check")
+    assert note.startswith(
+        "labels to check are" if result.findings.answered.labels_in_all else "no label to check"
+    )
 
 
 def test_over_rows_that_nothing_draws_there_are_findings_and_rows_and_no_recipe(
     findings: Findings, tmp_path: Path
 ) -> None:
-    words = ("screen.model=lab:clip", "screen.object_threshold=-1", "mine.settings.captions=wardrobe")
+    words = (
+        "screen.model=lab:clip",
+        "screen.object_threshold=-1",
+        "mine.settings.captions=wardrobe",
+    )
     changes = [change for change in OVERRIDES if not change.startswith(("tokens", "generator"))]
     given = {"target": WORLD, "on": ["validation"], "device": "cpu", "workers": 1}
     result = mine("wardrobe-corrupt", tmp_path, overrides=[*changes, *words], **given)
     confirmed = {finding.name for finding in result.findings.confirmed}
-    assert confirmed == {finding.name for finding in findings.confirmed} and "recipe" not in result.files
+    assert (
+        confirmed == {finding.name for finding in findings.confirmed}
+        and "recipe" not in result.files
+    )
     (note,) = result.findings.notes
-    assert note.startswith("the findings have no recipe, because generator.kind 'corrupt' uses rows of real images")
+    assert note.startswith(
+        "the findings have no recipe, because generator.kind 'corrupt' uses rows of real images"
+    )
     page = result.files["report"].read_text()
     assert "The findings have no recipe" in page and "counterfoil build ./recipe.yaml" not in page
     with result.files["rows"].open() as file:
@@ -321,7 +422,10 @@ def test_a_function_and_a_recipe_value_are_mined_too(
     layer: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code = "import numpy as np\n\ndef answers(batch):\n    return np.tile(np.eye(10)[5], (len(batch), 1))\n"
+    code = (
+        "import numpy as np\n\ndef answers(batch):\n    return np.tile(np.eye(10)[5],"
+        " (len(batch), 1))\n"
+    )
     Path("sandals.py").write_text(code)
     recipe = load_recipe("wardrobe-star", OVERRIDES)
     shapes: set[tuple[int, ...]] = set()
@@ -334,19 +438,31 @@ def test_a_function_and_a_recipe_value_are_mined_too(
         return np.asarray(image.resize((4, 4)), dtype=np.float32)
 
     given = {"on": ["validation"], "device": "cpu", "workers": 1}
-    outcome = mine(recipe, tmp_path / "function", target={"mine": always_sandal}, transform=small, **given)
+    outcome = mine(
+        recipe, tmp_path / "function", target={"mine": always_sandal}, transform=small, **given
+    )
     result = outcome.findings
-    assert (result.target.name, result.target.sha256) == ("python:mine", None) and shapes == {(4, 4, 3)}
-    assert result.answered is not None and [cls.rate for cls in result.answered.classes] == [1.0, 0.0]
+    assert (result.target.name, result.target.sha256) == ("python:mine", None) and shapes == {
+        (4, 4, 3)
+    }
+    assert result.answered is not None and [cls.rate for cls in result.answered.classes] == [
+        1.0,
+        0.0,
+    ]
     assert [(pair.name, pair.other_name, pair.share) for pair in result.answered.taken_for] == [
         ("sneaker", "sandal", 1.0)
     ]
-    assert repr(outcome).endswith("0 of 0 hypotheses confirmed>>") and "sneaker" in outcome._repr_html_()
+    assert (
+        repr(outcome).endswith("0 of 0 hypotheses confirmed>>")
+        and "sneaker" in outcome._repr_html_()
+    )
     # A function has no features. Groups without words need none, and a note says so.
-    named = mine(recipe, tmp_path / "named", target="python:sandals:answers", method="slices", **given).findings
-    assert named.target.name == "python:sandals:answers" and [finding.words for finding in named.confirmed] == [
-        "sneaker, the whole class"
-    ]
+    named = mine(
+        recipe, tmp_path / "named", target="python:sandals:answers", method="slices", **given
+    ).findings
+    assert named.target.name == "python:sandals:answers" and [
+        finding.words for finding in named.confirmed
+    ] == ["sneaker, the whole class"]
     assert any("not grouped by the classifier's own features" in note for note in named.notes)
     # A recipe value gives the same as its name and overrides.
     outcome = mine(recipe, tmp_path / "value", target=WORLD, **given)
@@ -354,7 +470,9 @@ def test_a_function_and_a_recipe_value_are_mined_too(
     with pytest.raises(UserError, match=r"expected python:package\.module:function"):
         mine(recipe, tmp_path / "gone", target="python:mine", **given)
     with pytest.raises(UserError, match="runs only in this one"):
-        mine(recipe, tmp_path / "drawn", target={"mine": always_sandal}, confirm="rendered", **given)
+        mine(
+            recipe, tmp_path / "drawn", target={"mine": always_sandal}, confirm="rendered", **given
+        )
     with pytest.raises(UserError, match="overrides go with"):
         mine(recipe, tmp_path / "overrides", target=WORLD, overrides=["name=x"], **given)
 
@@ -366,7 +484,12 @@ def refusals() -> Iterator[tuple[str, list[str], dict[str, object], str]]:
     yield "a method", [], {"method": "direction"}, "did you mean 'directions'"
     yield "a setting", ["mine.settings.fewest_error=3"], {}, "mine.settings.fewest_error"
     yield "captions", ["mine.settings.captions=wardrob"], {}, "did you mean 'wardrobe'"
-    yield "captions of nowhere", ["mine.settings.captions=my captions.txt"], {}, "neither a bundled name nor a path"
+    yield (
+        "captions of nowhere",
+        ["mine.settings.captions=my captions.txt"],
+        {},
+        "neither a bundled name nor a path",
+    )
     yield "a failure rule", ["mine.failure=top2"], {}, "expected top1"
     yield "another class", ["mine.failure='answered:99'"], {}, "no class has the id '99'"
     yield "parents", ["mine.failure=parent"], {}, "needs the parent of every class"
@@ -374,7 +497,9 @@ def refusals() -> Iterator[tuple[str, list[str], dict[str, object], str]]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "options", "words"), [case[1:] for case in refusals()], ids=lambda case: str(case)[:30]
+    ("changes", "options", "words"),
+    [case[1:] for case in refusals()],
+    ids=lambda case: str(case)[:30],
 )
 def test_what_cannot_be_mined_is_refused_in_words(
     changes: list[str], options: dict[str, object], words: str, tmp_path: Path
@@ -385,8 +510,20 @@ def test_what_cannot_be_mined_is_refused_in_words(
     assert not (tmp_path / "out" / "findings.json").exists()
 
 
-CONTEXT_FILES = {"findings.json", "findings.csv", "vectors.safetensors", "report.html", "recipe.yaml", "index.html"}
-CHANGES = ("mine.settings.contexts=wardrobe", "mine.settings.at_most_images=4", "mine.others=[]", "mine.train_rows=10")
+CONTEXT_FILES = {
+    "findings.json",
+    "findings.csv",
+    "vectors.safetensors",
+    "report.html",
+    "recipe.yaml",
+    "index.html",
+}
+CHANGES = (
+    "mine.settings.contexts=wardrobe",
+    "mine.settings.at_most_images=4",
+    "mine.others=[]",
+    "mine.train_rows=10",
+)
 
 
 def mine_contexts(folder: Path) -> None:
@@ -402,7 +539,9 @@ def contexts_mined(once_a_run: Once) -> Path:
 
 
 def test_the_contexts_that_are_chosen_are_where_the_classifier_fails(contexts_mined: Path) -> None:
-    findings = parse_document(Findings, (contexts_mined / "findings.json").read_bytes(), "findings.json")
+    findings = parse_document(
+        Findings, (contexts_mined / "findings.json").read_bytes(), "findings.json"
+    )
     (sneaker,) = [audit for audit in findings.classes if audit.name == "sneaker"]
     chosen = [context for context in sneaker.contexts if context.rank is not None]
     assert chosen and all(context.words != "on the road" for context in chosen)
@@ -411,19 +550,27 @@ def test_the_contexts_that_are_chosen_are_where_the_classifier_fails(contexts_mi
     tested = {finding.caption: finding for finding in findings.findings}
     assert all(context.caption in tested for context in chosen)
     # Every row of the class is in one context: sets and rests add up to the class's confirm rows.
-    sizes = {tested[context.caption].set.rows + tested[context.caption].rest.rows for context in chosen}
+    sizes = {
+        tested[context.caption].set.rows + tested[context.caption].rest.rows for context in chosen
+    }
     assert len(sizes) == 1
 
 
 def test_it_leaves_the_files_of_every_method_and_a_recipe_that_loads(contexts_mined: Path) -> None:
-    assert {path.name for path in contexts_mined.iterdir() if not path.name.startswith(".")} == CONTEXT_FILES
+    assert {
+        path.name for path in contexts_mined.iterdir() if not path.name.startswith(".")
+    } == CONTEXT_FILES
     recipe = load_recipe(contexts_mined / "recipe.yaml")
-    assert recipe.mine is not None and method_settings(recipe.mine).model_dump()["contexts"] == "wardrobe"
+    assert (
+        recipe.mine is not None
+        and method_settings(recipe.mine).model_dump()["contexts"] == "wardrobe"
+    )
     groups = {shift.group for shift in recipe.prompts.shifts.values()}
     assert groups == {"contexts", "class_name", "random_contexts"}
     page = (contexts_mined / "report.html").read_text()
     assert "Contexts by class" in page and "what counts is the ratio" not in page
-    # This recipe chooses by number. Recipes that choose by ratio use a smoothed one, not the one on the page.
+    # This recipe chooses by number. Recipes that choose by ratio use a smoothed one, not the one on
+    # the page.
     assert "chooses the contexts with the most failures, whatever their ratio" in page
     assert "after adding one failure and one right answer" in page
 
@@ -444,7 +591,9 @@ def test_a_layer_is_of_the_classes_that_were_found(classes: str, tmp_path: Path)
     assert loaded.names_every_label
     assert loaded.classes == resolve_classes(load_recipe(source)).classes
     assert loaded.samples.seed == 5
-    assert (below.recipe_hash in layer.read_text()) and below == resolve_classes(load_recipe(source))
+    assert (below.recipe_hash in layer.read_text()) and below == resolve_classes(
+        load_recipe(source)
+    )
     open_recipe(tmp_path, "[bag, coat]")
     with pytest.raises(UserError, match="extends_sha256"):
         load_recipe(layer)

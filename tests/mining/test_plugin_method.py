@@ -1,4 +1,5 @@
-"""A mining method of a plugin: its own settings, and, without captions, its own hypotheses without a CLIP."""
+"""A mining method of a plugin: its own settings, and, without captions, its own hypotheses without
+a CLIP."""
 
 from __future__ import annotations
 
@@ -50,7 +51,12 @@ def test_its_hypotheses_are_tested_and_reported(tmp_path: Path) -> None:
 
 def test_its_settings_are_checked_by_its_own_section(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
-        mine_sneakers(tmp_path, "mine.settings.permutations=null", "mine.settings.first=0", method="first_groups")
+        mine_sneakers(
+            tmp_path,
+            "mine.settings.permutations=null",
+            "mine.settings.first=0",
+            method="first_groups",
+        )
     assert "mine.settings.first" in refused.value.problems[0]
     with pytest.raises(UserError, match="did you mean 'first_groups'"):
         mine_sneakers(tmp_path, method="first_group")

@@ -1,4 +1,5 @@
-"""Rows of a pool that a direction calls hardest, built as a dataset, and weights of training rows."""
+"""Rows of a pool that a direction calls hardest, built as a dataset, and weights of training
+rows."""
 
 from __future__ import annotations
 
@@ -46,11 +47,13 @@ from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.schema_mine import Mine
 
 NAN = np.nan
-# Classes 0 and 2 of the recipe have a direction; rows 3 and 8 cannot be decoded, and row 9 has another class.
+# Classes 0 and 2 of the recipe have a direction; rows 3 and 8 cannot be decoded, and row 9 has
+# another class.
 LABELS = np.array([0, 0, 0, 0, 0, 2, 2, 2, 2, -1])
 DECISIONS = np.array([0.5, -2.0, -2.0, NAN, -3.0, 0.9, 0.1, 0.4, NAN, -9.0])
 CLASSES = (
-    "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal, source_label: 5},"
+    "source.classes=[{id: '00', name: t-shirt, source_label: 0}, {id: '05', name: sandal,"
+    " source_label: 5},"
     " {id: '08', name: bag, source_label: 8}]"
 )
 
@@ -76,12 +79,17 @@ def pool(folder: Path, split: str = "train", **columns: list[Any]) -> Path:
 
 
 def layer(hardest: Hardest, origin: PoolOrigin, folder: Path, *sets: str, **changes: Any) -> Path:
-    """Write the layer over wardrobe-mini. `sets` and `changes` are the same settings in two forms."""
+    """Write the layer over wardrobe-mini. `sets` and `changes` are the same settings in two
+    forms."""
     below = load_recipe("wardrobe-mini")
     recipe = load_recipe("wardrobe-mini", [CLASSES, *sets])
-    classes = [{"id": cls.id, "name": cls.name, "source_label": cls.source_label} for cls in recipe.classes]
+    classes = [
+        {"id": cls.id, "name": cls.name, "source_label": cls.source_label} for cls in recipe.classes
+    ]
     changed = {"source": {"classes": classes}, **changes}
-    files = pool_files(hardest, origin, recipe, below, "wardrobe-mini", changed, {"method": "directions"})
+    files = pool_files(
+        hardest, origin, recipe, below, "wardrobe-mini", changed, {"method": "directions"}
+    )
     return laid(files, folder)
 
 
@@ -100,17 +108,26 @@ def built(path: Path, out: Path) -> dict[tuple[str, int], np.ndarray]:
     rows = [row for table in tables for row in table.to_pylist()]
     assert {row["shift"] for row in rows} == {"hard"}
     return {
-        (row["class_id"], row["source_row"]): np.asarray(Image.open(io.BytesIO(row["image"]["bytes"]))) for row in rows
+        (row["class_id"], row["source_row"]): np.asarray(
+            Image.open(io.BytesIO(row["image"]["bytes"]))
+        )
+        for row in rows
     }
 
 
 def test_the_hardest_are_the_least_whatever_their_sign_and_ties_go_to_the_first_row() -> None:
     hardest = hardest_rows(DECISIONS, LABELS, 2)
     assert {label: rows.tolist() for label, rows in hardest.rows.items()} == {0: [4, 1], 2: [6, 7]}
-    assert {label: values.tolist() for label, values in hardest.decisions.items()} == {0: [-3.0, -2.0], 2: [0.1, 0.4]}
+    assert {label: values.tolist() for label, values in hardest.decisions.items()} == {
+        0: [-3.0, -2.0],
+        2: [0.1, 0.4],
+    }
     assert (hardest.unreadable, hardest.unlabelled) == (2, 1)
     every = hardest_rows(DECISIONS, LABELS, 100)
-    assert {label: rows.tolist() for label, rows in every.rows.items()} == {0: [4, 1, 2, 0], 2: [6, 7, 5]}
+    assert {label: rows.tolist() for label, rows in every.rows.items()} == {
+        0: [4, 1, 2, 0],
+        2: [6, 7, 5],
+    }
 
 
 def test_a_row_of_several_conditions_may_be_hard_in_one_and_easy_in_another() -> None:
@@ -118,12 +135,17 @@ def test_a_row_of_several_conditions_may_be_hard_in_one_and_easy_in_another() ->
     labels = np.array([0, 3, 0, 2, 1, 2])
     decisions = np.array([1.0, -1.0, 2.0, -2.0, NAN, NAN])
     hardest = hardest_rows(decisions, labels, 1, rows)
-    assert {label: chosen.tolist() for label, chosen in hardest.rows.items()} == {0: [0], 2: [1], 3: [0]}
+    assert {label: chosen.tolist() for label, chosen in hardest.rows.items()} == {
+        0: [0],
+        2: [1],
+        3: [0],
+    }
     assert hardest.unreadable == 1
 
 
 def test_the_layer_builds_to_exactly_the_rows_that_were_chosen(tmp_path: Path) -> None:
-    """Class names and their order are the pool's. Nothing is rendered, and no threshold drops a row."""
+    """Class names and their order are the pool's. Nothing is rendered, and no threshold drops a
+    row."""
     names = ["bag", "t-shirt", "umbrella"]
     named = [1, 1, 1, 1, 1, 0, 0, 0, 0, 2]
     folder = pool(tmp_path / "pool", label=named, names=names)
@@ -153,7 +175,9 @@ def test_a_pool_without_labels_takes_those_that_are_predicted_and_says_so(tmp_pa
     origin = PoolOrigin(NamedDataset(str(folder), "test"), PREDICTED)
     path = layer(hardest_rows(DECISIONS, LABELS, 1), origin, tmp_path / "mined")
     assert set(built(path, tmp_path / "out")) == {("00", 4), ("08", 6)}
-    assert "The classes are a classifier’s predictions" in (tmp_path / "out" / "README.md").read_text()
+    assert (
+        "The classes are a classifier’s predictions" in (tmp_path / "out" / "README.md").read_text()
+    )
     assert load_recipe(tmp_path / "out").generator.get("labels") == PREDICTED
 
 
@@ -185,7 +209,9 @@ samples: {{accepted: 5, at_most: 20}}
     return load_recipe_text(text)
 
 
-def test_rows_of_an_input_dataset_of_conditions_are_compared_with_what_they_have(tmp_path: Path) -> None:
+def test_rows_of_an_input_dataset_of_conditions_are_compared_with_what_they_have(
+    tmp_path: Path,
+) -> None:
     texts = ["Effusion"] * 4 + ["No Finding"] * 6
     recipe = chest(pool(tmp_path / "chest", found=texts))
     origin = PoolOrigin(NamedDataset(recipe.source.dataset, "train", label_column="found"), "found")
@@ -196,16 +222,26 @@ def test_rows_of_an_input_dataset_of_conditions_are_compared_with_what_they_have
         chosen = {label: np.array(indices) for label, indices in rows.items()}
         decisions = {label: np.zeros(len(indices)) for label, indices in rows.items()}
         folder = tmp_path / f"mined{message is None}"
-        path = laid(pool_files(Hardest(chosen, decisions), origin, recipe, recipe, "../chest.yaml", {}, {}), folder)
+        path = laid(
+            pool_files(Hardest(chosen, decisions), origin, recipe, recipe, "../chest.yaml", {}, {}),
+            folder,
+        )
         if message is None:
-            assert set(built(path, folder / "out")) == {("effusion", 1), ("no_effusion", 5), ("no_effusion", 9)}
+            assert set(built(path, folder / "out")) == {
+                ("effusion", 1),
+                ("no_effusion", 5),
+                ("no_effusion", 9),
+            }
         else:
             with pytest.raises(UserError, match=message):
                 build(path, folder / "out", device="cpu", workers=1)
 
 
 def test_labels_from_a_column_as_before_are_the_same_plan() -> None:
-    rows = "generator={kind: rows, model: null, steps: null, guidance: null, rows: {base: {'00': [0]}}}"
+    rows = (
+        "generator={kind: rows, model: null, steps: null, guidance: null, rows: {base: {'00':"
+        " [0]}}}"
+    )
     changes = ["tokens=null", "samples.noise=independent", rows]
     plain, explicit, other = (
         load_recipe("wardrobe-mini", [*changes, *more])
@@ -220,7 +256,12 @@ def test_what_lies_between_the_layer_and_its_recipe_goes_with_it(tmp_path: Path)
     names = ["bag", "t-shirt", "umbrella"]
     folder = pool(tmp_path / "pool", label=[1, 1, 1, 1, 1, 0, 0, 0, 0, 2], names=names)
     origin = PoolOrigin(NamedDataset(str(folder), "train"), "label")
-    sets = ("output.rows_per_shard=7", "generator.steps=5", "screen.keep_rejected=true", "publish.repo=a/b")
+    sets = (
+        "output.rows_per_shard=7",
+        "generator.steps=5",
+        "screen.keep_rejected=true",
+        "publish.repo=a/b",
+    )
     changes: Mapping[str, Any] = {
         "output": {"rows_per_shard": 7},
         "generator": {"steps": 5},
@@ -241,12 +282,18 @@ def test_rows_are_no_pairs_of_a_recipe_whose_pairs_share_attention(tmp_path: Pat
         hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / "mined", f"samples={json.dumps(samples)}",
         samples=samples,
     )  # fmt: skip
-    assert (load_recipe(path).samples.pairs, load_recipe(path).samples.noise) == ("noise", "independent")
+    assert (load_recipe(path).samples.pairs, load_recipe(path).samples.noise) == (
+        "noise",
+        "independent",
+    )
 
 
 def test_the_same_choice_is_the_same_files(tmp_path: Path) -> None:
     origin = PoolOrigin(NamedDataset(str(tmp_path / "pool"), "train"), "label")
-    written = [layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / name) for name in ("one", "two")]
+    written = [
+        layer(hardest_rows(DECISIONS, LABELS, 2), origin, tmp_path / name)
+        for name in ("one", "two")
+    ]
     for name in ("pool.yaml", "pool.csv"):
         assert (written[0].parent / name).read_bytes() == (written[1].parent / name).read_bytes()
 
@@ -292,18 +339,31 @@ BROKEN = 4
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the splits. The pool has an unreadable image and, last, an audited one. Sandals fail on the beach."""
+    """Write the splits. The pool has an unreadable image and, last, an audited one. Sandals fail on
+    the beach."""
     folder = tmp_path_factory.mktemp("world") / "data"
     save_split(folder, "validation", AUDITED)
     save_split(folder, "test", [*POOL, AUDITED[0]], [BROKEN])
     save_split(folder, "train", TRAIN, [2])
-    answer(folder.parent / "answers.csv", AUDITED, lambda scene: scene.label == SANDAL and on_the_beach(scene))
+    answer(
+        folder.parent / "answers.csv",
+        AUDITED,
+        lambda scene: scene.label == SANDAL and on_the_beach(scene),
+    )
     return folder
 
 
 def mined(world: Path, out: Path, **more: Any) -> MineResult:
     target = f"predictions:{world.parent / 'answers.csv'}"
-    return mine("wardrobe-mini", out, overrides=recipe_sets(world), target=target, device="cpu", workers=1, **more)
+    return mine(
+        "wardrobe-mini",
+        out,
+        overrides=recipe_sets(world),
+        target=target,
+        device="cpu",
+        workers=1,
+        **more,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -315,8 +375,15 @@ def test_the_rows_of_the_pool_are_those_that_the_failure_is_of(result: MineResul
     pool = result.pool
     assert pool is not None
     # T-shirts have no error, so no direction, and none of their rows is chosen.
-    assert (pool.count, pool.without, pool.shared, pool.hardest.unreadable) == (8, ("t-shirt",), 1, 1)
-    assert pool.hardest.unlabelled == sum(scene.label == T_SHIRT for scene in POOL) - (POOL[BROKEN].label == T_SHIRT)
+    assert (pool.count, pool.without, pool.shared, pool.hardest.unreadable) == (
+        8,
+        ("t-shirt",),
+        1,
+        1,
+    )
+    assert pool.hardest.unlabelled == sum(scene.label == T_SHIRT for scene in POOL) - (
+        POOL[BROKEN].label == T_SHIRT
+    )
     rows = list(csv.DictReader((result.directory / "pool.csv").open()))
     chosen = [POOL[int(row["row"])] for row in rows]
     assert len(chosen) == 8
@@ -330,7 +397,12 @@ def test_the_pools_recipe_builds_to_these_rows(result: MineResult, tmp_path: Pat
     recipe = load_recipe(result.files["pool"])
     record = recipe.prompts.shifts["hard"].mined_from
     assert record is not None
-    assert (record["method"], record["shared"], record["labels"], record["split"]) == ("directions", 1, "label", "test")
+    assert (record["method"], record["shared"], record["labels"], record["split"]) == (
+        "directions",
+        1,
+        "label",
+        "test",
+    )
     build(result.files["pool"], tmp_path / "built", device="cpu", workers=1)
     assert verify(tmp_path / "built").problems == ()
 
@@ -339,7 +411,10 @@ def test_training_rows_weigh_twice_where_they_are_hard(result: MineResult) -> No
     facts = json.loads(pq.read_schema(result.files["weights"]).metadata[b"counterfoil"])
     document = json.loads(result.files["findings"].read_text())
     assert facts["mined"]["discover_sha256"] == document["halves"]["discover"]["sha256"]
-    assert facts["mined"]["on"][0]["content"] == document["on"][0]["content"] and len(facts["train_content"]) == 64
+    assert (
+        facts["mined"]["on"][0]["content"] == document["on"][0]["content"]
+        and len(facts["train_content"]) == 64
+    )
     table = pq.read_table(result.files["weights"]).to_pylist()
     assert [row["key"] for row in table] == [f"train_{row:08d}" for row in range(len(TRAIN))]
     assert [row["row"] for row in table] == list(range(len(TRAIN)))
@@ -350,7 +425,9 @@ def test_training_rows_weigh_twice_where_they_are_hard(result: MineResult) -> No
     assert table[2]["weight"] == 1  # it cannot be decoded
 
 
-def test_a_pool_changes_nothing_of_the_findings(world: Path, result: MineResult, tmp_path: Path) -> None:
+def test_a_pool_changes_nothing_of_the_findings(
+    world: Path, result: MineResult, tmp_path: Path
+) -> None:
     alone = mined(world, tmp_path / "alone")
     assert alone.pool is None
     assert set(alone.files) == set(result.files) - {"pool", "weights"}
@@ -358,15 +435,34 @@ def test_a_pool_changes_nothing_of_the_findings(world: Path, result: MineResult,
         assert alone.files[name].read_bytes() == result.files[name].read_bytes(), name
 
 
-def test_the_command_tells_what_was_chosen_and_what_was_left_out(world: Path, tmp_path: Path) -> None:
+def test_the_command_tells_what_was_chosen_and_what_was_left_out(
+    world: Path, tmp_path: Path
+) -> None:
     sets = [part for change in recipe_sets(world) for part in ("--set", change)]
-    target = ["--target", f"predictions:{world.parent / 'answers.csv'}", "--device", "cpu", "--workers", "1"]
-    command = ["mine", "wardrobe-mini", "--out", str(tmp_path / "out"), *sets, *target, "--pool", "test"]
+    target = [
+        "--target",
+        f"predictions:{world.parent / 'answers.csv'}",
+        "--device",
+        "cpu",
+        "--workers",
+        "1",
+    ]
+    command = [
+        "mine",
+        "wardrobe-mini",
+        "--out",
+        str(tmp_path / "out"),
+        *sets,
+        *target,
+        "--pool",
+        "test",
+    ]
     outcome = CliRunner().invoke(app, [*command, "--pool-rows", "3"])
     assert outcome.exit_code == 0, outcome.output
     assert "3 rows of 1 classes were chosen from the pool" in outcome.output
     assert (
-        "1 left out: among the audited images; 1 left out: unreadable; without a direction: t-shirt" in outcome.output
+        "1 left out: among the audited images; 1 left out: unreadable; without a direction: t-shirt"
+        in outcome.output
     )
     as_json = CliRunner().invoke(app, [*command, "--pool-rows", "3", "--json"])
     document = json.loads(as_json.stdout)
@@ -380,7 +476,10 @@ def test_the_command_tells_what_was_chosen_and_what_was_left_out(world: Path, tm
         ({"pool": "validation"}, "the pool validation is what the target is audited on"),
         ({"pool": "test", "pool_labels": "predicted"}, "has none for new images"),
         ({"pool": "test", "pool_labels": "labels"}, "no column 'labels'; did you mean 'label'"),
-        ({"pool_labels": "label", "pool_rows": 3}, "--pool-rows and --pool-labels: no pool is named"),
+        (
+            {"pool_labels": "label", "pool_rows": 3},
+            "--pool-rows and --pool-labels: no pool is named",
+        ),
         ({"pool": "test", "pool_rows": 0}, "found 0, expected at least 1"),
         ({"pool": "./nowhere"}, "there is no folder ./nowhere"),
     ],
@@ -395,14 +494,17 @@ def test_a_pool_that_is_none_is_refused_before_anything_is_looked_at(
 
 @pytest.fixture(scope="module")
 def audited(world: Path) -> tuple[Recipe, Mine, Any]:
-    """Audit a target that can be loaded. Return the recipe, its settings, and the source with the audit."""
+    """Audit a target that can be loaded. Return the recipe, its settings, and the source with the
+    audit."""
     recipe = load_recipe("wardrobe-mini", [*recipe_sets(world), "mine.target=lab:resnet10t"])
     assert recipe.mine is not None
     source = open_source(recipe.source)
     return recipe, recipe.mine, (source, *audit_target(recipe, recipe.mine, source, "cpu"))
 
 
-def filtered(audited: tuple[Recipe, Mine, Any], pool: Path, labels: str, decide: Any) -> FilteredPool:
+def filtered(
+    audited: tuple[Recipe, Mine, Any], pool: Path, labels: str, decide: Any
+) -> FilteredPool:
     recipe, settings, (source, audits, clip) = audited
     opened = open_pool(str(pool), labels, recipe, settings, source)
     directions = Found((), (), {}, {0: decide, 1: decide})
@@ -419,17 +521,24 @@ def test_a_pool_in_another_folder_has_a_class_by_name_and_none_of_the_audited_im
         open_pool(str(tmp_path / "pool"), None, *audited[:2], audited[2][0])
     pool = filtered(audited, tmp_path / "pool", "kind", lambda features: np.zeros(len(features)))
     sandals = [row for row in range(20, 26) if kinds[row] == "sandal"]
-    assert (pool.shared, {label: rows.tolist() for label, rows in pool.hardest.rows.items()}) == (20, {1: sandals})
+    assert (pool.shared, {label: rows.tolist() for label, rows in pool.hardest.rows.items()}) == (
+        20,
+        {1: sandals},
+    )
 
 
-def test_predicted_labels_are_the_targets_answers(audited: tuple[Recipe, Mine, Any], tmp_path: Path) -> None:
+def test_predicted_labels_are_the_targets_answers(
+    audited: tuple[Recipe, Mine, Any], tmp_path: Path
+) -> None:
     save_split(tmp_path / "pool", "test", POOL[:30], kind=["unknown"] * 30)
-    pool = filtered(audited, tmp_path / "pool", "predicted", lambda rows: -np.arange(len(rows), dtype=float))
+    pool = filtered(
+        audited, tmp_path / "pool", "predicted", lambda rows: -np.arange(len(rows), dtype=float)
+    )
     recipe, settings, (source, *_) = audited
     images = open_pool(str(tmp_path / "pool"), "predicted", recipe, settings, source).images
-    answers = collect_answers([images], {"lab:resnet10t": class_map_of(recipe, "lab:resnet10t")}, recipe, "cpu")[
-        "lab:resnet10t"
-    ]
+    answers = collect_answers(
+        [images], {"lab:resnet10t": class_map_of(recipe, "lab:resnet10t")}, recipe, "cpu"
+    )["lab:resnet10t"]
     names = answers.class_map.label_names
     assert names is not None
     given = [names[output] for output in answers.predictions.prediction.tolist()]

@@ -43,13 +43,16 @@ PULLOVER = 1
 NAMES = ("t-shirt", "pullover")
 GARMENTS = (0, 2)
 SIZE = 10
-# For any class this prompt draws a bag, and the target answers bag: its images fail, and hardly any base does.
+# For any class this prompt draws a bag, and the target answers bag: its images fail, and hardly any
+# base does.
 WRONG = "a photo of a bag"
 LEFT = (FINDINGS, REPORT, LAYER)
 TESTS = 600
 
 
-def hypothesis(name: str, labels: tuple[int, ...], half: DiscoverHalf, role: Any = "hard") -> Hypothesis:
+def hypothesis(
+    name: str, labels: tuple[int, ...], half: DiscoverHalf, role: Any = "hard"
+) -> Hypothesis:
     vector = half.captions.vectors[half.captions.texts.index(WRONG)]
     # The median of a class is its cut-off: half of the class is in the set.
     cosines = half.features.astype(np.float32) @ vector
@@ -58,8 +61,11 @@ def hypothesis(name: str, labels: tuple[int, ...], half: DiscoverHalf, role: Any
     return Hypothesis(name, labels, role, name, WRONG, vector, cutoffs, rows, np.zeros(len(rows)))
 
 
-def given_hypotheses(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None) -> Found:
-    """Return the same hypotheses for any rows: a class and a category that are bags, and a class far from a bag."""
+def given_hypotheses(
+    half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None
+) -> Found:
+    """Return the same hypotheses for any rows: a class and a category that are bags, and a class
+    far from a bag."""
     report("told", 1, 1)
     hypotheses = (
         hypothesis("shirt_hard", (T_SHIRT,), half),
@@ -89,14 +95,16 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings(folder: Path, *more: str) -> list[str]:
     classes = ", ".join(
-        f"{{id: '{label}', name: {name}, source_label: {label}, category: top}}" for label, name in enumerate(NAMES)
+        f"{{id: '{label}', name: {name}, source_label: {label}, category: top}}"
+        for label, name in enumerate(NAMES)
     )
     return [
         f"source={{dataset: {folder}, unit_column: null, classes: [{classes}]}}",
         "tokens=null",
         "generator.steps=2",
         "generator.batch_size=10",
-        "screen={object_threshold: -1, shift_threshold: -1, keep: [thresholds, {misclassified: {models: [lab:vit]}}]}",
+        "screen={object_threshold: -1, shift_threshold: -1, keep: [thresholds, {misclassified:"
+        " {models: [lab:vit]}}]}",
         "samples={candidates: null, accepted: 3, at_most: 6}",
         "output.rows_per_shard=10",
         "evaluate.models=[lab:resnet10t]",
@@ -107,7 +115,14 @@ def settings(folder: Path, *more: str) -> list[str]:
 
 
 def mined(folder: Path, out: Path, *more: str, confirm: str = "rendered") -> MineResult:
-    return mine("wardrobe-mini", out, overrides=settings(folder, *more), confirm=confirm, device="cpu", workers=1)
+    return mine(
+        "wardrobe-mini",
+        out,
+        overrides=settings(folder, *more),
+        confirm=confirm,
+        device="cpu",
+        workers=1,
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -115,7 +130,9 @@ def methods() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(METHOD_SETTINGS, "told", DirectionsSettings)
         patch.setitem(
-            METHODS.bundled, "told", FindMethod(DirectionsSettings, given_hypotheses, captions=grammar_captions)
+            METHODS.bundled,
+            "told",
+            FindMethod(DirectionsSettings, given_hypotheses, captions=grammar_captions),
         )
         yield
 
@@ -133,7 +150,9 @@ def test_a_known_failure_is_seen_on_images_that_were_rendered_for_it(rendered: M
     findings = by_name(rendered)
     assert set(findings) == {"shirt_hard", "top_hard"} and rendered.findings.tested == 2
     for finding in findings.values():
-        assert finding.tested_on == "rendered" and finding.confirmed and finding.rendered is not None
+        assert (
+            finding.tested_on == "rendered" and finding.confirmed and finding.rendered is not None
+        )
         assert (finding.set, finding.rest, finding.difference, finding.p) == (
             finding.rendered.set, finding.rendered.rest, finding.rendered.difference, finding.rendered.p
         )  # fmt: skip
@@ -149,7 +168,9 @@ def test_a_known_failure_is_seen_on_images_that_were_rendered_for_it(rendered: M
     (untested,) = rendered.findings.not_tested
     assert untested.name == "shirt_far_from" and "it cannot be rendered" in untested.reason
     page = (rendered.directory / REPORT).read_text()
-    assert page.count('title="rounds/01/shirt_hard_') == page.count(' alt="rounds/01/shirt_hard_') > 0
+    assert (
+        page.count('title="rounds/01/shirt_hard_') == page.count(' alt="rounds/01/shirt_hard_') > 0
+    )
     assert "Named but not tested" in page
 
 
@@ -159,7 +180,13 @@ def test_a_round_is_a_dataset_that_no_classifier_picked(rendered: MineResult) ->
     rows = list(read_rows(folder / "dataset", columns=["shift", "class_id", "index", "seed"]))
     cells = {(shift, label) for shift, label in [(row["shift"], row["class_id"]) for row in rows]}
     # A hypothesis of a category is drawn of all its classes.
-    assert cells == {("base", "0"), ("base", "1"), ("shirt_hard", "0"), ("top_hard", "0"), ("top_hard", "1")}
+    assert cells == {
+        ("base", "0"),
+        ("base", "1"),
+        ("shirt_hard", "0"),
+        ("top_hard", "0"),
+        ("top_hard", "1"),
+    }
     recipe = load_recipe(folder / "recipe.yaml")
     assert recipe.samples.accepted is None
     assert not any(rule.judges() for shift in recipe.all_shifts() for rule in shift.keep)
@@ -193,13 +220,19 @@ def test_a_run_that_was_ended_once_it_had_rendered_goes_on_to_the_same_bytes(
 ) -> None:
     out = tmp_path / "out"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # without cached answers
-    given = {"overrides": settings(photographs), "confirm": "rendered", "device": "cpu", "workers": 1}
+    given = {
+        "overrides": settings(photographs),
+        "confirm": "rendered",
+        "device": "cpu",
+        "workers": 1,
+    }
 
     dataset = out / ROUND / "dataset"
     seen: list[str] = []
 
     def answers_to_what_is_rendered(stage: Stage) -> bool:
-        # Between build and evaluation: the dataset is closed, and the target has not answered to all of it.
+        # Between build and evaluation: the dataset is closed, and the target has not answered to
+        # all of it.
         seen.append(stage.name)
         return f"{ROUND}: images" in seen and seen[-1] == "lab:resnet10t"
 
@@ -212,7 +245,8 @@ def test_a_run_that_was_ended_once_it_had_rendered_goes_on_to_the_same_bytes(
         assert (out / name).read_bytes() == (first / name).read_bytes()
     paths = [path.relative_to(dataset) for path in dataset.rglob("*.parquet")]
     assert paths and all(
-        (dataset / path).read_bytes() == (first / ROUND / "dataset" / path).read_bytes() for path in paths
+        (dataset / path).read_bytes() == (first / ROUND / "dataset" / path).read_bytes()
+        for path in paths
     )
 
 
@@ -224,7 +258,9 @@ def test_both_must_reject_and_what_cannot_be_drawn_is_tested_on_rows(
     rows = by_name(mined(photographs, tmp_path / "rows", confirm="rows"))
     assert not (tmp_path / "rows" / "rounds").exists() and not both.findings.not_tested
     drawn = by_name(rendered)
-    assert {finding.name for finding in both.findings.findings if finding.tested_on == "both"} == set(drawn)
+    assert {
+        finding.name for finding in both.findings.findings if finding.tested_on == "both"
+    } == set(drawn)
     for name, finding in by_name(both).items():
         assert (finding.set, finding.rest) == (rows[name].set, rows[name].rest)
         if finding.rendered is None:
@@ -234,7 +270,9 @@ def test_both_must_reject_and_what_cannot_be_drawn_is_tested_on_rows(
             assert (finding.rendered.set, finding.rendered.p) == (drawn[name].set, drawn[name].p)
 
 
-def test_a_round_of_other_hypotheses_is_refused_and_left_as_it_is(rendered: MineResult, photographs: Path) -> None:
+def test_a_round_of_other_hypotheses_is_refused_and_left_as_it_is(
+    rendered: MineResult, photographs: Path
+) -> None:
     layer = (rendered.directory / ROUND / "recipe.yaml").read_bytes()
     with pytest.raises(UserError, match="rendered for other hypotheses or with other settings"):
         mined(photographs, rendered.directory, "mine.rendered=20")
@@ -245,7 +283,8 @@ def test_a_round_of_other_hypotheses_is_refused_and_left_as_it_is(rendered: Mine
     ("confirm", "more", "problem"),
     [
         ("rendered", "mine.target=predictions:answers.csv", "asks the target about new images"),
-        ("both", "generator={kind: rows, model: null, steps: null, guidance: null, dtype: null, batch_size: null,"
+        ("both", "generator={kind: rows, model: null, steps: null, guidance: null, dtype: null,"
+            " batch_size: null,"
          " rows: {base: {'0': [0]}}}", "cannot render from noise"),
         ("drawn", "mine.fdr=0.1", "found 'drawn', expected rows, rendered, both"),
     ],
@@ -253,7 +292,10 @@ def test_a_round_of_other_hypotheses_is_refused_and_left_as_it_is(rendered: Mine
 def test_what_cannot_be_rendered_or_answered_is_told_first(
     confirm: str, more: str, problem: str, photographs: Path, tmp_path: Path
 ) -> None:
-    plain = ["screen.keep=thresholds", "samples={candidates: 3, accepted: null, at_most: null, noise: independent}"]
+    plain = [
+        "screen.keep=thresholds",
+        "samples={candidates: 3, accepted: null, at_most: null, noise: independent}",
+    ]
     with pytest.raises(UserError, match=problem):
         mined(photographs, tmp_path / "out", *plain, more, confirm=confirm)
 
@@ -315,11 +357,16 @@ def test_a_rounds_noise_is_no_others(
     ]
     assert 0 <= noise_seed < 2**53
     drawn = sample_seed(noise_seed, class_id, index, None)
-    assert all(noise_seed != other and drawn != sample_seed(other, class_id, other_index, None) for other in others)
+    assert all(
+        noise_seed != other and drawn != sample_seed(other, class_id, other_index, None)
+        for other in others
+    )
     assert noise_seed == seed_for(seed, PURPOSE, method, target, halves)
 
 
-def test_check_prices_the_most_that_can_be_rendered(rendered: MineResult, photographs: Path) -> None:
+def test_check_prices_the_most_that_can_be_rendered(
+    rendered: MineResult, photographs: Path
+) -> None:
     recipe = load_recipe("wardrobe-mini", settings(photographs, "mine.confirm=both"))
     budget = rendered_budget(recipe, 2.0)
     assert budget is not None
@@ -339,9 +386,18 @@ def test_check_tells_the_budget_where_images_are_rendered_and_only_there() -> No
 
     plain = checked()
     priced = checked("--set", "mine.confirm=rendered")
-    assert checked("--set", "mine.confirm=rows") == plain and "mine" not in plain.replace("mined", "")
+    assert checked("--set", "mine.confirm=rows") == plain and "mine" not in plain.replace(
+        "mined", ""
+    )
     more = [line for line in priced.splitlines() if line not in plain.splitlines()]
-    assert "1,000" in more[0] and "10 hypotheses" in more[0] and "100 images per hypothesis" in more[1]
+    assert (
+        "1,000" in more[0] and "10 hypotheses" in more[0] and "100 images per hypothesis" in more[1]
+    )
     bugs = CliRunner().invoke(app, ["check", "wardrobe-bugs"]).stdout
-    assert "1,024" in bugs and "more images at most for each confirmed one, to estimate its error rates" in bugs
-    assert '"mine": {' in checked("--set", "mine.confirm=rendered", "--json") and '"mine"' not in checked("--json")
+    assert (
+        "1,024" in bugs
+        and "more images at most for each confirmed one, to estimate its error rates" in bugs
+    )
+    assert '"mine": {' in checked(
+        "--set", "mine.confirm=rendered", "--json"
+    ) and '"mine"' not in checked("--json")

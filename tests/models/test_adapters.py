@@ -1,4 +1,5 @@
-"""IP-Adapters of strangers: heads are judged first, other forms are refused, and nothing but safetensors is read."""
+"""IP-Adapters of strangers: heads are judged first, other forms are refused, and nothing but
+safetensors is read."""
 
 from __future__ import annotations
 
@@ -49,7 +50,11 @@ def test_the_labs_decoder_takes_the_vectors_of_its_clip(pipeline: Any) -> None:
     assert file.stat().st_size < 3_000_000
     weight = load_file(file)["ip_adapter.1.to_k_ip.weight"]
     assert weight.dtype == torch.float16
-    first = next(processor for name, processor in adapter.within.processors.items() if name.endswith("attn2.processor"))
+    first = next(
+        processor
+        for name, processor in adapter.within.processors.items()
+        if name.endswith("attn2.processor")
+    )
     torch.testing.assert_close(first.to_k_ip[0].weight, weight.float(), rtol=0, atol=0)
 
 
@@ -57,7 +62,10 @@ def test_the_linear_form_is_an_adapter_too(tmp_path: Path, pipeline: Any) -> Non
     def linear(tensors: Tensors) -> None:
         for key in [key for key in tensors if key.startswith("image_proj.proj")]:
             del tensors[key]
-        tensors |= {"image_proj.proj.weight": torch.randn(4 * 128, 40), "image_proj.proj.bias": torch.zeros(4 * 128)}
+        tensors |= {
+            "image_proj.proj.weight": torch.randn(4 * 128, 40),
+            "image_proj.proj.bias": torch.zeros(4 * 128),
+        }
 
     name = changed(tmp_path / "linear", linear)
     assert adapter_width(name) == 40
@@ -69,15 +77,26 @@ def test_the_linear_form_is_an_adapter_too(tmp_path: Path, pipeline: Any) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.update({"image_proj.latents": torch.zeros(1, 16, 8)}), "expected an IP-Adapter"),
+        (
+            lambda t: t.update({"image_proj.latents": torch.zeros(1, 16, 8)}),
+            "expected an IP-Adapter",
+        ),
         (lambda t: t.pop("image_proj.norm.bias"), "expected an IP-Adapter"),
-        (lambda t: t.update({"ip_adapter.0.to_q_lora.down.weight": torch.zeros(2, 2)}), "expected an IP-Adapter"),
+        (
+            lambda t: t.update({"ip_adapter.0.to_q_lora.down.weight": torch.zeros(2, 2)}),
+            "expected an IP-Adapter",
+        ),
         (lambda t: t.update({"other": torch.zeros(2)}), "expected an IP-Adapter"),
         (lambda t: t.clear(), "expected an IP-Adapter"),
-        (lambda t: t.update({"image_proj.proj.0.weight": torch.zeros(8)}), "expected an IP-Adapter"),
+        (
+            lambda t: t.update({"image_proj.proj.0.weight": torch.zeros(8)}),
+            "expected an IP-Adapter",
+        ),
     ],
 )
-def test_another_form_is_refused_by_its_head(tmp_path: Path, change: Callable[[Tensors], object], message: str) -> None:
+def test_another_form_is_refused_by_its_head(
+    tmp_path: Path, change: Callable[[Tensors], object], message: str
+) -> None:
     name = changed(tmp_path / "other", change)
     with pytest.raises(UserError, match=message):
         adapter_width(name)
@@ -87,12 +106,24 @@ def test_another_form_is_refused_by_its_head(tmp_path: Path, change: Callable[[T
     ("change", "kind", "message"),
     [
         (lambda t: t["image_proj.proj.0.bias"].fill_(torch.nan), UserError, "no finite"),
-        (lambda t: [t.pop(f"ip_adapter.13.{part}_ip.weight") for part in ("to_k", "to_v")], RunFailure, "has 6 layers"),
-        (lambda t: t.update({"ip_adapter.1.to_k_ip.weight": torch.zeros(64, 128)}), CounterfoilError, "adapter|loaded"),
+        (
+            lambda t: [t.pop(f"ip_adapter.13.{part}_ip.weight") for part in ("to_k", "to_v")],
+            RunFailure,
+            "has 6 layers",
+        ),
+        (
+            lambda t: t.update({"ip_adapter.1.to_k_ip.weight": torch.zeros(64, 128)}),
+            CounterfoilError,
+            "adapter|loaded",
+        ),
     ],
 )
 def test_what_does_not_fit_is_reported_and_leaves_the_generator_as_it_was(
-    tmp_path: Path, pipeline: Any, change: Callable[[Tensors], object], kind: type[Exception], message: str
+    tmp_path: Path,
+    pipeline: Any,
+    change: Callable[[Tensors], object],
+    kind: type[Exception],
+    message: str,
 ) -> None:
     before = dict(pipeline.unet.attn_processors)
     with pytest.raises(kind, match=message):
@@ -135,9 +166,14 @@ def test_an_adapter_goes_with_lora_weights(tmp_path: Path, pipeline: Any) -> Non
 
     def drawn(**given: Any) -> Any:
         noise = torch.Generator().manual_seed(0)
-        return pipeline("a bag", num_inference_steps=1, guidance_scale=1.0, generator=noise, output_type="np", **given)[
-            0
-        ]
+        return pipeline(
+            "a bag",
+            num_inference_steps=1,
+            guidance_scale=1.0,
+            generator=noise,
+            output_type="np",
+            **given,
+        )[0]
 
     alone = drawn()
     with adapter.used():

@@ -1,4 +1,5 @@
-"""Devices and the stack: GPUs by name, arithmetic, compiled blocks, weights in fewer bits or waiting in memory."""
+"""Devices and the stack: GPUs by name, arithmetic, compiled blocks, weights in fewer bits or
+waiting in memory."""
 
 from __future__ import annotations
 
@@ -85,7 +86,9 @@ def test_gpus_are_named_by_number_in_any_order(gpus: int) -> None:
 
 
 def test_a_number_that_is_not_there_is_refused_with_how_many_there_are(gpus: int) -> None:
-    message = {0: "no GPU is visible", 1: "but cuda:0 alone", 4: "but 4 GPUs, cuda:0 to cuda:3"}[gpus]
+    message = {0: "no GPU is visible", 1: "but cuda:0 alone", 4: "but 4 GPUs, cuda:0 to cuda:3"}[
+        gpus
+    ]
     assert message in refused("cuda:4")
     assert message in refused("cuda:0,cuda:99") or gpus == 0
     assert resolve_devices("cpu") == ("cpu",)
@@ -120,7 +123,9 @@ def test_a_library_that_quantises_and_is_absent_is_reported_with_its_extra(
         return installed(name)
 
     monkeypatch.setattr(metadata, "version", version)
-    with pytest.raises(UserError, match=rf"generator\.quantize: .*{package}, which is not installed") as problem:
+    with pytest.raises(
+        UserError, match=rf"generator\.quantize: .*{package}, which is not installed"
+    ) as problem:
         stack_of("cpu", "auto", 4, (package,))
     assert problem.value.problems[0].endswith(f": pip install 'counterfoil[{extra}]'")
     assert "torch" in stack_of("cpu", "auto", 4)["versions"], "and nobody else needs it"
@@ -131,7 +136,9 @@ def chained(error: BaseException, behind: BaseException) -> BaseException:
     return error
 
 
-ASSERTED = RuntimeError("CUDA error: device-side assert triggered\nCUDA kernel errors might be reported elsewhere")
+ASSERTED = RuntimeError(
+    "CUDA error: device-side assert triggered\nCUDA kernel errors might be reported elsewhere"
+)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +148,9 @@ ASSERTED = RuntimeError("CUDA error: device-side assert triggered\nCUDA kernel e
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
         RuntimeError("CUDA error: out of memory"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried"
+        ),
         chained(RunFailure("model 'x': out of memory"), MemoryError()),
     ],
 )
@@ -167,7 +176,12 @@ def test_a_device_that_fails_is_known_and_is_no_matter_of_memory(error: BaseExce
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError("mat1 and mat2 shapes cannot be multiplied"), UserError("no"), ValueError("CUDA error: no")]
+    "error",
+    [
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        UserError("no"),
+        ValueError("CUDA error: no"),
+    ],
 )
 def test_other_errors_are_neither(error: BaseException) -> None:
     assert device_error(error) is None
@@ -233,7 +247,9 @@ print(faults, hashlib.sha256(b"".join(one.numpy().tobytes() for one in first + l
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_memory_that_was_freed_is_used_again_and_changes_no_answer() -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")
+    }
     outputs = {
         mode: warm.run([sys.executable, "-c", FAULTS, mode], environment, check=True).stdout.split()
         for mode in ("kept", "mapped")
@@ -255,8 +271,14 @@ def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_on_a_cpu_nothing_is_set_or_said() -> None:
     pipeline = load_pipeline("lab:sd", dtype="float32")
-    wide = [weights for weights in pipeline.unet.parameters() if weights.ndim == 4 and min(weights.shape[1:]) > 1]
-    assert wide and not any(weights.is_contiguous(memory_format=torch.channels_last) for weights in wide)
+    wide = [
+        weights
+        for weights in pipeline.unet.parameters()
+        if weights.ndim == 4 and min(weights.shape[1:]) > 1
+    ]
+    assert wide and not any(
+        weights.is_contiguous(memory_format=torch.channels_last) for weights in wide
+    )
     before = torch.get_float32_matmul_precision()
     with devices.computing_on("cpu"):
         assert torch.get_float32_matmul_precision() == before
@@ -294,7 +316,9 @@ compiles = pytest.mark.skipif(_compiler() is None, reason="no C++ compiler here"
 
 def _recipe(*changes: str) -> Recipe:
     generator = "generator={model: lab:sd, steps: 2, guidance: 3.0, batch_size: 4, dtype: float32}"
-    return load_recipe("wardrobe-mini", [generator, "tokens=null", "samples.candidates=1", *changes])
+    return load_recipe(
+        "wardrobe-mini", [generator, "tokens=null", "samples.candidates=1", *changes]
+    )
 
 
 def _samples(recipe: Recipe, count: int) -> list[Sample]:
@@ -318,7 +342,9 @@ def test_pictures_are_those_of_the_model_and_neighbours_change_no_bit(compiled: 
     samples = _samples(recipe, 6)
     renderer = Renderer(compiled, recipe)
     drawn = renderer.render(samples[:4])
-    assert [part for part in compiled.unet.modules() if part._compiled_call_impl is not None], "something is compiled"
+    assert [part for part in compiled.unet.modules() if part._compiled_call_impl is not None], (
+        "something is compiled"
+    )
     plain = Renderer(load_pipeline("lab:sd", dtype="float32"), recipe).render(samples[:4])
     for picture, plain_picture in zip(drawn, plain, strict=True):
         assert picture is not None and plain_picture is not None
@@ -345,7 +371,9 @@ def test_a_machine_without_a_compiler_is_reported_before_anything_loads() -> Non
             lambda: stack_of("cpu", "float32", 4, compiled=True),
             lambda: load_pipeline("lab:sd", dtype="float32", compiled=True),
         ):
-            with pytest.raises(UserError, match=r"generator\.compile: torch compiles for cpu with a C\+\+ compiler"):
+            with pytest.raises(
+                UserError, match=r"generator\.compile: torch compiles for cpu with a C\+\+ compiler"
+            ):
                 ask()
         assert stack_of("cpu", "float32", 4)
 
@@ -388,7 +416,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_draws_and_large_text_encoders_are_quantised() -> None:
     assert set(quantized_parts(FLUX)) == {"transformer", "text_encoder_2"}
-    sana = {"text_encoder": ["transformers", "Gemma2Model"], "transformer": ["diffusers", "SanaTransformer2DModel"]}
+    sana = {
+        "text_encoder": ["transformers", "Gemma2Model"],
+        "transformer": ["diffusers", "SanaTransformer2DModel"],
+    }
     assert set(quantized_parts(sana)) == {"text_encoder", "transformer"}
 
 
@@ -399,7 +430,11 @@ def test_of_a_stable_diffusion_it_is_the_unet(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("quantize", "package", "extra"),
-    [("bnb-8bit", "bitsandbytes", "bnb"), ("bnb-4bit", "bitsandbytes", "bnb"), ("torchao-int8", "torchao", "torchao")],
+    [
+        ("bnb-8bit", "bitsandbytes", "bnb"),
+        ("bnb-4bit", "bitsandbytes", "bnb"),
+        ("torchao-int8", "torchao", "torchao"),
+    ],
 )
 def test_an_absent_library_is_reported_by_what_installs_it(
     monkeypatch: pytest.MonkeyPatch, folder: Path, quantize: str, package: str, extra: str
@@ -413,7 +448,11 @@ def test_an_absent_library_is_reported_by_what_installs_it(
 
     monkeypatch.setattr(metadata, "version", version)
     message = quantize_problem(quantize)
-    assert message is not None and message.endswith(f"pip install 'counterfoil[{extra}]'") and package in message
+    assert (
+        message is not None
+        and message.endswith(f"pip install 'counterfoil[{extra}]'")
+        and package in message
+    )
     with pytest.raises(UserError, match=rf"pip install 'counterfoil\[{extra}\]'"):
         load_pipeline(f"local-dir:{folder}", quantize=quantize)
 
@@ -456,7 +495,8 @@ def test_the_stack_of_a_lock_is_measured_with_it_too() -> None:
 @pytest.mark.skipif(not HAS_TORCHAO, reason="torchao is an extra that is not installed")
 def test_torchao_keeps_the_unet_in_eight_bits_and_draws_alike(folder: Path) -> None:
     plain, small = (
-        load_pipeline(f"local-dir:{folder}", dtype="float32", quantize=quantize) for quantize in (None, "torchao-int8")
+        load_pipeline(f"local-dir:{folder}", dtype="float32", quantize=quantize)
+        for quantize in (None, "torchao-int8")
     )
 
     def weight(pipeline: Any) -> torch.Tensor:
@@ -492,8 +532,13 @@ def waits(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def recipe_of(waits: Path, *changes: str) -> Recipe:
-    generator = f"generator={{model: 'local-dir:{waits}', steps: 2, guidance: 3.0, batch_size: 2, dtype: float32}}"
-    return load_recipe("wardrobe-mini", [generator, "tokens=null", "samples.candidates=2", *changes])
+    generator = (
+        f"generator={{model: 'local-dir:{waits}', steps: 2, guidance: 3.0, batch_size: 2,"
+        " dtype: float32}"
+    )
+    return load_recipe(
+        "wardrobe-mini", [generator, "tokens=null", "samples.candidates=2", *changes]
+    )
 
 
 def loaded(waits: Path, offload: str = "none") -> Any:
@@ -503,12 +548,19 @@ def loaded(waits: Path, offload: str = "none") -> Any:
 def drawn(pipeline: Any, recipe: Recipe) -> list[bytes]:
     plan = make_plan(recipe)
     samples = list(plan.samples(next(plan.cells())))
-    return [image.tobytes() for image in Renderer(pipeline, recipe).render(samples) if image is not None]
+    return [
+        image.tobytes() for image in Renderer(pipeline, recipe).render(samples) if image is not None
+    ]
 
 
 def hooks(pipeline: Any) -> list[Any]:
     parts = [part for part in pipeline.components.values() if isinstance(part, torch.nn.Module)]
-    return [hook for part in parts for module in part.modules() if (hook := getattr(module, "_hf_hook", None))]
+    return [
+        hook
+        for part in parts
+        for module in part.modules()
+        if (hook := getattr(module, "_hf_hook", None))
+    ]
 
 
 @pytest.mark.parametrize("offload", ["model", "sequential"])
@@ -521,17 +573,23 @@ def test_on_a_cpu_it_is_accepted_and_does_nothing(waits: Path, offload: str) -> 
 
 
 def test_through_the_hooks_the_same_pictures_come_out(waits: Path) -> None:
-    """Weights move by part: accelerate takes a layer that moves from memory to memory for a shared weight."""
+    """Weights move by part: accelerate takes a layer that moves from memory to memory for a shared
+    weight."""
     pipeline = wait_in_memory(loaded(waits), "cpu", "model")
     assert any(isinstance(hook, CpuOffload) for hook in hooks(pipeline))
     once = drawn(pipeline, recipe_of(waits))
     assert once == drawn(loaded(waits), recipe_of(waits))
-    assert once == drawn(pipeline, recipe_of(waits)), "diffusers sets the hooks anew after each call"
+    assert once == drawn(pipeline, recipe_of(waits)), (
+        "diffusers sets the hooks anew after each call"
+    )
 
 
 @pytest.mark.parametrize(("offload", "device"), [("model", "cuda:1"), ("sequential", "meta:1")])
-def test_where_it_computes_is_said_by_the_hooks_and_not_by_the_weights(waits: Path, offload: str, device: str) -> None:
-    """Hooks for a GPU are set without one: weights are in memory, and prompts must go to the hooks' device."""
+def test_where_it_computes_is_said_by_the_hooks_and_not_by_the_weights(
+    waits: Path, offload: str, device: str
+) -> None:
+    """Hooks for a GPU are set without one: weights are in memory, and prompts must go to the hooks'
+    device."""
     pipeline = loaded(waits)
     assert pipeline._execution_device == torch.device("cpu")
     wait_in_memory(pipeline, device, offload)
@@ -541,7 +599,9 @@ def test_where_it_computes_is_said_by_the_hooks_and_not_by_the_weights(waits: Pa
     assert any(isinstance(hook, kind) for hook in hooks(pipeline))
 
 
-def test_a_pipeline_is_never_moved_as_a_whole_where_weights_wait(waits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipeline_is_never_moved_as_a_whole_where_weights_wait(
+    waits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipeline = loaded(waits)
     moved = []
     plain = type(pipeline).to

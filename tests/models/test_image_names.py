@@ -33,7 +33,9 @@ def test_one_rule_fits_every_line(case: str, further: list[str]) -> None:
     right = [PATHS.index(path) for path in (WRITTEN[case] if case == "another order" else PATHS)]
     images = find_images(names, KEYS, PATHS, "answers.csv")
     assert images.rows.tolist() == [NO_IMAGE] * len(further) + right
-    assert bool(images.how) == (case in ("below the split's folder", "absolute", "another root", "above", "a drive"))
+    assert bool(images.how) == (
+        case in ("below the split's folder", "absolute", "another root", "above", "a drive")
+    )
     assert "photos" not in images.how and "home" not in images.how
 
 
@@ -41,7 +43,9 @@ def test_file_names_alone_are_enough_if_each_is_of_one_image() -> None:
     paths = [f"val/{'cat' if number % 2 else 'dog'}/im{number}.jpg" for number in range(8)]
     names = [path.rpartition("/")[2] for path in paths]
     for before in ("", "/tmp/all/"):
-        images = find_images([f"{before}{name}" for name in names], [f"k{n}" for n in range(8)], paths, "answers.csv")
+        images = find_images(
+            [f"{before}{name}" for name in names], [f"k{n}" for n in range(8)], paths, "answers.csv"
+        )
         assert images.rows.tolist() == list(range(8)) and images.how
     with pytest.raises(UserError, match=r"'1.jpg' fits several images, and 1 more line does"):
         find_images(["1.jpg", "1.jpg"], KEYS, PATHS, "answers.csv")
@@ -51,7 +55,8 @@ def test_two_rules_that_fit_are_told() -> None:
     paths = ["cat/1.jpg", "cat/2.jpg"]
     names = ["train/cat/1.jpg", "train/cat/2.jpg", "val/cat/1.jpg", "val/cat/2.jpg"]
     with pytest.raises(
-        UserError, match=r"fit the dataset's in more than one way: 'train/cat/1.jpg' may be cat/1.jpg or"
+        UserError,
+        match=r"fit the dataset's in more than one way: 'train/cat/1.jpg' may be cat/1.jpg or",
     ):
         find_images(names, ["a", "b"], paths, "answers.csv")
 

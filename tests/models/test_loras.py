@@ -1,4 +1,5 @@
-"""LoRA weights of strangers: heads are judged first, every tensor is used or named, every layer has its scale."""
+"""LoRA weights of strangers: heads are judged first, every tensor is used or named, every layer has
+its scale."""
 
 from __future__ import annotations
 
@@ -48,8 +49,12 @@ def taken_out_again(pipeline: Any) -> Iterator[None]:
 
 
 def loaded(pipeline: Any, files: Mapping[str, Path], **scales: float) -> Loras:
-    loras = {name: Lora(path=str(file), scale=scales.get(name, 1.0)) for name, file in files.items()}
-    loras_loaded = load_loras(pipeline, loras, {name: pin_lora(name, lora).document() for name, lora in loras.items()})
+    loras = {
+        name: Lora(path=str(file), scale=scales.get(name, 1.0)) for name, file in files.items()
+    }
+    loras_loaded = load_loras(
+        pipeline, loras, {name: pin_lora(name, lora).document() for name, lora in loras.items()}
+    )
     assert loras_loaded is not None
     return loras_loaded
 
@@ -65,7 +70,8 @@ def written(path: Path, tensors: Tensors, metadata: dict[str, str] | None = None
 
 
 def of_kohya(tensors: Tensors, part: str = "unet", alpha: float | None = 3.0) -> Tensors:
-    """Return the tensors as kohya's scripts write them: names without dots, and an alpha for each layer."""
+    """Return the tensors as kohya's scripts write them: names without dots, and an alpha for each
+    layer."""
     renamed: Tensors = {}
     for key, tensor in tensors.items():
         layer, side = key.removeprefix(f"{part}.").rsplit(".lora_", 1)
@@ -77,7 +83,11 @@ def of_kohya(tensors: Tensors, part: str = "unet", alpha: float | None = 3.0) ->
 
 
 def of_older_diffusers(tensors: Tensors) -> Tensors:
-    names = {".lora_A.": ".lora.down.", ".lora_B.": ".lora.up.", ".to_q.lora.": ".processor.to_q_lora."}
+    names = {
+        ".lora_A.": ".lora.down.",
+        ".lora_B.": ".lora.up.",
+        ".to_q.lora.": ".processor.to_q_lora.",
+    }
     renamed = {}
     for key, tensor in tensors.items():
         for name, older in names.items():
@@ -92,43 +102,63 @@ def test_every_layer_has_the_tensors_of_the_file_and_its_scale(
 ) -> None:
     tensors = load_file(file)
     settings = {"lora_adapter_metadata": json.dumps({"unet.r": 2, "unet.lora_alpha": 3.0})}
-    of_form = written(tmp_path / "form.safetensors", form(tensors), None if form is of_kohya else settings)
+    of_form = written(
+        tmp_path / "form.safetensors", form(tensors), None if form is of_kohya else settings
+    )
     loras = loaded(pipeline, {"snow": of_form}, snow=0.7)
     lora_layers = layers(pipeline.unet)
-    assert {f"unet.{name}.lora_{side}.weight" for name in lora_layers for side in "AB"} == tensors.keys()
-    assert {type(layer.base_layer).__name__ for layer in lora_layers.values()} == {"Linear", "Conv2d"}
+    assert {
+        f"unet.{name}.lora_{side}.weight" for name in lora_layers for side in "AB"
+    } == tensors.keys()
+    assert {type(layer.base_layer).__name__ for layer in lora_layers.values()} == {
+        "Linear",
+        "Conv2d",
+    }
     for name, layer in lora_layers.items():
         for side in "AB":
             weight = getattr(layer, f"lora_{side}")["own0"].weight
             assert torch.equal(weight, tensors[f"unet.{name}.lora_{side}.weight"])
         assert layer.scaling == {"own0": pytest.approx(0.7 * 3 / 2)}
     with loras.used({"snow": 2.0}):
-        assert {tuple(layer.scaling.items()) for layer in lora_layers.values()} == {(("own0", 2.0 * 3 / 2),)}
+        assert {tuple(layer.scaling.items()) for layer in lora_layers.values()} == {
+            (("own0", 2.0 * 3 / 2),)
+        }
 
 
 def test_blocks_that_xl_files_number_otherwise_are_the_same_layers(tmp_path: Path) -> None:
     torch.manual_seed(0)
     pipeline = miniature.stable_diffusion_xl()
-    tensors = load_file(saved_lora(pipeline, tmp_path / "made", ("down_blocks.1.attentions.0.proj_in",)))
+    tensors = load_file(
+        saved_lora(pipeline, tmp_path / "made", ("down_blocks.1.attentions.0.proj_in",))
+    )
     kohya = of_kohya(tensors)
-    numbered = {key.replace("down_blocks_1_attentions_0", "input_blocks_3_1"): kohya[key] for key in kohya}
+    numbered = {
+        key.replace("down_blocks_1_attentions_0", "input_blocks_3_1"): kohya[key] for key in kohya
+    }
     loaded(pipeline, {"snow": written(tmp_path / "numbered.safetensors", numbered)})
     (name,) = layers(pipeline.unet)
     assert name == "down_blocks.1.attentions.0.proj_in"
 
 
-def test_ranks_and_alphas_may_differ_from_layer_to_layer(pipeline: Any, file: Path, tmp_path: Path) -> None:
+def test_ranks_and_alphas_may_differ_from_layer_to_layer(
+    pipeline: Any, file: Path, tmp_path: Path
+) -> None:
     tensors = load_file(file)
     wide = {DOWN: torch.randn(5, tensors[DOWN].shape[1]), UP: torch.randn(tensors[UP].shape[0], 5)}
     alphas = {f"unet.{LAYER}.alpha": torch.tensor(4.0)}
     training = {"lora_adapter_metadata": json.dumps({"unet.r": 2, "unet.lora_alpha": 3})}
-    loaded(pipeline, {"snow": written(tmp_path / "mixed.safetensors", tensors | wide | alphas, training)})
+    loaded(
+        pipeline,
+        {"snow": written(tmp_path / "mixed.safetensors", tensors | wide | alphas, training)},
+    )
     scales = {name: layer.scaling["own0"] for name, layer in layers(pipeline.unet).items()}
     assert scales.pop(LAYER) == pytest.approx(4 / 5)
     assert set(scales.values()) == {3 / 2}
     pipeline.unload_lora_weights()
     loaded(pipeline, {"snow": written(tmp_path / "silent.safetensors", tensors | wide)})
-    assert {layer.scaling["own0"] for layer in layers(pipeline.unet).values()} == {1}, "alpha is the rank"
+    assert {layer.scaling["own0"] for layer in layers(pipeline.unet).values()} == {1}, (
+        "alpha is the rank"
+    )
 
 
 def test_scales_are_set_for_one_call_and_only_where_they_change(
@@ -137,11 +167,15 @@ def test_scales_are_set_for_one_call_and_only_where_they_change(
     other = saved_lora(pipeline, tmp_path / "other", ("conv1", "conv2"), rank=4, alpha=4)
     loras = loaded(pipeline, {"snow": file, "fog": other}, snow=0.5, fog=-1.0)
     both = layers(pipeline.unet)["down_blocks.0.resnets.0.conv1"]
-    assert both.active_adapters == ["own0", "own1"], "fog, then snow, whatever the order in the recipe"
+    assert both.active_adapters == ["own0", "own1"], (
+        "fog, then snow, whatever the order in the recipe"
+    )
     assert both.scaling == {"own0": -1.0, "own1": 0.5 * 3 / 2}
     calls: list[object] = []
     set_adapters = pipeline.unet.set_adapters
-    monkeypatch.setattr(pipeline.unet, "set_adapters", lambda *given: [calls.append(given), set_adapters(*given)])
+    monkeypatch.setattr(
+        pipeline.unet, "set_adapters", lambda *given: [calls.append(given), set_adapters(*given)]
+    )
     with loras.used():
         pass
     assert calls == []
@@ -177,7 +211,9 @@ def _head(text: bytes, claimed: int | None = None) -> bytes:
     ],
     ids=["pickle", "head beyond the file", "long head", "empty", "no tensors", "no head", "numbers that are not there"],
 )  # fmt: skip
-def test_files_that_are_no_safetensors_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
+def test_files_that_are_no_safetensors_are_refused(
+    content: bytes, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "lora.safetensors"
     path.write_bytes(content)
     with pytest.raises(CounterfoilError, match=message):
@@ -189,7 +225,9 @@ def _set(key: str, tensor: torch.Tensor) -> Callable[[Tensors], object]:
 
 
 def _pair(layer: str) -> Callable[[Tensors], object]:
-    return lambda tensors: tensors.update({f"{layer}.lora_{side}.weight": torch.zeros(2, 2) for side in "AB"})
+    return lambda tensors: tensors.update(
+        {f"{layer}.lora_{side}.weight": torch.zeros(2, 2) for side in "AB"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,7 +249,11 @@ def _pair(layer: str) -> Callable[[Tensors], object]:
     ],
 )  # fmt: skip
 def test_heads_are_judged_before_anything_loads(
-    change: Callable[[Tensors], object], message: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[Tensors], object],
+    message: str,
+    file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tensors = load_file(file)
     change(tensors)
@@ -235,7 +277,8 @@ def test_heads_are_judged_before_anything_loads(
         (_set(f"unet.{LAYER}.alpha", torch.tensor(0.0)), "the alpha 0,"),
         (_set(f"unet.{LAYER}.alpha", torch.tensor(-4.0)), "the alpha -4,"),
         (_set(f"unet.{LAYER}.alpha", torch.tensor(torch.nan)), "not finite: .*alpha"),
-        (_set("unet.nowhere.alpha", torch.tensor(4.0)), "no matrices for the alphas of: unet.nowhere"),
+        (_set("unet.nowhere.alpha", torch.tensor(4.0)), "no matrices for the alphas of:"
+            " unet.nowhere"),
         (_pair("unet.nowhere"), "has no layer for: unet.nowhere.lora_A.weight"),
         (_pair(f"unet.{LAYER}.base_layer"), "has no layer for"),
         (_pair("unet.attn2.to_q"), "has no layer for"),
@@ -255,9 +298,13 @@ def test_tensors_that_would_not_be_used_as_they_are_are_refused(
     assert not layers(pipeline.unet)
 
 
-def test_what_a_reading_of_kohyas_form_leaves_out_is_refused(pipeline: Any, file: Path, tmp_path: Path) -> None:
+def test_what_a_reading_of_kohyas_form_leaves_out_is_refused(
+    pipeline: Any, file: Path, tmp_path: Path
+) -> None:
     tensors = of_kohya(load_file(file))
-    without = {key: tensor for key, tensor in tensors.items() if not key.endswith("conv_in.lora_up.weight")}
+    without = {
+        key: tensor for key, tensor in tensors.items() if not key.endswith("conv_in.lora_up.weight")
+    }
     with pytest.raises(UserError, match=r"no other half of: lora_unet_conv_in\.lora_down"):
         loaded(pipeline, {"snow": written(tmp_path / "half.safetensors", without)})
     # diffusers drops names of one kind in a file that has the other too.
@@ -319,9 +366,14 @@ def test_a_pin_follows_the_content_and_no_path(pipeline: Any, file: Path, tmp_pa
     assert str(tmp_path) not in str(pin) and pin.name == "./one.safetensors"
     pins = {"snow": pin.document()}
     assert list(wrong_loras({"snow": lora}, pins)) == []
-    written(tmp_path / "one.safetensors", {key: tensor + 1 for key, tensor in load_file(file).items()})
+    written(
+        tmp_path / "one.safetensors", {key: tensor + 1 for key, tensor in load_file(file).items()}
+    )
     (problem,) = wrong_loras({"snow": lora}, pins)
-    assert problem.startswith("generator.lora.snow.path: found ") and f"expected sha256 {pin.sha256}" in problem
+    assert (
+        problem.startswith("generator.lora.snow.path: found ")
+        and f"expected sha256 {pin.sha256}" in problem
+    )
     with pytest.raises(UserError, match=f"expected {pin.sha256}"):
         load_loras(pipeline, {"snow": lora}, pins)
     (problem,) = wrong_loras({"snow": Lora(path="elsewhere:./one.safetensors")}, pins)
@@ -332,6 +384,8 @@ def test_a_pin_follows_the_content_and_no_path(pipeline: Any, file: Path, tmp_pa
 def test_a_pipeline_that_brings_weights_for_peft_is_refused(tmp_path: Path) -> None:
     miniature.stable_diffusion_1().save_pretrained(tmp_path)
     refuse_odd_pipeline("mine", tmp_path)
-    (tmp_path / "text_encoder" / "adapter_config.json").write_text('{"base_model_name_or_path": "user/other"}')
+    (tmp_path / "text_encoder" / "adapter_config.json").write_text(
+        '{"base_model_name_or_path": "user/other"}'
+    )
     with pytest.raises(UserError, match=r"text_encoder/adapter_config\.json is not followed"):
         refuse_odd_pipeline("mine", tmp_path)

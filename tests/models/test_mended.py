@@ -1,4 +1,5 @@
-"""mended.json, which a stranger may have written: what is written is read back, and nothing else is believed."""
+"""mended.json, which a stranger may have written: what is written is read back, and nothing else is
+believed."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ NOTE = MendedNote(
     datasets=(
         MendedWith("mined-built", HASHES[3], "contexts", 7, "mined"),
         MendedWith("x", HASHES[0], None, None, None),
-        MendedWith("edits", HASHES[1], None, None, "edits", EditsOf(HASHES[2], "validation", (3, 41))),
+        MendedWith(
+            "edits", HASHES[1], None, None, "edits", EditsOf(HASHES[2], "validation", (3, 41))
+        ),
     ),
     lam=0.5,
     fit="lbfgs",
@@ -51,7 +54,9 @@ def written(folder: Path, document: Any) -> Path:
 @pytest.mark.parametrize(
     ("rows", "lam"), [({"": 300}, 0.5), ({"train": 300, "debug": 40}, 0.0), ({"discover": 9}, None)]
 )
-def test_what_is_written_is_read_back(tmp_path: Path, rows: dict[str, int], lam: float | None) -> None:
+def test_what_is_written_is_read_back(
+    tmp_path: Path, rows: dict[str, int], lam: float | None
+) -> None:
     note = replace(NOTE, rows=rows, lam=lam)
     assert read_mended(written(tmp_path, note.to_json()), "m") == note
 
@@ -78,28 +83,64 @@ def with_edits(document: dict[str, Any], edits: Any) -> dict[str, Any]:
 
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "an unknown key": (lambda doc: doc | {"also": 1}, "also: is not a key"),
-    "an unknown key inside": (lambda doc: doc | {"on": [doc["on"][0] | {"rows": 3}]}, r"on\.0\.rows: is not a key"),
-    "a key less": (lambda doc: {key: value for key, value in doc.items() if key != "on"}, "on: is missing"),
+    "an unknown key inside": (
+        lambda doc: doc | {"on": [doc["on"][0] | {"rows": 3}]},
+        r"on\.0\.rows: is not a key",
+    ),
+    "a key less": (
+        lambda doc: {key: value for key, value in doc.items() if key != "on"},
+        "on: is missing",
+    ),
     "a later format": (lambda doc: doc | {"format": 2}, "format: Input should be .* found 2"),
-    "true for a format": (lambda doc: doc | {"format": True}, "format: Input should be .* found true"),
+    "true for a format": (
+        lambda doc: doc | {"format": True},
+        "format: Input should be .* found true",
+    ),
     "no mapping": (lambda doc: [doc], "document: Input should be an object"),
-    "a model as a text": (lambda doc: doc | {"model": "lab:resnet10t"}, "model: Input should be an object"),
+    "a model as a text": (
+        lambda doc: doc | {"model": "lab:resnet10t"},
+        "model: Input should be an object",
+    ),
     "a short hash": (lambda doc: doc | {"train_content": ["abc"]}, "train_content.0: String"),
-    "a text that is no hash": (lambda doc: doc | {"train_content": "lab:wardrobe"}, "train_content.0: String"),
+    "a text that is no hash": (
+        lambda doc: doc | {"train_content": "lab:wardrobe"},
+        "train_content.0: String",
+    ),
     "a number for hashes": (lambda doc: doc | {"train_content": 3}, "train_content: "),
     "too many hashes": (lambda doc: doc | {"train_content": [""] * 200_001}, "at most 200,000"),
-    "a name of two lines": (lambda doc: doc | {"on": [{"name": "a\nb", "content": HASHES[0]}]}, "on.0.name: expected"),
+    "a name of two lines": (
+        lambda doc: doc | {"on": [{"name": "a\nb", "content": HASHES[0]}]},
+        "on.0.name: expected",
+    ),
     "a seed that no recipe has": (
         lambda doc: doc | {"datasets": [doc["datasets"][0] | {"seed": 2**60}]},
         r"datasets\.0\.seed",
     ),
     "edits as a list": (lambda doc: with_edits(doc, [3]), r"datasets\.2\.edits: Input"),
-    "edits of no pool": (lambda doc: with_edits(doc, {"split": "a", "rows": []}), r"edits.pool: is missing"),
-    "a pool by its name": (lambda doc: with_edits(doc, EDITS | {"pool": "photos"}), "pool: .* found 'photos'"),
-    "a split of no text": (lambda doc: with_edits(doc, EDITS | {"split": 3}), r"edits.split: .* found 3"),
-    "a row below 0": (lambda doc: with_edits(doc, EDITS | {"rows": [1, -1]}), r"edits.rows.1: .* found -1"),
-    "true for a row": (lambda doc: with_edits(doc, EDITS | {"rows": [True]}), r"edits.rows.0: .* found true"),
-    "too many rows": (lambda doc: with_edits(doc, EDITS | {"rows": [0] * 200_001}), "at most 200,000"),
+    "edits of no pool": (
+        lambda doc: with_edits(doc, {"split": "a", "rows": []}),
+        r"edits.pool: is missing",
+    ),
+    "a pool by its name": (
+        lambda doc: with_edits(doc, EDITS | {"pool": "photos"}),
+        "pool: .* found 'photos'",
+    ),
+    "a split of no text": (
+        lambda doc: with_edits(doc, EDITS | {"split": 3}),
+        r"edits.split: .* found 3",
+    ),
+    "a row below 0": (
+        lambda doc: with_edits(doc, EDITS | {"rows": [1, -1]}),
+        r"edits.rows.1: .* found -1",
+    ),
+    "true for a row": (
+        lambda doc: with_edits(doc, EDITS | {"rows": [True]}),
+        r"edits.rows.0: .* found true",
+    ),
+    "too many rows": (
+        lambda doc: with_edits(doc, EDITS | {"rows": [0] * 200_001}),
+        "at most 200,000",
+    ),
     "edits of what is no set": (
         lambda doc: doc | {"on": [doc["on"][0] | {"edits": EDITS}]},
         r"on\.0\.edits: is not a key",
@@ -140,7 +181,9 @@ def test_what_is_not_understood_is_reported(tmp_path: Path, change: str) -> None
     ids=["cut", "deep", "twice", "NaN", "endless", "half"],
 )
 def test_a_file_that_is_no_such_document(tmp_path: Path, text: str) -> None:
-    (tmp_path / MENDED).write_bytes(text.encode("latin-1") if text.startswith("í") else text.encode())
+    (tmp_path / MENDED).write_bytes(
+        text.encode("latin-1") if text.startswith("í") else text.encode()
+    )
     with pytest.raises(UserError, match=MENDED):
         read_mended(tmp_path, "m")
 

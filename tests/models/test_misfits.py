@@ -1,4 +1,5 @@
-"""Weights under other names, or of another head: they are read if a prefix explains it, else the cause is named."""
+"""Weights under other names, or of another head: they are read if a prefix explains it, else the
+cause is named."""
 
 from __future__ import annotations
 
@@ -18,7 +19,13 @@ from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.models.weights_files import without_prefix
 
-NAMES = {"conv.weight": 1, "conv.bias": 2, "fc.weight": 3, "fc.bias": 4, "bn.num_batches_tracked": 5}
+NAMES = {
+    "conv.weight": 1,
+    "conv.bias": 2,
+    "fc.weight": 3,
+    "fc.bias": 4,
+    "bn.num_batches_tracked": 5,
+}
 
 
 @pytest.mark.parametrize(
@@ -32,13 +39,25 @@ NAMES = {"conv.weight": 1, "conv.bias": 2, "fc.weight": 3, "fc.bias": 4, "bn.num
         (lambda name: f"model.{name.replace('fc', 'head')}", ""),
         (lambda name: name.replace("conv", "stem"), ""),
     ],
-    ids=["none", "one", "three", "all but the head", "without counters", "another head", "another stem"],
+    ids=[
+        "none",
+        "one",
+        "three",
+        "all but the head",
+        "without counters",
+        "another head",
+        "another stem",
+    ],
 )
-def test_a_prefix_is_removed_only_if_every_name_then_fits(written: Callable[[str], str], prefix: str) -> None:
+def test_a_prefix_is_removed_only_if_every_name_then_fits(
+    written: Callable[[str], str], prefix: str
+) -> None:
     weights = {written(name): number for name, number in NAMES.items() if written(name)}
     renamed, removed = without_prefix(weights, NAMES)
     assert removed == prefix
-    expected = {name: number for name, number in NAMES.items() if written(name)} if prefix else weights
+    expected = (
+        {name: number for name, number in NAMES.items() if written(name)} if prefix else weights
+    )
     assert renamed == expected
 
 
@@ -53,7 +72,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def changed(
-    saved: Path, folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]], config: dict[str, Any] | None = None
+    saved: Path,
+    folder: Path,
+    change: Callable[[dict[str, Any]], dict[str, Any]],
+    config: dict[str, Any] | None = None,
 ) -> str:
     folder.mkdir()
     document = json.loads((saved / "config.json").read_text())
@@ -66,15 +88,22 @@ def prefixed(prefix: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda weights: {prefix + name: tensor for name, tensor in weights.items()}
 
 
-@pytest.mark.parametrize("prefix", ["model.", "module.", "_orig_mod.", "backbone.", "module.model."])
-def test_a_model_under_a_prefix_answers_as_the_model(saved: Path, prefix: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "prefix", ["model.", "module.", "_orig_mod.", "backbone.", "module.model."]
+)
+def test_a_model_under_a_prefix_answers_as_the_model(
+    saved: Path, prefix: str, tmp_path: Path
+) -> None:
     plain = load_classifier(f"local-dir:{saved}")
     classifier = load_classifier(changed(saved, tmp_path / "model", prefixed(prefix)))
     pictures = [Image.fromarray(np.full((32, 32, 3), colour, np.uint8)) for colour in COLOURS]
     batch = torch.stack([plain.transform()(picture) for picture in pictures])
     assert torch.equal(classifier.logits(batch, "cpu"), plain.logits(batch, "cpu"))
     assert classifier.sha256 == plain.sha256
-    assert (plain.read, classifier.read) == ("", f"the weights' names begin with {prefix!r}, which was left out")
+    assert (plain.read, classifier.read) == (
+        "",
+        f"the weights' names begin with {prefix!r}, which was left out",
+    )
 
 
 def without(part: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -93,10 +122,12 @@ def without(part: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
         pytest.param(without("fc."), None, "lacks 2 weights of the model: fc.bias, fc.weight", id="no head"),
         pytest.param(
             lambda weights: prefixed("net.")(without("fc.")(weights)), None,
-            "names begin with 'net.': without it, 2 would still be missing", id="a prefix and no head",
+            "names begin with 'net.': without it, 2 would still be missing", id="a prefix and no"
+                " head",
         ),
         pytest.param(
-            lambda weights: weights | {"more.weight": torch.zeros(3)}, None, "has 1 weight of another: more.weight",
+            lambda weights: weights | {"more.weight": torch.zeros(3)}, None, "has 1 weight of"
+                " another: more.weight",
             id="one more",
         ),
         pytest.param(prefixed("of another model "), None, "lacks", id="no name in common"),

@@ -30,7 +30,14 @@ from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import resolve_device, stack_of
 from counterfoil.models.diffusion import load_pipeline, native_size
 from counterfoil.models.loading_errors import known_cause, skipped_reason, while_loading
-from counterfoil.models.names import LAB_WEIGHTS, folder_sha256, lab_models, local_folder, pin_model, resolve_name
+from counterfoil.models.names import (
+    LAB_WEIGHTS,
+    folder_sha256,
+    lab_models,
+    local_folder,
+    pin_model,
+    resolve_name,
+)
 
 
 def test_lab_names_are_folders_of_weights() -> None:
@@ -73,7 +80,9 @@ def test_no_other_name_under_the_lab_becomes_a_path(name: str) -> None:
 
 
 def test_a_world_without_weights_here_says_where_they_come_from() -> None:
-    with pytest.raises(UserError, match=r"no 'planted/rare-7'; did you mean 'planted/rare-0'\?") as refused:
+    with pytest.raises(
+        UserError, match=r"no 'planted/rare-7'; did you mean 'planted/rare-0'\?"
+    ) as refused:
         resolve_name("lab:planted/rare-7")
     assert "scripts/train_planted.py" in (refused.value.hint or "")
     assert "local-dir:" in (refused.value.hint or "")
@@ -184,7 +193,8 @@ def test_a_scheduler_takes_the_place_of_the_models_own(pipeline: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"), [("DDIMM", "DDIM"), ("EulerDiscret", "EulerDiscrete"), ("ddim", "DDIM"), ("zzz", None)]
+    ("name", "nearest"),
+    [("DDIMM", "DDIM"), ("EulerDiscret", "EulerDiscrete"), ("ddim", "DDIM"), ("zzz", None)],
 )
 def test_an_unknown_scheduler_suggests_the_nearest(name: str, nearest: str | None) -> None:
     with pytest.raises(UserError) as refused:
@@ -201,7 +211,8 @@ def test_a_folder_of_another_kind_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "file"), [("sd", "unet/diffusion_pytorch_model.safetensors"), ("clip", "open_clip_model.safetensors")]
+    ("model", "file"),
+    [("sd", "unet/diffusion_pytorch_model.safetensors"), ("clip", "open_clip_model.safetensors")],
 )
 def test_damaged_weights_are_a_failure_in_one_line(model: str, file: str, tmp_path: Path) -> None:
     folder = tmp_path / model
@@ -216,9 +227,12 @@ def test_damaged_weights_are_a_failure_in_one_line(model: str, file: str, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("name", "weights", "hint"), [("ViT-B-33", None, "ViT-B-32"), ("ViT-B-32", "laion3b", "laion2b_s34b_b79k")]
+    ("name", "weights", "hint"),
+    [("ViT-B-33", None, "ViT-B-32"), ("ViT-B-32", "laion3b", "laion2b_s34b_b79k")],
 )
-def test_an_unknown_open_clip_model_is_reported_with_what_there_is(name: str, weights: str | None, hint: str) -> None:
+def test_an_unknown_open_clip_model_is_reported_with_what_there_is(
+    name: str, weights: str | None, hint: str
+) -> None:
     with pytest.raises(UserError, match=hint):
         load_clip(name, weights)
 
@@ -236,7 +250,9 @@ def test_the_stack_is_plain_data_without_clock_or_host() -> None:
     stack = stack_of("cpu", "auto", 4)
     assert stack == stack_of("cpu", "float32", 4)
     assert (stack["dtype"], stack["batch_size"], stack["threads"]) == ("float32", 4, 1)
-    assert stack["versions"]["torch"] == torch.__version__.split("+")[0] or stack["versions"]["torch"]
+    assert (
+        stack["versions"]["torch"] == torch.__version__.split("+")[0] or stack["versions"]["torch"]
+    )
 
 
 MODES = {
@@ -312,13 +328,23 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module", params=["offline", pytest.param("nobody there", marks=pytest.mark.whole)])
-def edges(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list]:
+@pytest.fixture(
+    scope="module", params=["offline", pytest.param("nobody there", marks=pytest.mark.whole)]
+)
+def edges(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list]:
     """Return the error of each edge: kind, exit code, message and hint."""
     home = tmp_path_factory.mktemp("home")
-    environment = os.environ | {"HF_HOME": str(home), "XDG_CACHE_HOME": str(home), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "HF_HOME": str(home),
+        "XDG_CACHE_HOME": str(home),
+        "OMP_NUM_THREADS": "1",
+    }
     environment.pop("HF_HUB_CACHE", None)
-    environment |= {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} | MODES[request.param]
+    environment |= {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} | MODES[
+        request.param
+    ]
     run = warm.run([sys.executable, "-c", EDGES], environment, cwd=home)
     assert run.returncode == 0, run.stderr[-2000:]
     return json.loads(run.stdout.splitlines()[-1])
@@ -345,17 +371,57 @@ def _answer(status: int) -> httpx2.Response:
 
 ERRORS: dict[str, tuple[BaseException, type[CounterfoilError], str]] = {
     "no network": (hub.OfflineModeIsEnabled("off"), RunFailure, "the Hub cannot be reached"),
-    "not in the cache": (hub.LocalEntryNotFoundError("gone"), RunFailure, "the Hub cannot be reached"),
-    "no answer": (httpx2.ConnectError("[Errno 111] Connection refused"), RunFailure, "the Hub cannot be reached"),
-    "connection": (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), RunFailure, "the Hub cannot be reached"),
+    "not in the cache": (
+        hub.LocalEntryNotFoundError("gone"),
+        RunFailure,
+        "the Hub cannot be reached",
+    ),
+    "no answer": (
+        httpx2.ConnectError("[Errno 111] Connection refused"),
+        RunFailure,
+        "the Hub cannot be reached",
+    ),
+    "connection": (
+        ConnectionRefusedError(errno.ECONNREFUSED, "refused"),
+        RunFailure,
+        "the Hub cannot be reached",
+    ),
     "too slow": (TimeoutError("slow"), RunFailure, "the Hub cannot be reached"),
-    "gated": (hub.GatedRepoError("no", response=_answer(403)), UserError, "only to people with access"),
-    "not there": (hub.RepositoryNotFoundError("no", response=_answer(404)), UserError, "is not on the Hub"),
-    "no such commit": (hub.RevisionNotFoundError("no", response=_answer(404)), UserError, "is not on the Hub"),
-    "login": (hub.HfHubHTTPError("no", response=_answer(401)), UserError, "the Hub denies this login access (401)"),
-    "overloaded": (hub.HfHubHTTPError("no", response=_answer(503)), RunFailure, "the Hub answered 503"),
-    "disk": (OSError(errno.ENOSPC, "No space left on device", "/out/x"), RunFailure, "/out/x: No space left"),
-    "permission": (PermissionError(errno.EACCES, "Permission denied", "/x"), RunFailure, "/x: Permission denied"),
+    "gated": (
+        hub.GatedRepoError("no", response=_answer(403)),
+        UserError,
+        "only to people with access",
+    ),
+    "not there": (
+        hub.RepositoryNotFoundError("no", response=_answer(404)),
+        UserError,
+        "is not on the Hub",
+    ),
+    "no such commit": (
+        hub.RevisionNotFoundError("no", response=_answer(404)),
+        UserError,
+        "is not on the Hub",
+    ),
+    "login": (
+        hub.HfHubHTTPError("no", response=_answer(401)),
+        UserError,
+        "the Hub denies this login access (401)",
+    ),
+    "overloaded": (
+        hub.HfHubHTTPError("no", response=_answer(503)),
+        RunFailure,
+        "the Hub answered 503",
+    ),
+    "disk": (
+        OSError(errno.ENOSPC, "No space left on device", "/out/x"),
+        RunFailure,
+        "/out/x: No space left",
+    ),
+    "permission": (
+        PermissionError(errno.EACCES, "Permission denied", "/x"),
+        RunFailure,
+        "/x: Permission denied",
+    ),
     "memory": (MemoryError(), RunFailure, "out of memory"),
     "address space": (
         ImportError("libtorch_cpu.so: failed to map segment from shared object"),
@@ -408,7 +474,9 @@ def test_what_is_not_known_is_no_cause() -> None:
     ],
     ids=["damaged", "a script", "nothing"],
 )
-def test_a_folder_that_is_no_dataset_is_reported_in_words(content: dict[str, bytes], text: str, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_dataset_is_reported_in_words(
+    content: dict[str, bytes], text: str, tmp_path: Path
+) -> None:
     from counterfoil.data.open_source import open_source
     from counterfoil.recipe import load_recipe
 
@@ -424,10 +492,17 @@ def test_a_folder_that_is_no_dataset_is_reported_in_words(content: dict[str, byt
 
 def test_what_is_skipped_has_a_reason_in_words() -> None:
     """Every error of a library becomes a reason, except a lack of memory, which is raised."""
-    stale = skipped_reason("the input dataset", OSError(errno.ESTALE, "Stale file handle", "/photos/1.png"))
-    assert stale.problems[0].startswith("the input dataset cannot be read: ") and "/photos/1.png" in stale.problems[0]
+    stale = skipped_reason(
+        "the input dataset", OSError(errno.ESTALE, "Stale file handle", "/photos/1.png")
+    )
+    assert (
+        stale.problems[0].startswith("the input dataset cannot be read: ")
+        and "/photos/1.png" in stale.problems[0]
+    )
     assert "\n" not in skipped_reason("x", ValueError("one\ntwo")).problems[0]
-    assert skipped_reason("x", ConnectionError()).problems[0].startswith("x is not in the local cache")
+    assert (
+        skipped_reason("x", ConnectionError()).problems[0].startswith("x is not in the local cache")
+    )
     error = UserError("said before")
     assert skipped_reason("x", error) is error
     with pytest.raises(MemoryError):
@@ -448,12 +523,17 @@ def _world(name: str) -> PlantedWorld:
 
 @cache
 def _right(name: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return masks of rows of `test`, as the package reads them: the classifier is right; the row is in the slice."""
+    """Return masks of rows of `test`, as the package reads them: the classifier is right; the row
+    is in the slice."""
     import torch
 
     world = _world(name)
     split = open_source(NamedDataset(f"lab:{name}")).split("test")
-    mine = np.arange(len(split.labels)) if world.planted is None else world.true_classes("test") == world.planted
+    mine = (
+        np.arange(len(split.labels))
+        if world.planted is None
+        else world.true_classes("test") == world.planted
+    )
     rows = (mine if world.planted is None else np.flatnonzero(mine))[:ROWS]
     model = load_classifier(f"lab:{name}")
     transform = model.transform()
@@ -489,7 +569,9 @@ def test_it_fails_more_in_the_slice_than_in_the_rest(name: str) -> None:
         (rest_accuracy, measured["rest_accuracy"], (~inside).sum()),
     ):
         assert abs(accuracy - stored) <= 4 * np.sqrt(max(stored * (1 - stored), 0.02) / count)
-    assert measured["gap"] == pytest.approx(measured["rest_accuracy"] - measured["slice_accuracy"], abs=2e-4)
+    assert measured["gap"] == pytest.approx(
+        measured["rest_accuracy"] - measured["slice_accuracy"], abs=2e-4
+    )
 
 
 def test_where_nothing_is_planted_it_is_right_on_most() -> None:

@@ -1,4 +1,5 @@
-"""Generators, CLIP models and class tokens of strangers: no code runs, nothing else is read, sizes are judged first."""
+"""Generators, CLIP models and class tokens of strangers: no code runs, nothing else is read, sizes
+are judged first."""
 
 from __future__ import annotations
 
@@ -22,7 +23,13 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.generate.tokens.class_tokens import read_token_file
 from counterfoil.models import diffusion
 from counterfoil.models.clip import load_clip
-from counterfoil.models.diffusion import check_scheduler, load_pipeline, load_tokenizers, pipeline_family, text_widths
+from counterfoil.models.diffusion import (
+    check_scheduler,
+    load_pipeline,
+    load_tokenizers,
+    pipeline_family,
+    text_widths,
+)
 from counterfoil.models.names import LAB_WEIGHTS
 from counterfoil.models.trials import ids_in_bounds
 from support.files import AUTHORS_CODE, Payload, edit
@@ -41,9 +48,12 @@ def clip(tmp_path: Path) -> Path:
 
 
 def as_pickles(folder: Path, mark: Path) -> None:
-    """Replace every weights file by a pickle that runs code, under the names that libraries look for."""
+    """Replace every weights file by a pickle that runs code, under the names that libraries look
+    for."""
     for file in list(folder.rglob("*.safetensors")):
-        name = {"model": "pytorch_model", "open_clip_model": "open_clip_pytorch_model"}.get(file.stem, file.stem)
+        name = {"model": "pytorch_model", "open_clip_model": "open_clip_pytorch_model"}.get(
+            file.stem, file.stem
+        )
         file.with_name(f"{name}.bin").write_bytes(pickle.dumps(Payload(mark)))
         file.unlink()
 
@@ -63,12 +73,20 @@ def test_pickles_of_a_clip_model_never_run(clip: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("library", ["evil", "diffusers"])
-def test_python_that_a_generator_brings_never_runs(generator: Path, tmp_path: Path, library: str) -> None:
-    code = f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\nclass UNet2DConditionModel: pass\n"
+def test_python_that_a_generator_brings_never_runs(
+    generator: Path, tmp_path: Path, library: str
+) -> None:
+    code = (
+        f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\nclass"
+        " UNet2DConditionModel: pass\n"
+    )
     for folder in (generator, generator / "unet"):
         (folder / f"{library}.py").write_text(code)
         (folder / "pipeline.py").write_text(code)
-    edit(generator / "model_index.json", lambda index: index.update(unet=[library, "UNet2DConditionModel"]))
+    edit(
+        generator / "model_index.json",
+        lambda index: index.update(unet=[library, "UNet2DConditionModel"]),
+    )
     try:
         load_pipeline(f"local-dir:{generator}")
     except CounterfoilError as error:
@@ -80,38 +98,62 @@ def test_python_that_a_generator_brings_never_runs(generator: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("options", [{}, {"trust_remote_code": True}])
 @pytest.mark.parametrize("where", ["tokenizer_config.json", "config.json"])
-def test_a_tokenizers_code_never_runs(clip: Path, tmp_path: Path, options: dict[str, bool], where: str) -> None:
+def test_a_tokenizers_code_never_runs(
+    clip: Path, tmp_path: Path, options: dict[str, bool], where: str
+) -> None:
     (clip / "evil.py").write_text(AUTHORS_CODE.format(str(tmp_path / "ran"), "CLIPTokenizer"))
-    edit(clip / "open_clip_config.json", lambda c: c["model_cfg"]["text_cfg"].update(tokenizer_kwargs=options))
+    edit(
+        clip / "open_clip_config.json",
+        lambda c: c["model_cfg"]["text_cfg"].update(tokenizer_kwargs=options),
+    )
     if where == "tokenizer_config.json":
-        named = {"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}, "tokenizer_class": "Evil"}
+        named = {
+            "auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]},
+            "tokenizer_class": "Evil",
+        }
         edit(clip / where, lambda c: c.update(named))
     else:
-        (clip / where).write_text(json.dumps({"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil"}}))
+        (clip / where).write_text(
+            json.dumps({"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil"}})
+        )
     with pytest.raises(UserError, match="auto_map names code of its author"):
         load_clip(f"local-dir:{clip}")
     assert not (tmp_path / "ran").exists()
 
 
 NAMED = {
-    "auto_map": {"AutoVideoProcessor": "evil.Evil", "AutoImageProcessor": "evil.Evil", "AutoProcessor": "evil.Evil"}
+    "auto_map": {
+        "AutoVideoProcessor": "evil.Evil",
+        "AutoImageProcessor": "evil.Evil",
+        "AutoProcessor": "evil.Evil",
+    }
 }
 DEEP = {
     "a processor of a processor": ("feature_extractor/video_preprocessor_config.json", NAMED),
-    "a processor in a processor": ("feature_extractor/processor_config.json", {"image_processor": NAMED}),
-    "a list of processors": ("feature_extractor/processor_config.json", {"all": [[{"one": NAMED}]]}),
+    "a processor in a processor": (
+        "feature_extractor/processor_config.json",
+        {"image_processor": NAMED},
+    ),
+    "a list of processors": (
+        "feature_extractor/processor_config.json",
+        {"all": [[{"one": NAMED}]]},
+    ),
     "a part that is none": ("tokenizer/chat.json", {"deep": {"deeper": NAMED}}),
 }
 
 
 @pytest.fixture
 def with_code(generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a generator that brings its processor's code; every question to run it is answered yes."""
+    """Return a generator that brings its processor's code; every question to run it is answered
+    yes."""
     (generator / "feature_extractor").mkdir(exist_ok=True)
     (generator / "feature_extractor" / "evil.py").write_text(
         AUTHORS_CODE.format(str(tmp_path / "ran"), "CLIPTokenizer")
     )
-    edit(generator / "model_index.json", lambda c: c.update(feature_extractor=["transformers", "Qwen2VLProcessor"]))
+    edit(
+        generator / "model_index.json",
+        lambda c: c.update(feature_extractor=["transformers", "Qwen2VLProcessor"]),
+    )
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     return generator
 
@@ -123,7 +165,9 @@ def test_code_is_found_in_every_json_and_at_any_depth(
 ) -> None:
     path, document = DEEP[case]
     (with_code / path).write_text(json.dumps(document))
-    with pytest.raises(UserError, match=rf"{path}: auto_map names code of its author, which is never run"):
+    with pytest.raises(
+        UserError, match=rf"{path}: auto_map names code of its author, which is never run"
+    ):
         load(f"local-dir:{with_code}")
     assert not (tmp_path / "ran").exists()
 
@@ -134,7 +178,10 @@ def test_what_is_no_configuration_stands_in_nobodys_way(generator: Path) -> None
     (generator / "unet" / "vocab.json").write_text(json.dumps({"auto_map": 1}))
     (generator / "vae" / "gone.json").symlink_to("nowhere.json")
     assert load_pipeline(f"local-dir:{generator}").unet is not None
-    for name, content in (("deep.json", "[" * 100_000), ("large.json", '"' + " " * 8_000_000 + '"')):
+    for name, content in (
+        ("deep.json", "[" * 100_000),
+        ("large.json", '"' + " " * 8_000_000 + '"'),
+    ):
         (generator / "unet" / name).write_text(content)
         with pytest.raises(UserError, match=rf"unet/{name} (is nested too deeply|has .* bytes)"):
             load_pipeline(f"local-dir:{generator}")
@@ -146,15 +193,21 @@ def test_code_that_no_search_finds_is_refused_without_a_question(
 ) -> None:
     monkeypatch.setattr(diffusion, "refuse_odd_pipeline", lambda *_: None)
     monkeypatch.setattr("transformers.dynamic_module_utils.TIME_OUT_REMOTE_CODE", 15)
-    (with_code / "feature_extractor" / "video_preprocessor_config.json").write_text(json.dumps(NAMED))
+    (with_code / "feature_extractor" / "video_preprocessor_config.json").write_text(
+        json.dumps(NAMED)
+    )
     with pytest.raises(CounterfoilError):
         load_pipeline(f"local-dir:{with_code}")
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("name", ["../../elsewhere/private.safetensors", "/private.safetensors", "a/b.safetensors", ""])
+@pytest.mark.parametrize(
+    "name", ["../../elsewhere/private.safetensors", "/private.safetensors", "a/b.safetensors", ""]
+)
 @pytest.mark.parametrize("part", ["text_encoder/model", "unet/diffusion_pytorch_model"])
-def test_weights_lie_beside_the_index_that_lists_them(generator: Path, part: str, name: str) -> None:
+def test_weights_lie_beside_the_index_that_lists_them(
+    generator: Path, part: str, name: str
+) -> None:
     weights = generator / f"{part}.safetensors"
     elsewhere = generator.parent / "elsewhere" / "private.safetensors"
     elsewhere.parent.mkdir()
@@ -165,7 +218,9 @@ def test_weights_lie_beside_the_index_that_lists_them(generator: Path, part: str
         load_pipeline(f"local-dir:{generator}")
 
 
-@pytest.mark.parametrize("path", ["text_encoder/model.safetensors", "vae/config.json", "tokenizer/vocab.json"])
+@pytest.mark.parametrize(
+    "path", ["text_encoder/model.safetensors", "vae/config.json", "tokenizer/vocab.json"]
+)
 def test_a_pipe_is_not_waited_for(generator: Path, path: str) -> None:
     (generator / path).unlink(missing_ok=True)
     os.mkfifo(generator / path)
@@ -181,27 +236,93 @@ def test_weights_that_are_not_there_are_not_made_up(clip: Path) -> None:
 
 
 ODD_GENERATORS: dict[str, tuple[str, Change, str]] = {
-    "library": ("model_index.json", lambda c: c.update(unet=["os", "system"]), "takes 'unet' from 'os'"),
-    "class": ("model_index.json", lambda c: c.update(unet=["diffusers", "a.b"]), "takes 'unet' from 'diffusers'"),
-    "form": ("model_index.json", lambda c: c.update(unet=["diffusers"]), "expected [library, class]"),
-    "pipeline": ("model_index.json", lambda c: c.update(_class_name=["a"]), "expected a class of diffusers"),
-    "other pipeline": ("model_index.json", lambda c: c.update(_class_name="os"), "is not supported"),
-    "side": ("unet/config.json", lambda c: c.update(sample_size=100_000), "sample_size: found 100000"),
-    "width": ("unet/config.json", lambda c: c.update(cross_attention_dim=10**12), "expected at most"),
-    "depth": ("text_encoder/config.json", lambda c: c.update(num_hidden_layers=10**6), "num_hidden_layers"),
-    "words": ("text_encoder/config.json", lambda c: c.update(vocab_size=10**5), "could not be loaded"),
-    "more layers": ("text_encoder/config.json", lambda c: c.update(num_hidden_layers=7), "num_hidden_layers is 7"),
-    "kernels": ("text_encoder/config.json", lambda c: c.update(attn_implementation="a/b"), "is not followed"),
-    "code": ("text_encoder/config.json", lambda c: c.update(auto_map={"AutoModel": "a.B"}), "auto_map"),
-    "times": ("scheduler/scheduler_config.json", lambda c: c.update(num_train_timesteps=10**8), "expected at most"),
-    "many times": ("scheduler/scheduler_config.json", lambda c: c.update(num_train_timesteps=500_000), "1 to 100,000"),
-    "no side": ("unet/config.json", lambda c: c.update(sample_size=None), "sample_size: found null"),
-    "side of text": ("unet/config.json", lambda c: c.update(sample_size="16"), "expected a whole number"),
+    "library": (
+        "model_index.json",
+        lambda c: c.update(unet=["os", "system"]),
+        "takes 'unet' from 'os'",
+    ),
+    "class": (
+        "model_index.json",
+        lambda c: c.update(unet=["diffusers", "a.b"]),
+        "takes 'unet' from 'diffusers'",
+    ),
+    "form": (
+        "model_index.json",
+        lambda c: c.update(unet=["diffusers"]),
+        "expected [library, class]",
+    ),
+    "pipeline": (
+        "model_index.json",
+        lambda c: c.update(_class_name=["a"]),
+        "expected a class of diffusers",
+    ),
+    "other pipeline": (
+        "model_index.json",
+        lambda c: c.update(_class_name="os"),
+        "is not supported",
+    ),
+    "side": (
+        "unet/config.json",
+        lambda c: c.update(sample_size=100_000),
+        "sample_size: found 100000",
+    ),
+    "width": (
+        "unet/config.json",
+        lambda c: c.update(cross_attention_dim=10**12),
+        "expected at most",
+    ),
+    "depth": (
+        "text_encoder/config.json",
+        lambda c: c.update(num_hidden_layers=10**6),
+        "num_hidden_layers",
+    ),
+    "words": (
+        "text_encoder/config.json",
+        lambda c: c.update(vocab_size=10**5),
+        "could not be loaded",
+    ),
+    "more layers": (
+        "text_encoder/config.json",
+        lambda c: c.update(num_hidden_layers=7),
+        "num_hidden_layers is 7",
+    ),
+    "kernels": (
+        "text_encoder/config.json",
+        lambda c: c.update(attn_implementation="a/b"),
+        "is not followed",
+    ),
+    "code": (
+        "text_encoder/config.json",
+        lambda c: c.update(auto_map={"AutoModel": "a.B"}),
+        "auto_map",
+    ),
+    "times": (
+        "scheduler/scheduler_config.json",
+        lambda c: c.update(num_train_timesteps=10**8),
+        "expected at most",
+    ),
+    "many times": (
+        "scheduler/scheduler_config.json",
+        lambda c: c.update(num_train_timesteps=500_000),
+        "1 to 100,000",
+    ),
+    "no side": (
+        "unet/config.json",
+        lambda c: c.update(sample_size=None),
+        "sample_size: found null",
+    ),
+    "side of text": (
+        "unet/config.json",
+        lambda c: c.update(sample_size="16"),
+        "expected a whole number",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", ODD_GENERATORS)
-def test_generators_that_no_library_knows_or_no_memory_holds_are_reported(generator: Path, case: str) -> None:
+def test_generators_that_no_library_knows_or_no_memory_holds_are_reported(
+    generator: Path, case: str
+) -> None:
     file, change, expected = ODD_GENERATORS[case]
     edit(generator / file, change)
     with pytest.raises(CounterfoilError) as caught:
@@ -216,31 +337,56 @@ ODD_CLIPS: dict[str, tuple[Change, str]] = {
     ),
     "width": (lambda c: c["model_cfg"].update(embed_dim=10**9), "embed_dim is 1000000000"),
     "depth": (lambda c: c["model_cfg"]["text_cfg"].update(layers=10**6), "layers is 1000000"),
-    "memory": (lambda c: c["model_cfg"]["text_cfg"].update(width=65_536, layers=100), "GB of weights"),
+    "memory": (
+        lambda c: c["model_cfg"]["text_cfg"].update(width=65_536, layers=100),
+        "GB of weights",
+    ),
     "words": (lambda c: c["model_cfg"]["text_cfg"].update(vocab_size=900_000), "GB of weights"),
-    "tower": (lambda c: c["model_cfg"]["vision_cfg"].update(timm_model_name="local-dir:/x"), "timm_model_name"),
+    "tower": (
+        lambda c: c["model_cfg"]["vision_cfg"].update(timm_model_name="local-dir:/x"),
+        "timm_model_name",
+    ),
     "tower of the Hub": (
         lambda c: c["model_cfg"]["vision_cfg"].update(timm_model_name="hf-hub:a/b"),
         "timm_model_name",
     ),
-    "text tower": (lambda c: c["model_cfg"]["text_cfg"].update(hf_model_name="/x"), "not a folder of this machine"),
-    "mean": (lambda c: c["preprocess_cfg"].update(mean=["a", "b", "c"]), "preprocess_cfg.mean: found"),
+    "text tower": (
+        lambda c: c["model_cfg"]["text_cfg"].update(hf_model_name="/x"),
+        "not a folder of this machine",
+    ),
+    "mean": (
+        lambda c: c["preprocess_cfg"].update(mean=["a", "b", "c"]),
+        "preprocess_cfg.mean: found",
+    ),
     "std": (
         lambda c: c["preprocess_cfg"].update(std=[0, 0, 0]),
         "found [0, 0, 0], expected three numbers above 0",
     ),
-    "unknown": (lambda c: c["model_cfg"].update(surprise=1), "nothing can be built from its configuration"),
-    "context": (lambda c: c["model_cfg"]["text_cfg"].update(context_length=10**6), "expected 1 to 8192"),
+    "unknown": (
+        lambda c: c["model_cfg"].update(surprise=1),
+        "nothing can be built from its configuration",
+    ),
+    "context": (
+        lambda c: c["model_cfg"]["text_cfg"].update(context_length=10**6),
+        "expected 1 to 8192",
+    ),
     "tokenizer's file": (
-        lambda c: c["model_cfg"]["text_cfg"].update(tokenizer_kwargs={"tokenizer_file": "/etc/hostname"}),
+        lambda c: c["model_cfg"]["text_cfg"].update(
+            tokenizer_kwargs={"tokenizer_file": "/etc/hostname"}
+        ),
         "tokenizer_kwargs: found",
     ),
-    "towers": (lambda c: c["model_cfg"].update(text_cfg=[1]), "text_cfg: found [1], expected a mapping"),
+    "towers": (
+        lambda c: c["model_cfg"].update(text_cfg=[1]),
+        "text_cfg: found [1], expected a mapping",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", ODD_CLIPS)
-def test_clip_models_that_read_elsewhere_or_no_memory_holds_are_reported(clip: Path, case: str) -> None:
+def test_clip_models_that_read_elsewhere_or_no_memory_holds_are_reported(
+    clip: Path, case: str
+) -> None:
     change, expected = ODD_CLIPS[case]
     edit(clip / "open_clip_config.json", change)
     with pytest.raises(CounterfoilError) as caught:
@@ -248,9 +394,17 @@ def test_clip_models_that_read_elsewhere_or_no_memory_holds_are_reported(clip: P
     assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize("content", ["[" * 100_000, "[]", "3", "", "{" + " " * 2_000_000 + "}", "pipe"])
-def test_configurations_of_any_content_are_reported(generator: Path, clip: Path, content: str) -> None:
-    for file in (generator / "model_index.json", generator / "unet" / "config.json", clip / "open_clip_config.json"):
+@pytest.mark.parametrize(
+    "content", ["[" * 100_000, "[]", "3", "", "{" + " " * 2_000_000 + "}", "pipe"]
+)
+def test_configurations_of_any_content_are_reported(
+    generator: Path, clip: Path, content: str
+) -> None:
+    for file in (
+        generator / "model_index.json",
+        generator / "unet" / "config.json",
+        clip / "open_clip_config.json",
+    ):
         whole = file.read_bytes()
         file.unlink()
         if content == "pipe":
@@ -258,12 +412,16 @@ def test_configurations_of_any_content_are_reported(generator: Path, clip: Path,
         else:
             file.write_text(content)
         with pytest.raises(CounterfoilError):
-            load_clip(f"local-dir:{clip}") if clip in file.parents else load_pipeline(f"local-dir:{generator}")
+            load_clip(f"local-dir:{clip}") if clip in file.parents else load_pipeline(
+                f"local-dir:{generator}"
+            )
         file.unlink()
         file.write_bytes(whole)
 
 
-def test_a_name_of_the_hub_is_never_a_folder_here(generator: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_of_the_hub_is_never_a_folder_here(
+    generator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (generator.parent / "someone").mkdir()
     generator.rename(generator.parent / "someone" / "sd")
     monkeypatch.chdir(generator.parent)
@@ -320,7 +478,9 @@ def with_a_word_more(tokenizer: Path, name: str = "eos_token") -> None:
     edit(tokenizer / "tokenizer_config.json", lambda config: config.update({name: "&a"}))
 
 
-def test_an_id_beyond_the_table_of_a_clip_model_is_reported_before_it_is_looked_up(clip: Path) -> None:
+def test_an_id_beyond_the_table_of_a_clip_model_is_reported_before_it_is_looked_up(
+    clip: Path,
+) -> None:
     with_a_word_more(clip)
     model = load_clip(f"local-dir:{clip}")
     rows = model.module.token_embedding.num_embeddings
@@ -375,7 +535,10 @@ def test_a_packed_archive_is_not_unpacked(clip: Path) -> None:
     torch.save(weights_of(clip), whole)
     (clip / "open_clip_model.safetensors").unlink()
     assert load_clip(f"local-dir:{clip}").embed_texts(["a bag"]).shape[0] == 1
-    with zipfile.ZipFile(whole) as plain, zipfile.ZipFile(clip / "packed", "w", zipfile.ZIP_DEFLATED) as packed:
+    with (
+        zipfile.ZipFile(whole) as plain,
+        zipfile.ZipFile(clip / "packed", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
         for member in plain.infolist():
             packed.writestr(member.filename, plain.read(member))
     (clip / "packed").replace(whole)
@@ -398,7 +561,13 @@ def test_sizes_that_the_weights_do_not_hold_are_not_built(clip: Path, change: Ch
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("saved")
-    makers = (modern.stable_diffusion_3, modern.flux, modern.qwen_image, modern.sana, modern.lumina_2)
+    makers = (
+        modern.stable_diffusion_3,
+        modern.flux,
+        modern.qwen_image,
+        modern.sana,
+        modern.lumina_2,
+    )
     for make in makers:
         make().save_pretrained(folder / make.__name__)
     return {make.__name__: folder / make.__name__ for make in makers}
@@ -412,7 +581,8 @@ NO_PIPELINES = {
     "StableVideoDiffusionPipeline": "which draws no image from a prompt (its call takes no prompt)",
     "WanPipeline": "which draws from more than a prompt (its call takes num_frames)",
     "FluxFillPipeline": "which draws from more than a prompt (its call takes image)",
-    "StableDiffusionXLControlNetPipeline": "which draws from more than a prompt (its call takes image)",
+    "StableDiffusionXLControlNetPipeline": "which draws from more than a prompt (its call takes"
+    " image)",
     "KandinskyV22PriorPipeline": "which draws no image from a prompt",
     "StableAudioPipeline": "which draws no image from a prompt",
     "QwenImagePipelin": "which diffusers does not have",
@@ -431,7 +601,9 @@ def test_what_draws_no_image_from_a_prompt_is_reported_with_its_reason(
     for file in folder.rglob("*.safetensors"):
         file.unlink()
     for load in (load_pipeline, pipeline_family):
-        with pytest.raises(UserError, match="it is not supported, expected one of Stable Diffusion 1") as caught:
+        with pytest.raises(
+            UserError, match="it is not supported, expected one of Stable Diffusion 1"
+        ) as caught:
             load(f"local-dir:{folder}")
         assert f"names the pipeline {name}, {NO_PIPELINES[name]}" in str(caught.value)
 
@@ -453,7 +625,8 @@ ODD: dict[str, tuple[str, str, Change, str]] = {
         "num_hidden_layers is 5, and its weights have 2",
     ),
     "transformer": ("flux", "transformer/config.json", lambda c: c.update(num_layers=10**5), "expected at most"),
-    "side": ("sana", "transformer/config.json", lambda c: c.update(sample_size=4096), "sample_size: found 4096"),
+    "side": ("sana", "transformer/config.json", lambda c: c.update(sample_size=4096), "sample_size:"
+        " found 4096"),
     "side of text": ("sana", "transformer/config.json", lambda c: c.update(sample_size="8"), "expected a whole number"),
     "code": ("flux", "text_encoder_2/config.json", lambda c: c.update(auto_map={"AutoModel": "a.B"}), "auto_map"),
     "tokenizer's code": (
@@ -495,9 +668,14 @@ def test_parts_that_no_library_knows_or_no_memory_holds_are_reported(
 
 
 @pytest.mark.parametrize("which", ["flux", "lumina_2"])
-def test_python_beside_the_parts_never_runs(which: str, saved: dict[str, Path], tmp_path: Path) -> None:
+def test_python_beside_the_parts_never_runs(
+    which: str, saved: dict[str, Path], tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(saved[which], tmp_path / "model"))
-    code = f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\nclass AutoencoderKL: pass\n"
+    code = (
+        f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\nclass"
+        " AutoencoderKL: pass\n"
+    )
     for path in (folder, folder / "vae", folder / "text_encoder", folder / "tokenizer"):
         for name in ("diffusers", "transformers", "pipeline", "modeling"):
             (path / f"{name}.py").write_text(code)

@@ -1,4 +1,5 @@
-"""A graph that computes without end or takes all memory ends within its limits, and with the process that loads it."""
+"""A graph that computes without end or takes all memory ends within its limits, and with the
+process that loads it."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ NAMES = ["bowl", "mug"]
 
 
 def save_graph(folder: Path, nodes: Sequence[Any], tensors: dict[str, Any], **more: Any) -> str:
-    """Save a classifier of the input `images` and the output `scores`. more: batch, functions, domains."""
+    """Save a classifier of the input `images` and the output `scores`. more: batch, functions,
+    domains."""
     batch = more.get("batch", "n")
     graph = helper.make_graph(
         nodes,
@@ -36,11 +38,21 @@ def save_graph(folder: Path, nodes: Sequence[Any], tensors: dict[str, Any], **mo
         [helper.make_tensor_value_info("scores", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in tensors.items()],
     )
-    domains = [helper.make_opsetid(domain, version) for domain, version in {"": 17, **more.get("domains", {})}.items()]
-    model = helper.make_model(graph, opset_imports=domains, ir_version=8, functions=more.get("functions", []))
+    domains = [
+        helper.make_opsetid(domain, version)
+        for domain, version in {"": 17, **more.get("domains", {})}.items()
+    ]
+    model = helper.make_model(
+        graph, opset_imports=domains, ir_version=8, functions=more.get("functions", [])
+    )
     folder.mkdir(exist_ok=True)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
-    form = {"input_size": [3, SIDE, SIDE], "crop_pct": 1.0, "interpolation": "bilinear", "mean": [0.5] * 3}
+    form = {
+        "input_size": [3, SIDE, SIDE],
+        "crop_pct": 1.0,
+        "interpolation": "bilinear",
+        "mean": [0.5] * 3,
+    }
     document: dict[str, Any] = {"architecture": "mine", "num_classes": 2, "label_names": NAMES}
     document["pretrained_cfg"] = {**form, "std": [0.5] * 3}
     (folder / "config.json").write_text(json.dumps(document))
@@ -56,17 +68,22 @@ NUMBERS = {"zero": np.array([0]), "two": np.array([2]), "one": np.array([1])}
 
 
 def harmless(folder: Path, batch: int | str = "n") -> str:
-    return save_graph(folder, [*MEANS, helper.make_node("Identity", ["pair"], ["scores"])], NUMBERS, batch=batch)
+    return save_graph(
+        folder, [*MEANS, helper.make_node("Identity", ["pair"], ["scores"])], NUMBERS, batch=batch
+    )
 
 
 def amount(most: int, only_bright: bool) -> list[Any]:
-    """Return nodes that compute the number `amount` from the images. only_bright: 0 unless an image is very bright."""
+    """Return nodes that compute the number `amount` from the images. only_bright: 0 unless an image
+    is very bright."""
     nodes = [
         helper.make_node("ReduceMax", ["images"], ["largest"], keepdims=0),
         helper.make_node("Greater", ["largest", "bright"], ["is_bright"]),
         helper.make_node("Where", ["is_bright", "most", "none"], ["amount"]),
     ]
-    return nodes if only_bright else [*nodes[:1], helper.make_node("Identity", ["most"], ["amount"])]
+    return (
+        nodes if only_bright else [*nodes[:1], helper.make_node("Identity", ["most"], ["amount"])]
+    )
 
 
 def amount_numbers(most: int) -> dict[str, Any]:
@@ -76,7 +93,10 @@ def amount_numbers(most: int) -> dict[str, Any]:
 def looping(folder: Path, turns: int = 1 << 62, only_bright: bool = False) -> str:
     """Save a graph that adds to its scores so many times."""
     body = helper.make_graph(
-        [helper.make_node("Identity", ["going"], ["goes"]), helper.make_node("Add", ["sum", "pair"], ["more"])],
+        [
+            helper.make_node("Identity", ["going"], ["goes"]),
+            helper.make_node("Add", ["sum", "pair"], ["more"]),
+        ],
         "turn",
         [
             helper.make_tensor_value_info("turn", TensorProto.INT64, []),
@@ -117,7 +137,11 @@ def folded(folder: Path) -> str:
 def doubling(folder: Path, levels: int = 40) -> str:
     """Save a graph of functions, each of which calls the one before it twice."""
     opset = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    functions = [helper.make_function("own", "f0", ["x"], ["y"], [helper.make_node("Identity", ["x"], ["y"])], opset)]
+    functions = [
+        helper.make_function(
+            "own", "f0", ["x"], ["y"], [helper.make_node("Identity", ["x"], ["y"])], opset
+        )
+    ]
     for level in range(1, levels):
         calls = [
             helper.make_node(f"f{level - 1}", ["x"], ["between"], domain="own"),
@@ -144,13 +168,17 @@ ENDLESS: list[tuple[Callable[[Path], str], str]] = [
 
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize(("save", "says"), ENDLESS, ids=[save.__name__ for save, _ in ENDLESS])
-def test_a_graph_without_end_is_refused_as_it_loads(tmp_path: Path, save: Callable[[Path], str], says: str) -> None:
+def test_a_graph_without_end_is_refused_as_it_loads(
+    tmp_path: Path, save: Callable[[Path], str], says: str
+) -> None:
     with pytest.raises(RunFailure, match=says):
         load_classifier(save(tmp_path / "graph"))
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize(("save", "says"), [(looping, "within 0.2 seconds"), (filling, "within 0.3 GiB")])
+@pytest.mark.parametrize(
+    ("save", "says"), [(looping, "within 0.2 seconds"), (filling, "within 0.3 GiB")]
+)
 def test_so_is_one_that_waits_for_a_certain_image(tmp_path: Path, save: Any, says: str) -> None:
     classifier = load_classifier(save(tmp_path / "graph", only_bright=True))
     dark = torch.zeros(1, 3, SIDE, SIDE)
@@ -161,11 +189,15 @@ def test_so_is_one_that_waits_for_a_certain_image(tmp_path: Path, save: Any, say
 
 @pytest.mark.parametrize("batch", [3_000_000, 1 << 40])
 def test_a_vast_batch_is_refused_before_an_image_is_made(tmp_path: Path, batch: int) -> None:
-    with pytest.raises(UserError, match=rf"takes {batch:,} images of \[3, 8, 8\] at once, .* at most 268,435,456"):
+    with pytest.raises(
+        UserError, match=rf"takes {batch:,} images of \[3, 8, 8\] at once, .* at most 268,435,456"
+    ):
         load_classifier(harmless(tmp_path / "graph", batch))
 
 
-def test_an_answer_of_too_many_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_of_too_many_bytes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(onnx_graphs, "_MOST_OUTPUT_BYTES", 15)
     with pytest.raises(RunFailure, match="its outputs have 16 bytes, expected at most 15"):
         load_classifier(harmless(tmp_path / "graph"))
@@ -187,7 +219,9 @@ def test_a_released_graph_has_no_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "1e3", "9" * 400, "½"])
-def test_a_limit_is_a_whole_number(tmp_path: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_is_a_whole_number(
+    tmp_path: Path, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(onnx_graphs.SECONDS, value)
     with pytest.raises(UserError, match="COUNTERFOIL_GRAPH_SECONDS is"):
         Graph("mine", b"", "cpu")
@@ -218,7 +252,9 @@ def test_an_answer_of_another_form_takes_no_memory(answer: Any, size: int) -> No
             taken, self.head = self.head[: len(into)], self.head[len(into) :]
             count = len(taken) or min(self.left, len(into))
             self.left -= 0 if taken else count
-            return count if not taken else (into.__setitem__(slice(len(taken)), taken) or len(taken))
+            return (
+                count if not taken else (into.__setitem__(slice(len(taken)), taken) or len(taken))
+            )
 
     with pytest.raises((ValueError, EOFError)):
         onnx_graphs._received(Stream())

@@ -1,4 +1,5 @@
-"""Settings of a recipe for a pipeline: options are checked against its signature, edits against its abilities."""
+"""Settings of a recipe for a pipeline: options are checked against its signature, edits against its
+abilities."""
 
 from __future__ import annotations
 
@@ -38,13 +39,17 @@ def only(pipeline: type, **options: Any) -> str:
 
 def test_what_a_call_takes_passes() -> None:
     assert not problems(diffusers.FluxPipeline, max_sequence_length=256, true_cfg_scale=4.0)
-    assert not problems(diffusers.StableDiffusionXLPipeline, original_size=(1024, 1024), guidance_rescale=0)
+    assert not problems(
+        diffusers.StableDiffusionXLPipeline, original_size=(1024, 1024), guidance_rescale=0
+    )
     assert not problems(diffusers.SanaPipeline, complex_human_instruction=(), clean_caption=False)
 
 
 def test_a_name_that_the_call_lacks_is_reported_with_the_nearest() -> None:
     message = only(diffusers.FluxPipeline, max_sequence_lenght=256)
-    assert message.startswith("generator.options.max_sequence_lenght: a call of FluxPipeline takes no such option")
+    assert message.startswith(
+        "generator.options.max_sequence_lenght: a call of FluxPipeline takes no such option"
+    )
     assert "did you mean 'max_sequence_length'?" in message
 
 
@@ -87,13 +92,19 @@ def test_what_a_recipe_says_elsewhere_is_no_option(name: str, key: str) -> None:
         ("true_cfg_scale", False, "a number"),
     ],
 )
-def test_a_value_of_an_evidently_wrong_type_is_reported_in_words(name: str, value: Any, expected: str) -> None:
+def test_a_value_of_an_evidently_wrong_type_is_reported_in_words(
+    name: str, value: Any, expected: str
+) -> None:
     message = only(diffusers.FluxPipeline, **{name: value})
-    assert message.startswith(f"generator.options.{name}: found ") and message.endswith(f"expected {expected}")
+    assert message.startswith(f"generator.options.{name}: found ") and message.endswith(
+        f"expected {expected}"
+    )
 
 
 def test_every_problem_is_reported() -> None:
-    lines = problems(diffusers.FluxPipeline, height=512, max_sequence_length="x", nothing=1, true_cfg_scale=1)
+    lines = problems(
+        diffusers.FluxPipeline, height=512, max_sequence_length="x", nothing=1, true_cfg_scale=1
+    )
     assert len(lines) == 3
 
 
@@ -117,7 +128,9 @@ def test_what_only_code_can_give_is_no_option_whatever_its_name() -> None:
     for name in ("picture", "hooks", "tables", "files"):
         # A text that stood for a picture would be opened as a file or an address.
         assert "what no recipe can say" in only(Odd, **{name: "https://example.org/x.png"})
-    assert "takes no such option" in only(Odd, anything=1), "what a call swallows unnamed is not asked for"
+    assert "takes no such option" in only(Odd, anything=1), (
+        "what a call swallows unnamed is not asked for"
+    )
 
 
 def test_words_and_lists_are_compared_too() -> None:
@@ -131,7 +144,9 @@ def test_no_pipeline_lets_a_text_pass_for_a_picture() -> None:
     """Arguments for pictures take no text, in every class that diffusers opens as text to image."""
     for pipeline in AUTO_TEXT2IMAGE_PIPELINES_MAPPING.values():
         free = free_options(pipeline, RESERVED)
-        assert not {"image", "mask_image", "control_image", "ip_adapter_image", "video"} & set(free), pipeline
+        assert not {"image", "mask_image", "control_image", "ip_adapter_image", "video"} & set(
+            free
+        ), pipeline
 
 
 def test_no_text_passes_where_nothing_says_what_a_parameter_is() -> None:
@@ -141,7 +156,8 @@ def test_no_text_passes_where_nothing_says_what_a_parameter_is() -> None:
 
 
 def driven() -> dict[type, frozenset[str]]:
-    """Return every class of diffusers that a recipe can have called, with its reserved arguments."""
+    """Return every class of diffusers that a recipe can have called, with its reserved
+    arguments."""
     reserved: dict[type, frozenset[str]] = {}
     for name in dir(diffusers):
         if name.endswith("Pipeline") and (family := family_of(name)) is not None:
@@ -151,18 +167,22 @@ def driven() -> dict[type, frozenset[str]]:
 
 @pytest.mark.release(of="families")
 def test_text_passes_only_where_it_was_looked_at_in_every_class_that_is_driven() -> None:
-    """If a new diffusers adds an argument, see what it does with the text, then add the name to TEXTS or here."""
+    """If a new diffusers adds an argument, see what it does with the text, then add the name to
+    TEXTS or here."""
     every = driven()
     texts = set[str]()
     passes = set[str]()
     assert len(every) > 50
     for pipeline, reserved in every.items():
         for name, parameter in inspect.signature(pipeline.__call__).parameters.items():
-            annotation = re.sub(r"dict\[str", "", str(parameter.annotation))  # no recipe can say a table
+            # no recipe can say a table
+            annotation = re.sub(r"dict\[str", "", str(parameter.annotation))
             if name not in reserved and re.search(r"\bstr\b|Path", annotation):
                 texts.add(name)
             problems_of_text = list(option_problems(pipeline, {name: "text"}, reserved))
-            if not problems_of_text or not list(option_problems(pipeline, {name: ("text",)}, reserved)):
+            if not problems_of_text or not list(
+                option_problems(pipeline, {name: ("text",)}, reserved)
+            ):
                 passes.add(name)
     # Files of fonts, which would be opened.
     assert texts - TEXTS == {"fonts"}
@@ -175,7 +195,9 @@ def test_no_file_of_fonts_is_opened_for_a_recipe() -> None:
     pipeline = called_class("BriaFibo2Pipeline", family)
     for fonts in ("/etc/passwd", ("/etc/passwd",), ()):
         (message,) = option_problems(pipeline, {"fonts": fonts}, family.reserved)
-        assert message.startswith("generator.options.fonts: BriaFibo2Pipeline takes there what no recipe can say")
+        assert message.startswith(
+            "generator.options.fonts: BriaFibo2Pipeline takes there what no recipe can say"
+        )
 
 
 @pytest.mark.parametrize("name", [name for family in FAMILIES for name in family.pipelines])
@@ -190,7 +212,9 @@ def test_the_class_is_the_one_that_is_called(name: str) -> None:
 def test_an_index_for_another_task_is_called_as_text_to_image() -> None:
     family = family_of("StableDiffusionImg2ImgPipeline")
     assert family is not None
-    assert called_class("StableDiffusionImg2ImgPipeline", family) is diffusers.StableDiffusionPipeline
+    assert (
+        called_class("StableDiffusionImg2ImgPipeline", family) is diffusers.StableDiffusionPipeline
+    )
 
 
 def recipe(kind: str, **settings: Any) -> Recipe:
@@ -222,14 +246,18 @@ def test_these_edit(pipeline: str) -> None:
     assert problems_with(recipe("edit"), pipeline) == []
 
 
-@pytest.mark.parametrize("pipeline", ["SanaPipeline", "FluxPipeline", "StableDiffusion3Pipeline", "Lumina2Pipeline"])
+@pytest.mark.parametrize(
+    "pipeline", ["SanaPipeline", "FluxPipeline", "StableDiffusion3Pipeline", "Lumina2Pipeline"]
+)
 def test_these_do_not(pipeline: str) -> None:
     (problem,) = problems_with(recipe("edit"), pipeline)
     assert "edits no image" in problem and problem.startswith("generator.model")
     assert problems_with(recipe("diffusers"), pipeline) == []
 
 
-@pytest.mark.parametrize("pipeline", ["StableDiffusionInstructPix2PixPipeline", "QwenImageEditPipeline"])
+@pytest.mark.parametrize(
+    "pipeline", ["StableDiffusionInstructPix2PixPipeline", "QwenImageEditPipeline"]
+)
 def test_without_an_image_they_draw_nothing(pipeline: str) -> None:
     (problem,) = problems_with(recipe("diffusers"), pipeline)
     assert "draws from an image alone" in problem and "generator.kind edit" in problem
@@ -248,13 +276,21 @@ def test_what_inversion_asks_is_reported_together() -> None:
 
 
 def test_an_inversion_over_a_part_of_the_steps_is_reported() -> None:
-    (problem,) = problems_with(recipe("edit", options="{denoising_end: 0.8}"), "StableDiffusionXLPipeline")
+    (problem,) = problems_with(
+        recipe("edit", options="{denoising_end: 0.8}"), "StableDiffusionXLPipeline"
+    )
     assert problem.startswith("generator.options.denoising_end") and "expected none" in problem
-    assert problems_with(recipe("diffusers", options="{denoising_end: 0.8}"), "StableDiffusionXLPipeline") == []
+    assert (
+        problems_with(
+            recipe("diffusers", options="{denoising_end: 0.8}"), "StableDiffusionXLPipeline"
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "known"), [("StableDiffusionXLPipeline", True), ("FluxKontextPipeline", False), (None, None)]
+    ("pipeline", "known"),
+    [("StableDiffusionXLPipeline", True), ("FluxKontextPipeline", False), (None, None)],
 )
 def test_whether_rows_are_inverted_is_reported_by_the_index_where_it_is_here(
     pipeline: str | None, known: bool | None, tmp_path: Path

@@ -1,4 +1,5 @@
-"""What scores are is decided by sums over all rows, as they were rounded, and no confidence is made up."""
+"""What scores are is decided by sums over all rows, as they were rounded, and no confidence is made
+up."""
 
 from __future__ import annotations
 
@@ -68,8 +69,15 @@ def test_scores_that_do_not_tell_confidences_give_none(case: str) -> None:
 def test_logits_of_files_have_both_signs_and_those_of_networks_lie_beyond_0_and_1() -> None:
     logits = np.array([[2.5, -1.0], [0.25, -3.0]])
     assert scale_of(logits) == scale_of(logits, network=True) == "logits"
-    for scores in ([[12.1, 8.3], [3.0, 9.4]], [[-0.1, -0.9], [-2.3, -0.1]], [[0.31, -0.02], [0.18, 0.24]]):
-        assert (scale_of(np.array(scores)), scale_of(np.array(scores), network=True)) == (UNKNOWN, "logits")
+    for scores in (
+        [[12.1, 8.3], [3.0, 9.4]],
+        [[-0.1, -0.9], [-2.3, -0.1]],
+        [[0.31, -0.02], [0.18, 0.24]],
+    ):
+        assert (scale_of(np.array(scores)), scale_of(np.array(scores), network=True)) == (
+            UNKNOWN,
+            "logits",
+        )
     sigmoids = np.array(OF_UNKNOWN_SCALE["sigmoids"])
     assert scale_of(sigmoids, network=True) == UNKNOWN
 

@@ -35,7 +35,8 @@ LONGER_BY = (8, 24, 40)
 
 
 def with_longer_heads(folder: Path, copy: Path, by: int) -> Path:
-    """Return a copy whose safetensors files hold the same tensors, each that many bytes further back."""
+    """Return a copy whose safetensors files hold the same tensors, each that many bytes further
+    back."""
     shutil.copytree(folder, copy)
     for file in copy.rglob("*.safetensors"):
         content = file.read_bytes()
@@ -47,7 +48,11 @@ def with_longer_heads(folder: Path, copy: Path, by: int) -> Path:
 
 
 def misplaced(module: nn.Module) -> list[str]:
-    return [name for name, tensor in module.state_dict().items() if tensor.numel() and tensor.data_ptr() % 64]
+    return [
+        name
+        for name, tensor in module.state_dict().items()
+        if tensor.numel() and tensor.data_ptr() % 64
+    ]
 
 
 def parts(pipeline: Any) -> Iterator[nn.Module]:
@@ -62,7 +67,10 @@ def pictures(seed: int = 3) -> list[Image.Image]:
 def drawn(folder: Path) -> bytes:
     pipeline = load_pipeline(f"local-dir:{folder}", dtype="float32")
     assert not [name for part in parts(pipeline) for name in misplaced(part)]
-    generator = f"generator={{model: 'local-dir:{folder}', steps: 2, guidance: 3.0, batch_size: 2, dtype: float32}}"
+    generator = (
+        f"generator={{model: 'local-dir:{folder}', steps: 2, guidance: 3.0, batch_size: 2,"
+        " dtype: float32}"
+    )
     recipe = load_recipe("wardrobe-mini", [generator, "tokens=null", "samples.candidates=2"])
     plan = make_plan(recipe)
     images = Renderer(pipeline, recipe).render(list(plan.samples(next(plan.cells()))))
@@ -80,14 +88,21 @@ def seen_by_clip(folder: Path) -> bytes:
     clip = load_clip(f"local-dir:{folder}")
     assert not misplaced(clip.module)
     with torch.inference_mode():
-        return clip.module.encode_image(torch.stack([clip.preprocess(image) for image in pictures()])).numpy().tobytes()
+        return (
+            clip.module.encode_image(torch.stack([clip.preprocess(image) for image in pictures()]))
+            .numpy()
+            .tobytes()
+        )
 
 
 def captioned(folder: Path) -> bytes:
     captioner = load_captioner(f"local-dir:{folder}")
     assert not misplaced(captioner.module)
     captions = ["a photo of a sandal in the snow", "a photo of a coat"]
-    return b"".join(np.asarray(captioner.log_likelihoods(picture, captions)[0]).tobytes() for picture in pictures())
+    return b"".join(
+        np.asarray(captioner.log_likelihoods(picture, captions)[0]).tobytes()
+        for picture in pictures()
+    )
 
 
 def vision_transformer(folder: Path) -> Path:
@@ -114,8 +129,14 @@ def diffusion_pipeline(folder: Path) -> Path:
     ("make", "compute"),
     [
         pytest.param(diffusion_pipeline, drawn, id="generator"),
-        pytest.param(vision_transformer, lambda folder: scored(f"transformers:{folder}"), id="transformers"),
-        pytest.param(lambda _: LAB_WEIGHTS / "vit_tiny_patch8", lambda path: scored(f"local-dir:{path}"), id="timm"),
+        pytest.param(
+            vision_transformer, lambda folder: scored(f"transformers:{folder}"), id="transformers"
+        ),
+        pytest.param(
+            lambda _: LAB_WEIGHTS / "vit_tiny_patch8",
+            lambda path: scored(f"local-dir:{path}"),
+            id="timm",
+        ),
         pytest.param(lambda _: LAB_WEIGHTS / "clip", seen_by_clip, id="clip"),
         pytest.param(lambda _: LAB_WEIGHTS / "captioner", captioned, id="captioner"),
     ],
@@ -144,10 +165,14 @@ def test_adapters_and_loras_lie_as_their_generators_weights_do(tmp_path: Path) -
 def test_tensors_are_moved_and_not_changed(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    tensors = {name: torch.randn(size) for name, size in (("a", 3), ("b", 7), ("c", 1000))} | {"d": torch.empty(0)}
+    tensors = {name: torch.randn(size) for name, size in (("a", 3), ("b", 7), ("c", 1000))} | {
+        "d": torch.empty(0)
+    }
     save_file(tensors, tmp_path / "model.safetensors")
     (longer,) = with_longer_heads(tmp_path, tmp_path / "longer", 8).glob("*.safetensors")
-    assert any(tensor.data_ptr() % 64 for tensor in load_file(longer).values()), "or this test could not fail"
+    assert any(tensor.data_ptr() % 64 for tensor in load_file(longer).values()), (
+        "or this test could not fail"
+    )
     read = read_safetensors(longer)
     assert read.keys() == tensors.keys()
     for name, tensor in read.items():

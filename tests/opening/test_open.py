@@ -1,4 +1,5 @@
-"""A directory's pages over loopback: who may ask, what is served, and that commands take what is saved."""
+"""A directory's pages over loopback: who may ask, what is served, and that commands take what is
+saved."""
 
 from __future__ import annotations
 
@@ -42,7 +43,11 @@ CUT = b"prompts: {shifts: {red: {threshold: 0.2}}}\n"
 
 @pytest.fixture
 def dataset(screened: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(screened, tmp_path / "tiny", ignore=shutil.ignore_patterns("lock", "lock.pid")))
+    return Path(
+        shutil.copytree(
+            screened, tmp_path / "tiny", ignore=shutil.ignore_patterns("lock", "lock.pid")
+        )
+    )
 
 
 @pytest.fixture
@@ -104,13 +109,18 @@ def answers_to(page: str, token: str, name: str = "") -> bytes:
     data = data_of(page)
     head = {key: data[key] for key in ("form", "version", "content", "sheet")}
     grids = [
-        {**{key: grid[key] for key in ("task", "label", "shown")}, "selected": grid["shown"]} for grid in data["grids"]
+        {**{key: grid[key] for key in ("task", "label", "shown")}, "selected": grid["shown"]}
+        for grid in data["grids"]
     ]
     return json.dumps({**head, "token": token, "rater": name, "grids": grids}).encode()
 
 
 def saved(dataset: Path) -> list[str]:
-    return sorted(path.name for path in (dataset / ".counterfoil").iterdir() if path.suffix in (".yaml", ".json"))
+    return sorted(
+        path.name
+        for path in (dataset / ".counterfoil").iterdir()
+        if path.suffix in (".yaml", ".json")
+    )
 
 
 def test_the_pages_of_a_dataset(server: PageServer) -> None:
@@ -121,7 +131,10 @@ def test_the_pages_of_a_dataset(server: PageServer) -> None:
     for name in links:
         page = ask(server, name)
         assert page.status == 200, name
-        assert page.headers["Cache-Control"] == "no-store" and page.headers["X-Content-Type-Options"] == "nosniff"
+        assert (
+            page.headers["Cache-Control"] == "no-store"
+            and page.headers["X-Content-Type-Options"] == "nosniff"
+        )
         if name.endswith(".webp"):
             assert page.headers["Content-Type"] == "image/webp"
             continue
@@ -162,11 +175,25 @@ def test_who_may_ask(server: PageServer) -> None:
     assert ask(server, "", path=f"/{'x' * 32}/").status == 404
     assert ask(server, "", path=f"/{server.token}").status == 404
     assert ask(server, "", path=server.address).status == 404, "a proxy's form of an address"
-    assert [ask(server, "", path=path).status for path in ("*", server.token)] == [404, 404], "no path at all"
+    assert [ask(server, "", path=path).status for path in ("*", server.token)] == [404, 404], (
+        "no path at all"
+    )
     # The name of another site can lead to this machine.
-    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"localhost:{port}", f"127.0.0.1:{port + 1}", ""):
+    for host in (
+        "evil.example",
+        f"evil.example:{port}",
+        "127.0.0.1",
+        f"localhost:{port}",
+        f"127.0.0.1:{port + 1}",
+        "",
+    ):
         assert ask(server, "", Host=host).status == 403, host
-    for origin in ("null", "http://evil.example", f"http://localhost:{port}", f"https://127.0.0.1:{port}"):
+    for origin in (
+        "null",
+        "http://evil.example",
+        f"http://localhost:{port}",
+        f"https://127.0.0.1:{port}",
+    ):
         assert ask(server, "", Origin=origin).status == 403, origin
         refused = ask(server, "save/cut", "POST", body=CUT, Content_Type=YAML, Origin=origin)
         assert refused.status == 403, origin
@@ -179,7 +206,10 @@ def test_who_may_ask(server: PageServer) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only there is all of 127.0.0.0/8 this machine")
 def test_no_other_address_is_served(server: PageServer) -> None:
     for address in ("127.0.0.2", "::1"):
-        with pytest.raises(OSError), socket.create_connection((address, server.server_port), timeout=60):
+        with (
+            pytest.raises(OSError),
+            socket.create_connection((address, server.server_port), timeout=60),
+        ):
             pass
 
 
@@ -195,12 +225,28 @@ def test_what_is_saved_is_bounded_and_read_first(server: PageServer, dataset: Pa
     assert post("save/cut", CUT, YAML, Transfer_Encoding="chunked").status == 411
     assert post("save/cut", b"", YAML, Content_Length="1000001").status == 413
     assert post("save/answers", b"", JSON, Content_Length="4000001").status == 413
-    for body in (b"", b"\xff", b"a: [", b"samples: {seed: 1}", b"prompts: {shifts: {nothing: {threshold: 1}}}"):
+    for body in (
+        b"",
+        b"\xff",
+        b"a: [",
+        b"samples: {seed: 1}",
+        b"prompts: {shifts: {nothing: {threshold: 1}}}",
+    ):
         refused = post("save/cut", body, YAML)
-        assert refused.status == 422 and "Nothing was saved" in refused.text and "/" not in refused.text.split(":")[1]
+        assert (
+            refused.status == 422
+            and "Nothing was saved" in refused.text
+            and "/" not in refused.text.split(":")[1]
+        )
     page = ask(server, "review").text
     other = json.loads(answers_to(page, "a" * 16))
-    for document in ({}, [], {**other, "content": "0" * 64}, {**other, "token": "../../x"}, {**other, "sheet": "/"}):
+    for document in (
+        {},
+        [],
+        {**other, "content": "0" * 64},
+        {**other, "token": "../../x"},
+        {**other, "sheet": "/"},
+    ):
         assert post("save/answers", json.dumps(document).encode(), JSON).status == 422
     assert post("save/answers", b"[" * 100_000, JSON).status == 422
     assert saved(dataset) == []
@@ -224,7 +270,9 @@ def test_answers_are_saved_and_counted(server: PageServer, dataset: Path) -> Non
     sheet = data_of(page)["sheet"]
     people = ["a" * 16, "b" * 16, "a" * 16]
     for token in people:
-        shown = ask(server, "save/answers", "POST", body=answers_to(page, token, "Anna"), Content_Type=JSON)
+        shown = ask(
+            server, "save/answers", "POST", body=answers_to(page, token, "Anna"), Content_Type=JSON
+        )
         assert shown.status == 200
     names = [
         f"answers-{sheet}-{'a' * 16}-1.json",
@@ -234,8 +282,12 @@ def test_answers_are_saved_and_counted(server: PageServer, dataset: Path) -> Non
     assert saved(dataset) == names, "nobody's answers are written over"
     # Answers to another state of the dataset stay and are not reported.
     strange = json.loads((dataset / ".counterfoil" / names[0]).read_text()) | {"content": "0" * 64}
-    (dataset / ".counterfoil" / f"answers-{sheet}-{'c' * 16}-1.json").write_text(json.dumps(strange))
-    shown = ask(server, "save/answers", "POST", body=answers_to(page, "b" * 16), Content_Type=JSON).text
+    (dataset / ".counterfoil" / f"answers-{sheet}-{'c' * 16}-1.json").write_text(
+        json.dumps(strange)
+    )
+    shown = ask(
+        server, "save/answers", "POST", body=answers_to(page, "b" * 16), Content_Type=JSON
+    ).text
     named = re.findall(r"answers-\S+json", shown)
     assert named == [f"answers-{sheet}-{'a' * 16}-2.json", f"answers-{sheet}-{'b' * 16}-2.json"]
     files = [str(dataset / ".counterfoil" / name) for name in named]
@@ -248,8 +300,13 @@ def test_a_request_that_does_not_end_is_cut(dataset: Path, monkeypatch: pytest.M
     monkeypatch.setattr(serving, "_SECONDS", 0.2)
     monkeypatch.setattr(serving, "_HEADER_SECONDS", 0.2)
     for server in running(dataset):
-        for started in (b"GET / HTTP/1.1\r\nHost:", f"POST /{server.token}/save/cut HTTP/1.1\r\n".encode()):
-            with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as connection:
+        for started in (
+            b"GET / HTTP/1.1\r\nHost:",
+            f"POST /{server.token}/save/cut HTTP/1.1\r\n".encode(),
+        ):
+            with socket.create_connection(
+                ("127.0.0.1", server.server_port), timeout=60
+            ) as connection:
                 connection.sendall(started)
                 assert connection.recv(1) == b"", "the server hangs up"
         assert ask(server, "").status == 200
@@ -261,33 +318,54 @@ def test_silent_connections_shut_nobody_out(dataset: Path, monkeypatch: pytest.M
     for server in running(dataset):
         with contextlib.ExitStack() as opened:
             for number in range(60):
-                peer = opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
+                peer = opened.enter_context(
+                    socket.create_connection(("127.0.0.1", server.server_port), timeout=60)
+                )
                 if number % 2:
                     peer.sendall(b"GET /wrong/ HTTP/1.1\r\nHost:")
             for _ in range(3):
                 assert ask(server, "").status == 200
-            peer = opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
-            peer.sendall(f"POST /{server.token}/save/cut HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n".encode())
+            peer = opened.enter_context(
+                socket.create_connection(("127.0.0.1", server.server_port), timeout=60)
+            )
             peer.sendall(
-                f"Origin: {server.origin}\r\nContent-Type: {YAML}\r\nContent-Length: {len(CUT)}\r\n\r\n".encode()
+                f"POST /{server.token}/save/cut HTTP/1.1\r\nHost:"
+                f" 127.0.0.1:{server.server_port}\r\n".encode()
+            )
+            peer.sendall(
+                f"Origin: {server.origin}\r\nContent-Type: {YAML}\r\nContent-Length:"
+                f" {len(CUT)}\r\n\r\n".encode()
             )
             for _ in range(60):
-                opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
+                opened.enter_context(
+                    socket.create_connection(("127.0.0.1", server.server_port), timeout=60)
+                )
             assert ask(server, "").status == 200
             peer.sendall(CUT)
-            assert peer.recv(1000).startswith(b"HTTP/1.0 200"), "who has said the token goes for no other"
+            assert peer.recv(1000).startswith(b"HTTP/1.0 200"), (
+                "who has said the token goes for no other"
+            )
 
 
 def test_a_strangers_card_and_picture(dataset: Path) -> None:
-    card = "---\nlicense: mit\n---\n# Hi <script>alert(1)</script>\n[x](javascript:alert(1)) ![p](https://evil.example/p.png)\n<details>\n"
+    card = (
+        "---\nlicense: mit\n---\n# Hi <script>alert(1)</script>\n[x](javascript:alert(1))"
+        " ![p](https://evil.example/p.png)\n<details>\n"
+    )
     (dataset / "README.md").write_text(card + "<img src=x onerror=alert(1)>\n\n```html\n<b>\n```\n")
     (dataset / "figures" / "contact-sheet.webp").write_bytes(b"<script>alert(1)</script>")
     for server in running(dataset):
         page = ask(server, "card")
-        assert "<script" not in page.text and "<img src=x" not in page.text and "license" not in page.text
+        assert (
+            "<script" not in page.text
+            and "<img src=x" not in page.text
+            and "license" not in page.text
+        )
         assert 'href="javascript' not in page.text
         assert "img-src 'self' data: blob:" in page.headers["Content-Security-Policy"]
-        assert ask(server, "figures/contact-sheet.webp").status == 409, "no picture: nothing of it goes out"
+        assert ask(server, "figures/contact-sheet.webp").status == 409, (
+            "no picture: nothing of it goes out"
+        )
 
 
 def test_a_mined_folder_and_one_that_nothing_renders(tmp_path: Path) -> None:
@@ -296,7 +374,9 @@ def test_a_mined_folder_and_one_that_nothing_renders(tmp_path: Path) -> None:
     write(folder / "findings.json", document_text(example()))
     for server in running(folder):
         page = ask(server, "findings")
-        assert page.status == 200 and "<script" not in page.text, "rendered from the document, never the file"
+        assert page.status == 200 and "<script" not in page.text, (
+            "rendered from the document, never the file"
+        )
         assert "script-src 'none'" in page.headers["Content-Security-Policy"]
         assert ask(server, "report.html").status == 404 and not server.pages.saves
         (folder / "findings.json").write_text("{}")
@@ -309,9 +389,14 @@ def test_a_mined_folder_and_one_that_nothing_renders(tmp_path: Path) -> None:
 
 
 def test_torch_is_not_loaded_for_pages() -> None:
-    code = "import sys, counterfoil.opening; print(sorted({'torch', 'transformers', 'diffusers'} & set(sys.modules)))"
+    code = (
+        "import sys, counterfoil.opening; print(sorted({'torch', 'transformers', 'diffusers'} &"
+        " set(sys.modules)))"
+    )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
     assert done.stdout == "[]\n"
 
 
@@ -343,7 +428,9 @@ def test_the_port_stays_where_it_is_free(dataset: Path) -> None:
 
 
 def test_the_command_tells_its_address_and_ends_by_ctrl_c(tmp_path: Path) -> None:
-    words, environment = command("open", str(build_colours(tmp_path / "colours")), "--no-browser", "--json")
+    words, environment = command(
+        "open", str(build_colours(tmp_path / "colours")), "--no-browser", "--json"
+    )
     with warm.start(words, environment, talking=True) as process:
         assert process.stdout is not None
         address = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")["address"]

@@ -45,7 +45,9 @@ def test_a_given_rate_wins_and_time_is_images_over_rate() -> None:
 def test_the_rate_of_corruptions_is_written_without_an_exponent() -> None:
     """Round it to two digits, and write it out."""
     cost = estimate(make_plan(load_recipe("wardrobe-corrupt")), None, None, 32)
-    assert re.fullmatch(r"about [1-9][\d,]*0 images per second on one core at 32 pixels", cost.assumptions[-1])
+    assert re.fullmatch(
+        r"about [1-9][\d,]*0 images per second on one core at 32 pixels", cost.assumptions[-1]
+    )
 
 
 def test_a_measured_rate_scales_with_the_steps() -> None:
@@ -73,7 +75,11 @@ def test_a_published_rate_names_its_source_and_an_unknown_one_says_so() -> None:
     schnell = estimated("generator.model=black-forest-labs/FLUX.1-schnell", "generator.steps=4")
     assert schnell.seconds == pytest.approx(1200 * 2)  # half an image a second
     assert "one A100" in schnell.assumptions[-1] and "Xie et al. 2024" in schnell.assumptions[-1]
-    for model in ("stabilityai/stable-diffusion-3.5-medium", "Tongyi-MAI/Z-Image-Turbo", "Qwen/Qwen-Image"):
+    for model in (
+        "stabilityai/stable-diffusion-3.5-medium",
+        "Tongyi-MAI/Z-Image-Turbo",
+        "Qwen/Qwen-Image",
+    ):
         cost = estimated(f"generator.model={model}")
         assert cost.seconds is None and cost.start_up_seconds is not None
         assert cost.assumptions[-1] == f"no rate is known for {model}: give one with --rate"
@@ -114,7 +120,10 @@ def test_a_quota_stores_what_is_accepted_and_renders_at_most_the_cap() -> None:
     cost = estimated(*quota, "screen.keep_rejected=false")
     assert cost.images == 1200
     assert cost.bytes < estimated().bytes / 3
-    assert estimated(*quota, "screen.keep_rejected=true").bytes == estimated("screen.keep_rejected=true").bytes
+    assert (
+        estimated(*quota, "screen.keep_rejected=true").bytes
+        == estimated("screen.keep_rejected=true").bytes
+    )
 
 
 def test_start_up_is_there_for_few_images_as_for_many_and_grows_with_the_weights() -> None:
@@ -133,9 +142,13 @@ def test_start_up_of_unknown_models_is_not_made_up() -> None:
 
 
 @pytest.mark.parametrize("rate", [None, 4.0])
-def test_an_inverted_row_costs_more_at_any_rate_and_a_called_one_does_not(rate: float | None) -> None:
+def test_an_inverted_row_costs_more_at_any_rate_and_a_called_one_does_not(
+    rate: float | None,
+) -> None:
     drawn = estimated("tokens=null", rate=rate)
-    inverted, called, unknown = (estimated(*EDITS, rate=rate, inverted=known) for known in (True, False, None))
+    inverted, called, unknown = (
+        estimated(*EDITS, rate=rate, inverted=known) for known in (True, False, None)
+    )
     assert drawn.seconds is not None and called.seconds == drawn.seconds
     assert inverted.seconds == unknown.seconds == pytest.approx(2.5 * drawn.seconds)
     assert "inverted" in inverted.assumptions[-1] and "inverted" not in called.assumptions[-1]
@@ -174,8 +187,10 @@ def test_candidates_are_what_is_wanted_over_the_rate() -> None:
     assert (quota.shift, quota.cells, quota.accepted, quota.at_most) == ("red", 10, 20, 50)
     assert (quota.rate, quota.candidates_each, quota.candidates_a_cell) == (0.25, 4, 80)
     assert format_quotas([quota]) == (
-        "at most 50 candidates per cell, 500 in all, until 20 are kept that lab:resnet10t gets wrong; at the failure"
-        " rates in mined_from (25 %), a kept image takes about 4 candidates that pass the screen, and a cell about"
+        "at most 50 candidates per cell, 500 in all, until 20 are kept that lab:resnet10t gets"
+        " wrong; at the failure"
+        " rates in mined_from (25 %), a kept image takes about 4 candidates that pass the screen,"
+        " and a cell about"
         " 80, more than at_most."
     )
 
@@ -204,12 +219,20 @@ def test_a_rate_that_is_not_that_of_the_rule_is_not_used(recipe: Recipe) -> None
 def test_the_price_is_by_the_failure_rule_of_the_set(failure: str) -> None:
     [quota] = judged_quotas(recipe_of(RECORD | {"failure": failure}, failure=failure))
     assert (quota.failure, quota.rate, quota.candidates_a_cell) == (failure, 0.25, 80)
-    assert f"are kept that lab:resnet10t gets wrong by the failure rule {failure}; at the" in format_quotas([quota])
+    assert (
+        f"are kept that lab:resnet10t gets wrong by the failure rule {failure}; at the"
+        in format_quotas([quota])
+    )
 
 
 def test_without_a_quota_or_a_judge_there_is_nothing_to_say() -> None:
     assert judged_quotas(recipe_of(RECORD, samples="candidates: 5")) == ()
-    assert judged_quotas(load_recipe("wardrobe-mini", ["samples={candidates: null, accepted: 2, at_most: 9}"])) == ()
+    assert (
+        judged_quotas(
+            load_recipe("wardrobe-mini", ["samples={candidates: null, accepted: 2, at_most: 9}"])
+        )
+        == ()
+    )
 
 
 def test_check_tells_it() -> None:
@@ -217,7 +240,9 @@ def test_check_tells_it() -> None:
     shown = CliRunner().invoke(app, ["check", "wardrobe-mini", *words])
     assert shown.exit_code == 0, shown.output
     assert "at most 50 candidates per cell, 500 in all" in " ".join(shown.stdout.split())
-    document = json.loads(CliRunner().invoke(app, ["check", "wardrobe-mini", *words, "--json"]).stdout)
+    document = json.loads(
+        CliRunner().invoke(app, ["check", "wardrobe-mini", *words, "--json"]).stdout
+    )
     assert document["judged"][0]["candidates_a_cell"] == 80
     plain = json.loads(CliRunner().invoke(app, ["check", "wardrobe-mini", "--json"]).stdout)
     assert "judged" not in plain
@@ -226,7 +251,11 @@ def test_check_tells_it() -> None:
 def test_corruptions_cost_by_their_pixels_and_init_and_check_agree() -> None:
     recipe = load_recipe("wardrobe-corrupt")
     small, large = (estimate(make_plan(recipe), own_side=side) for side in (32, 256))
-    assert small.seconds is not None and large.seconds is not None and small.seconds < large.seconds / 4
+    assert (
+        small.seconds is not None
+        and large.seconds is not None
+        and small.seconds < large.seconds / 4
+    )
     assert small.start_up_seconds == PLAIN_START_UP_SECONDS
     images = 3000
     core = SECONDS_AN_IMAGE + SECONDS_A_PIXEL * 256**2
@@ -245,4 +274,6 @@ def test_the_speeds_of_the_pages_are_those_of_the_estimate(page: str) -> None:
         assert float(number) == ANSWERS_A_SECOND["ResNet-18"]
     for number in re.findall(r"ResNet-50 (\d+)[.,]", text):
         assert float(number) == ANSWERS_A_SECOND["ResNet-50"]
-    assert "ResNet-18" in text and "images a minute" not in text and "images in a minute" not in text
+    assert (
+        "ResNet-18" in text and "images a minute" not in text and "images in a minute" not in text
+    )

@@ -1,4 +1,5 @@
-"""Kept answers: found by their key, in one form for every kind of answer; what is damaged or foreign is not read."""
+"""Kept answers: found by their key, in one form for every kind of answer; what is damaged or
+foreign is not read."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def test_answers_of_every_kind_are_read_as_they_were_to_the_bit(tmp_path: Path) 
     empty = replace(cache, images=0)
     empty.save(none)
     again = empty.load()
-    assert again is not None and [again[name].shape for name in none] == [values.shape for values in none.values()]
+    assert again is not None and [again[name].shape for name in none] == [
+        values.shape for values in none.values()
+    ]
 
 
 def test_another_key_or_number_of_images_is_not_read(tmp_path: Path) -> None:
@@ -88,7 +91,9 @@ def test_parts_are_taken_up_to_the_first_gap_and_end_with_the_entry(tmp_path: Pa
 
 def images(content: str, number: int = 500) -> LabelledImages:
     zeros = np.zeros(number, dtype=np.int64)
-    return LabelledImages("some", content, tuple(map(str, zeros)), zeros, zeros, ("all",), lambda _: iter(()))
+    return LabelledImages(
+        "some", content, tuple(map(str, zeros)), zeros, zeros, ("all",), lambda _: iter(())
+    )
 
 
 def hostile(entry: AnswerCache, **columns: Any) -> None:
@@ -102,12 +107,18 @@ def hostile(entry: AnswerCache, **columns: Any) -> None:
 
 def repeated_text(rows: int, length: int) -> pa.Array:
     """Return much text that takes some kB in a file."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["x" * length]))
+    return pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(rows, np.int32)), pa.array(["x" * length])
+    )
 
 
-def test_predictions_of_another_form_or_of_much_memory_are_not_read(tmp_path: Path, models: dict[str, str]) -> None:
+def test_predictions_of_another_form_or_of_much_memory_are_not_read(
+    tmp_path: Path, models: dict[str, str]
+) -> None:
     class_map = ClassMap("source labels", 3, ((0,), (1,), (2,)))
-    entry = MappedClassifier(load_classifier(models["sharp"]), class_map, "cpu").cache(tmp_path, images("content"))
+    entry = MappedClassifier(load_classifier(models["sharp"]), class_map, "cpu").cache(
+        tmp_path, images("content")
+    )
     answers = Predictions.empty(500, 3).columns()
     others: dict[str, Any] = {
         "notes": repeated_text(500, 1 << 20),  # half a gigabyte
@@ -125,7 +136,10 @@ def test_predictions_of_another_form_or_of_much_memory_are_not_read(tmp_path: Pa
     for number_type in ("O", "i4,O", "<f8", "", "no type", "<f4\0", "(3,", "(2,)<f4"):
         entry.save(answers)
         table = pq.read_table(entry.path)
-        pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"shares": number_type}), entry.path)
+        pq.write_table(
+            table.replace_schema_metadata({**table.schema.metadata, b"shares": number_type}),
+            entry.path,
+        )
         assert entry.load() is None, number_type
 
 
@@ -151,7 +165,9 @@ def test_damaged_answers_of_a_detector_are_not_read(tmp_path: Path, other: dict[
     assert entry.load() is None
 
 
-def test_a_key_is_of_everything_that_decides_answers(models: dict[str, str], tmp_path: Path) -> None:
+def test_a_key_is_of_everything_that_decides_answers(
+    models: dict[str, str], tmp_path: Path
+) -> None:
     assert len({answers_key("cpu", a=1), answers_key("cpu", a=2), answers_key("cuda:0", a=1)}) == 3
     assert answers_key("cuda:0", a=1) == answers_key("cuda:1", a=1)
     wide = ClassMap("names", 3, ((0,), (1,)))

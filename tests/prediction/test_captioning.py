@@ -1,4 +1,5 @@
-"""Captions and likelihoods of labelled images: made once, found by content, resumed after a kill."""
+"""Captions and likelihoods of labelled images: made once, found by content, resumed after a
+kill."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def labelled(pictures: list[bytes | None], labels: list[int] | None = None) -> L
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Captioner:
-    return load_captioner(f"local-dir:{vision_encoder_decoder(tmp_path_factory.mktemp('captioner') / 'two')}")
+    return load_captioner(
+        f"local-dir:{vision_encoder_decoder(tmp_path_factory.mktemp('captioner') / 'two')}"
+    )
 
 
 class Looks(list[int]):
@@ -63,10 +66,14 @@ def pictures() -> list[bytes | None]:
     return [encoded(noise(seed)) for seed in range(N)]
 
 
-def test_captions_are_the_captioners(plain: Captioner, pictures: list[bytes | None], tmp_path: Path) -> None:
+def test_captions_are_the_captioners(
+    plain: Captioner, pictures: list[bytes | None], tmp_path: Path
+) -> None:
     settings: dict[str, Any] = {"number": 2, "seed": 3, "most_tokens": 6}
     captions = caption_images(labelled(pictures), plain, tmp_path, prefix=" a photo ", **settings)
-    expected = [tuple(plain.captions(noise(seed), prefix="a photo", **settings)) for seed in range(N)]
+    expected = [
+        tuple(plain.captions(noise(seed), prefix="a photo", **settings)) for seed in range(N)
+    ]
     assert list(captions.items()) == [(f"k{index}", texts) for index, texts in enumerate(expected)]
 
 
@@ -96,7 +103,9 @@ def test_they_are_made_once_for_what_they_depend_on(
     assert len(looks) == (len(others) + 2) * N
 
 
-def test_a_killed_run_goes_on(plain: Captioner, looks: Looks, pictures: list[bytes | None], tmp_path: Path) -> None:
+def test_a_killed_run_goes_on(
+    plain: Captioner, looks: Looks, pictures: list[bytes | None], tmp_path: Path
+) -> None:
     with given_up(lambda stage: stage.done == 3):
         caption_images(labelled(pictures), plain, tmp_path, most_tokens=4)
     captions = caption_images(labelled(pictures), plain, tmp_path, most_tokens=4)
@@ -110,7 +119,9 @@ def test_labels_choose_prefixes_and_keys_choose_images(
 ) -> None:
     images = labelled(pictures, [0, 1, 0, 1, 0])
     prefix = {0: "a photo of a bag", 1: "a photo of a coat"}
-    captions = caption_images(images, plain, tmp_path, keys=["k3", "k0"], prefix=prefix, most_tokens=3)
+    captions = caption_images(
+        images, plain, tmp_path, keys=["k3", "k0"], prefix=prefix, most_tokens=3
+    )
     assert list(captions) == ["k0", "k3"] and len(looks) == 2
     for key, begun in (("k0", prefix[0]), ("k3", prefix[1])):
         assert all(text.startswith(begun) for text in captions[key] or ["none"])
@@ -169,18 +180,24 @@ def test_damaged_entries_are_made_again(
         key = pq.read_schema(path).metadata
         pq.write_table(pa.table(columns).replace_schema_metadata(key), path)
     assert caption_images(images, plain, tmp_path, most_tokens=4) == captions
-    assert np.array_equal(likelihoods_of(images, ["a", "a bag"], plain, tmp_path).sums, likelihoods.sums)
+    assert np.array_equal(
+        likelihoods_of(images, ["a", "a bag"], plain, tmp_path).sums, likelihoods.sums
+    )
     for path in paths:
         path.write_bytes(path.read_bytes()[:-9])
     assert caption_images(images, plain, tmp_path, most_tokens=4) == captions
-    assert np.array_equal(likelihoods_of(images, ["a", "a bag"], plain, tmp_path).sums, likelihoods.sums)
+    assert np.array_equal(
+        likelihoods_of(images, ["a", "a bag"], plain, tmp_path).sums, likelihoods.sums
+    )
 
 
 def test_likelihoods_are_the_captioners_by_image_and_caption(
     plain: Captioner, pictures: list[bytes | None], tmp_path: Path
 ) -> None:
     likelihoods = likelihoods_of(labelled(pictures), CAPTIONS, plain, tmp_path)
-    assert likelihoods.keys == tuple(f"k{index}" for index in range(N)) and likelihoods.captions == tuple(CAPTIONS)
+    assert likelihoods.keys == tuple(
+        f"k{index}" for index in range(N)
+    ) and likelihoods.captions == tuple(CAPTIONS)
     for seed in range(N):
         sums, tokens = plain.log_likelihoods(noise(seed), CAPTIONS)
         assert likelihoods.sums[seed].tolist() == sums.tolist()
@@ -203,7 +220,9 @@ def test_only_captions_that_are_not_known_are_asked_about(
     assert likelihoods_of(labelled(pictures), [], plain, tmp_path).sums.shape == (N, 0)
 
 
-def test_a_caption_of_any_letters_is_remembered(plain: Captioner, looks: Looks, tmp_path: Path) -> None:
+def test_a_caption_of_any_letters_is_remembered(
+    plain: Captioner, looks: Looks, tmp_path: Path
+) -> None:
     odd = ["a \ud800 bag", "a\u0000bag", 'a "bag" \\ {class}', "sac à main — 包"]
     images = labelled([encoded(noise(0))])
     first = likelihoods_of(images, odd, plain, tmp_path)

@@ -32,12 +32,20 @@ def classes(*imagenet: tuple[int, ...], source: tuple[int, ...] = (0, 1, 2)) -> 
 
 def test_imagenet_outputs_use_the_imagenet_indices() -> None:
     class_map = map_classes(classes((281, 282), (207,)), facts(1000))
-    assert (class_map.outputs, class_map.targets, class_map.top_k) == ("imagenet", ((281, 282), (207,)), 5)
+    assert (class_map.outputs, class_map.targets, class_map.top_k) == (
+        "imagenet",
+        ((281, 282), (207,)),
+        5,
+    )
 
 
 def test_source_labels_are_the_outputs_of_a_model_of_that_many() -> None:
     class_map = map_classes(classes(source=(2, 0, 1)), facts(3))
-    assert (class_map.outputs, class_map.targets, class_map.top_k) == ("source labels", ((2,), (0,), (1,)), 2)
+    assert (class_map.outputs, class_map.targets, class_map.top_k) == (
+        "source labels",
+        ((2,), (0,), (1,)),
+        2,
+    )
 
 
 def test_a_model_of_the_source_dataset_is_scored_even_where_indices_are_listed() -> None:
@@ -61,15 +69,43 @@ def test_named_outputs_prove_the_map_for_a_recipe_over_fewer_classes() -> None:
             "need 2, one for each source label: 0 cat, 1 dog",
             "[1 - p, p]",
         ),
-        (1, ("cat", "dog", "owl"), (), "has 1 output, and the classes need 3", "an output for each class"),
+        (
+            1,
+            ("cat", "dog", "owl"),
+            (),
+            "has 1 output, and the classes need 3",
+            "an output for each class",
+        ),
         (4, ("cat", "dog", "owl"), (), "has 4 outputs, and the classes need 3", "an empty folder"),
-        (2, ("cat", "dog", "owl"), (), "has 2 outputs, and the classes need 3", "--class-order FILE"),
-        (1000, ("cat", "dog"), (), "has 1,000 outputs, and the classes need 2", "Add `imagenet: [indices]`"),
-        (4, ("cat", "dog"), ((281,), (207,)), "has 4 outputs, and the classes need 2", "`imagenet` indices need"),
+        (
+            2,
+            ("cat", "dog", "owl"),
+            (),
+            "has 2 outputs, and the classes need 3",
+            "--class-order FILE",
+        ),
+        (
+            1000,
+            ("cat", "dog"),
+            (),
+            "has 1,000 outputs, and the classes need 2",
+            "Add `imagenet: [indices]`",
+        ),
+        (
+            4,
+            ("cat", "dog"),
+            ((281,), (207,)),
+            "has 4 outputs, and the classes need 2",
+            "`imagenet` indices need",
+        ),
     ],
 )
 def test_another_number_of_outputs_is_refused_with_what_helps(
-    number: int, names: tuple[str, ...], imagenet: tuple[tuple[int, ...], ...], problem: str, hint: str
+    number: int,
+    names: tuple[str, ...],
+    imagenet: tuple[tuple[int, ...], ...],
+    problem: str,
+    hint: str,
 ) -> None:
     given = [
         RecipeClass(f"c{label}", name, label, label, imagenet[label] if imagenet else ())
@@ -94,7 +130,9 @@ def test_another_number_of_outputs_is_refused_with_what_helps(
     ],
     ids=["composed", "as typed", "decomposed", "case decides", "a dash", "a dash and a line"],
 )
-def test_names_match_however_their_letters_are_composed(folders: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+def test_names_match_however_their_letters_are_composed(
+    folders: tuple[str, ...], outputs: tuple[str, ...]
+) -> None:
     given = [RecipeClass(f"c{label}", name, label, label, ()) for label, name in enumerate(folders)]
     assert map_classes(given, facts(2, outputs)).targets == ((1,), (0,))
 
@@ -104,13 +142,21 @@ def test_named_outputs_are_found_in_any_order(order: tuple[int, ...]) -> None:
     names = ["CAT", "dog", "horse, bird", "frog", "ship"]
     class_map = map_classes(classes(), facts(5, tuple(names[index] for index in order)))
     assert class_map.targets == tuple((order.index(index),) for index in range(3))
-    assert class_map.outputs == ("source labels" if class_map.targets == ((0,), (1,), (2,)) else "names")
+    assert class_map.outputs == (
+        "source labels" if class_map.targets == ((0,), (1,), (2,)) else "names"
+    )
 
 
 def test_a_name_is_compared_without_case_and_separators_and_a_class_has_its_id_too() -> None:
-    given = [RecipeClass("n02099601", "golden-retriever", 0, 0, ()), RecipeClass("01", "ankle_boot", 1, 1, ())]
+    given = [
+        RecipeClass("n02099601", "golden-retriever", 0, 0, ()),
+        RecipeClass("01", "ankle_boot", 1, 1, ()),
+    ]
     assert map_classes(given, facts(3, ("x", "Ankle Boot", "n02099601"))).targets == ((2,), (1,))
-    assert map_classes(given, facts(3, ("ankle boot", "Golden Retriever", "y"))).targets == ((1,), (0,))
+    assert map_classes(given, facts(3, ("ankle boot", "Golden Retriever", "y"))).targets == (
+        (1,),
+        (0,),
+    )
 
 
 def test_a_whole_name_comes_before_a_synonym_and_an_id_before_a_shared_name() -> None:
@@ -126,10 +172,15 @@ def test_a_whole_name_comes_before_a_synonym_and_an_id_before_a_shared_name() ->
         (("cat", "dog", "bird", "Cat"), "'cat' is the name of the outputs 0, 3"),
         (("cat", "dog", "bird", "tabby, cat", "kitten, cat"), None),
         (("tabby, cat", "dog", "bird", "kitten, cat"), "'cat' is the name of the outputs 0, 3"),
-        (("cat, dog", "bird", "x"), "output 0, 'cat, dog', has the names of two classes: c0 and c1"),
+        (
+            ("cat, dog", "bird", "x"),
+            "output 0, 'cat, dog', has the names of two classes: c0 and c1",
+        ),
     ],
 )
-def test_a_name_of_two_outputs_or_classes_is_refused(names: tuple[str, ...], says: str | None) -> None:
+def test_a_name_of_two_outputs_or_classes_is_refused(
+    names: tuple[str, ...], says: str | None
+) -> None:
     if says is None:
         assert map_classes(classes(), facts(len(names), names)).targets == ((0,), (1,), (2,))
         return
@@ -176,7 +227,9 @@ def test_a_category_of_imagenet_keeps_its_indices_whatever_single_names_say() ->
     assert map_classes(given, facts(1000, tuple(names))).targets == ((281, 282), (207,), (10,))
 
 
-@pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1", "LABEL_2"), ("0", "1", "2"), ("class0", "class1", "class2")])
+@pytest.mark.parametrize(
+    "names", [("LABEL_0", "LABEL_1", "LABEL_2"), ("0", "1", "2"), ("class0", "class1", "class2")]
+)
 def test_names_that_nobody_gave_prove_nothing(names: tuple[str, ...]) -> None:
     assert map_classes(classes(), facts(3, names)).targets == ((0,), (1,), (2,))
 
@@ -194,7 +247,9 @@ def test_names_of_other_things_are_refused_though_their_number_fits() -> None:
         map_classes(classes(), facts(3, ("car", "ship", "plane")))
 
 
-@pytest.mark.parametrize("names", [("n01", "n02", "n03"), ("1", "2", "3"), ("class 1", "class 2", "class 3")])
+@pytest.mark.parametrize(
+    "names", [("n01", "n02", "n03"), ("1", "2", "3"), ("class 1", "class 2", "class 3")]
+)
 def test_names_that_look_like_numbers_are_names(names: tuple[str, ...]) -> None:
     with pytest.raises(UserError, match="3 of 3 classes have no output"):
         map_classes(classes(), facts(3, names))
@@ -226,9 +281,13 @@ def test_timms_order_is_timms() -> None:
                 map_classes(given, facts(len(names)), "timm")
             outcomes.add("ties")
             continue
-        assert [timms[output] for (output,) in map_classes(given, facts(len(names)), "timm").targets] == names
+        assert [
+            timms[output] for (output,) in map_classes(given, facts(len(names)), "timm").targets
+        ] == names
         if timms == names:
-            assert map_classes(given, facts(len(names))).targets == tuple((i,) for i in range(len(names)))
+            assert map_classes(given, facts(len(names))).targets == tuple(
+                (i,) for i in range(len(names))
+            )
         else:
             with pytest.raises(UserError, match="does not tell the names"):
                 map_classes(given, facts(len(names)))
@@ -238,13 +297,19 @@ def test_timms_order_is_timms() -> None:
 
 def test_a_space_in_a_recipe_is_the_underline_of_a_folder() -> None:
     folders = ["cup", "cup-small", "cup_big"]
-    given = [RecipeClass(str(i), name.replace("_", " "), i, i, ()) for i, name in enumerate(folders)]
+    given = [
+        RecipeClass(str(i), name.replace("_", " "), i, i, ()) for i, name in enumerate(folders)
+    ]
     assert map_classes(given, facts(3), "timm").targets == ((0,), (1,), (2,))
-    mixed = [RecipeClass(str(i), name.replace("_", " "), i, i, ()) for i, name in enumerate(["Big_cup", "a_cup"])]
+    mixed = [
+        RecipeClass(str(i), name.replace("_", " "), i, i, ())
+        for i, name in enumerate(["Big_cup", "a_cup"])
+    ]
     assert map_classes(mixed, facts(2), "timm").targets == ((1,), (0,))
 
 
-# All class folders of the input dataset; those that a recipe or a split keeps; whether their order is clear.
+# All class folders of the input dataset; those that a recipe or a split keeps; whether their order
+# is clear.
 LEFT_OUT = [
     (["1", "10", "2"], ["1", "2"], False),
     (["1", "10", "2"], ["2"], False),
@@ -261,7 +326,9 @@ def test_the_order_of_classes_is_that_of_all_folders_that_a_model_may_have_learn
 ) -> None:
     timms = sorted(every, key=natural_key)
     assert (timms == sorted(every)) is clear
-    given = [RecipeClass(name, name, label, every.index(name), ()) for label, name in enumerate(kept)]
+    given = [
+        RecipeClass(name, name, label, every.index(name), ()) for label, name in enumerate(kept)
+    ]
     model = facts(len(every))
     by_timm = map_classes(given, model, "timm", trained=every).targets
     assert by_timm == tuple((timms.index(name),) for name in kept)
@@ -279,8 +346,12 @@ def test_the_order_of_classes_is_that_of_all_folders_that_a_model_may_have_learn
 
 
 def test_outputs_of_fewer_classes_than_the_folder_has_are_not_matched_by_position() -> None:
-    """Refuse a model of a, b, d, which has three outputs, for a recipe that keeps a and c, whose label is 2."""
-    given = [RecipeClass(name, name, label, source, ()) for label, (name, source) in enumerate((("a", 0), ("c", 2)))]
+    """Refuse a model of a, b, d, which has three outputs, for a recipe that keeps a and c, whose
+    label is 2."""
+    given = [
+        RecipeClass(name, name, label, source, ())
+        for label, (name, source) in enumerate((("a", 0), ("c", 2)))
+    ]
     with pytest.raises(UserError, match="one for each source label"):
         map_classes(given, facts(3), trained=["a", "b", "c", "d"])
 
@@ -323,14 +394,21 @@ def test_judging_equals_loops_over_the_outputs(softmax: Callable[[np.ndarray], n
         assert columns["shares"][row] == pytest.approx(shares[order[:7]], rel=1e-5)
         assert columns["correct"][row] == (order[0] in right)
         assert columns["correct_top_k"][row] == any(output in right for output in order[:5])
-        assert columns["true_confidence"][row] == pytest.approx(sum(shares[output] for output in right), rel=1e-5)
+        assert columns["true_confidence"][row] == pytest.approx(
+            sum(shares[output] for output in right), rel=1e-5
+        )
 
 
 def test_both_softmaxes_agree_and_leave_out_what_is_minus_infinity() -> None:
     logits = np.random.default_rng(0).normal(0, 30, (200, 50)).astype(np.float32)
     logits[::2, 7] = -np.inf
-    np.testing.assert_allclose(softmax_of_logits(logits), torch_softmax(logits), rtol=1e-5, atol=1e-37)
-    assert softmax_of_logits(logits).dtype == np.float32 and not softmax_of_logits(logits)[::2, 7].any()
+    np.testing.assert_allclose(
+        softmax_of_logits(logits), torch_softmax(logits), rtol=1e-5, atol=1e-37
+    )
+    assert (
+        softmax_of_logits(logits).dtype == np.float32
+        and not softmax_of_logits(logits)[::2, 7].any()
+    )
 
 
 def test_both_ways_of_answering_equal_loops_over_their_outputs() -> None:
@@ -340,7 +418,9 @@ def test_both_ways_of_answering_equal_loops_over_their_outputs() -> None:
     targets = ((0, 7), (1,), (2, 3, 11))
     class_outputs = (0, 1, 2, 3, 7, 11)
     by_way: dict[Outputs, dict[str, np.ndarray]] = {
-        way: answer_columns(logits, labels, ClassMap("imagenet", 12, targets).answered_both_ways(way), 6)
+        way: answer_columns(
+            logits, labels, ClassMap("imagenet", 12, targets).answered_both_ways(way), 6
+        )
         for way in ("all", "classes")
     }
     for row in range(60):
@@ -349,20 +429,32 @@ def test_both_ways_of_answering_equal_loops_over_their_outputs() -> None:
         order = sorted(class_outputs, key=lambda output: -values[output])
         shares = np.exp(np.array([values[output] for output in order]))
         over_all = int(np.argmax(values)) in right
-        assert by_way["all"]["correct"][row] == by_way["classes"]["correct_otherwise"][row] == over_all
-        assert by_way["classes"]["correct"][row] == by_way["all"]["correct_otherwise"][row] == (order[0] in right)
+        assert (
+            by_way["all"]["correct"][row] == by_way["classes"]["correct_otherwise"][row] == over_all
+        )
+        assert (
+            by_way["classes"]["correct"][row]
+            == by_way["all"]["correct_otherwise"][row]
+            == (order[0] in right)
+        )
         assert by_way["classes"]["answers"][row].tolist() == order
         assert by_way["classes"]["shares"][row] == pytest.approx(shares / shares.sum(), rel=1e-5)
-        assert by_way["classes"]["correct_top_k"][row] == any(output in right for output in order[:5])
+        assert by_way["classes"]["correct_top_k"][row] == any(
+            output in right for output in order[:5]
+        )
     assert not np.array_equal(by_way["all"]["correct"], by_way["classes"]["correct"])
     one_way = answer_columns(logits, labels, ClassMap("imagenet", 12, targets), 6)
-    assert {name: by_way["all"][name].tolist() for name in one_way} == {k: v.tolist() for k, v in one_way.items()}
+    assert {name: by_way["all"][name].tolist() for name in one_way} == {
+        k: v.tolist() for k, v in one_way.items()
+    }
 
 
 def test_there_are_two_ways_where_a_model_has_other_outputs_and_ranks_them() -> None:
     wide = ClassMap("names", 4, ((0,), (2,))).answered_both_ways("classes")
     assert (wide.class_outputs, wide.leads, wide.answering, wide.top_k) == ((0, 2), "classes", 2, 1)
-    assert wide.chances.tolist() == [0.5, 0.5] and wide.answered_both_ways("all").chances.tolist() == [0.25, 0.25]
+    assert wide.chances.tolist() == [0.5, 0.5] and wide.answered_both_ways(
+        "all"
+    ).chances.tolist() == [0.25, 0.25]
     for class_map in (
         ClassMap("names", 2, ((0,), (1,))),  # no other output
         ClassMap("names", 4, ((1,),)),  # one class: its answer would always be right
@@ -373,7 +465,10 @@ def test_there_are_two_ways_where_a_model_has_other_outputs_and_ranks_them() -> 
 
 def test_of_equal_scores_the_first_output_is_the_answer() -> None:
     columns = answer_columns(
-        np.array([[0.5, 1.0, 1.0, 0.5]], np.float32), np.array([0]), ClassMap("names", 4, ((1,),)), 4
+        np.array([[0.5, 1.0, 1.0, 0.5]], np.float32),
+        np.array([0]),
+        ClassMap("names", 4, ((1,),)),
+        4,
     )
     assert columns["answers"].tolist() == [[1, 2, 0, 3]]
     assert columns["correct"].tolist() == [True]

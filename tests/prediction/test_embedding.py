@@ -1,4 +1,5 @@
-"""Features of images: computed once, found again, resumed after a kill; and contents by their bytes."""
+"""Features of images: computed once, found again, resumed after a kill; and contents by their
+bytes."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ class Counting:
     def __init__(self) -> None:
         self.seen = 0
         inner = clip_embedder(load_clip("lab:clip"), pin_clip("lab:clip", None))
-        self.embedder = replace(inner, features=lambda images, size: self._counted(inner, images, size))
+        self.embedder = replace(
+            inner, features=lambda images, size: self._counted(inner, images, size)
+        )
 
     def _counted(self, inner: Embedder, images, size: int) -> np.ndarray:
         self.seen += len(images)
@@ -67,8 +70,12 @@ def pictures() -> list[bytes | None]:
     return [encoded(noise(seed, 16, 16)) for seed in range(N)]
 
 
-def test_they_are_what_the_model_gives(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:
-    features = embed(labelled(pictures), counting.embedder, tmp_path, batch_size=5, precision="float32")
+def test_they_are_what_the_model_gives(
+    counting: Counting, pictures: list[bytes | None], tmp_path: Path
+) -> None:
+    features = embed(
+        labelled(pictures), counting.embedder, tmp_path, batch_size=5, precision="float32"
+    )
     clip = load_clip("lab:clip")
     images = [Image.open(io.BytesIO(picture or b"")).convert("RGB") for picture in pictures]
     assert np.array_equal(features, clip.embed_images(images, 5))
@@ -77,7 +84,9 @@ def test_they_are_what_the_model_gives(counting: Counting, pictures: list[bytes 
     assert np.allclose(half, features, atol=1e-3)
 
 
-def test_they_are_computed_once(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:
+def test_they_are_computed_once(
+    counting: Counting, pictures: list[bytes | None], tmp_path: Path
+) -> None:
     first = embed(labelled(pictures), counting.embedder, tmp_path)
     again = embed(labelled(pictures), counting.embedder, tmp_path)
     assert counting.seen == N
@@ -88,7 +97,10 @@ def test_they_are_computed_once(counting: Counting, pictures: list[bytes | None]
 
 
 def test_a_killed_run_goes_on(
-    counting: Counting, pictures: list[bytes | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    counting: Counting,
+    pictures: list[bytes | None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = embed(labelled(pictures), counting.embedder, tmp_path / "whole", batch_size=4)
     monkeypatch.setattr(answer_cache, "PART_ROWS", 8)
@@ -119,32 +131,54 @@ def test_what_cannot_be_decoded_is_no_number_and_harms_no_other(
     counting: Counting, pictures: list[bytes | None], batch_size: int, tmp_path: Path
 ) -> None:
     damaged = [None, b"no image", *pictures[:5], b""]
-    features = embed(labelled(damaged), counting.embedder, tmp_path / "damaged", batch_size=batch_size)
+    features = embed(
+        labelled(damaged), counting.embedder, tmp_path / "damaged", batch_size=batch_size
+    )
     assert np.isnan(features).all(axis=1).tolist() == [True, True, *[False] * 5, True]
-    alone = embed(labelled(pictures[:5], content="two"), counting.embedder, tmp_path, batch_size=batch_size)
+    alone = embed(
+        labelled(pictures[:5], content="two"), counting.embedder, tmp_path, batch_size=batch_size
+    )
     assert np.array_equal(features[2:7], alone)
 
 
-def test_a_damaged_file_is_made_again(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:
+def test_a_damaged_file_is_made_again(
+    counting: Counting, pictures: list[bytes | None], tmp_path: Path
+) -> None:
     first = np.array(embed(labelled(pictures), counting.embedder, tmp_path))
     (file,) = tmp_path.iterdir()
     several = io.BytesIO()
     np.savez(several, a=first)
-    for content in (b"", file.read_bytes()[:-7], b"\x93NUMPY nonsense", several.getvalue(), b"PK\x03\x04"):
+    for content in (
+        b"",
+        file.read_bytes()[:-7],
+        b"\x93NUMPY nonsense",
+        several.getvalue(),
+        b"PK\x03\x04",
+    ):
         file.unlink()
         file.write_bytes(content)
         assert np.array_equal(embed(labelled(pictures), counting.embedder, tmp_path), first)
 
 
-def test_fewer_images_than_keys_is_a_failure(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:
+def test_fewer_images_than_keys_is_a_failure(
+    counting: Counting, pictures: list[bytes | None], tmp_path: Path
+) -> None:
     short = replace(labelled(pictures), read=lambda keys: iter([("k0", pictures[0])]))
     with pytest.raises(RunFailure, match="23 images were expected and 1 were read"):
         embed(short, counting.embedder, tmp_path)
 
 
-def test_a_classifiers_features_are_what_its_last_layer_sees(pictures: list[bytes | None], tmp_path: Path) -> None:
+def test_a_classifiers_features_are_what_its_last_layer_sees(
+    pictures: list[bytes | None], tmp_path: Path
+) -> None:
     model = load_classifier("lab:resnet10t")
-    features = embed(labelled(pictures), classifier_embedder(model, "cpu"), tmp_path, batch_size=4, precision="float32")
+    features = embed(
+        labelled(pictures),
+        classifier_embedder(model, "cpu"),
+        tmp_path,
+        batch_size=4,
+        precision="float32",
+    )
     images = [Image.open(io.BytesIO(picture or b"")).convert("RGB") for picture in pictures]
     batch = torch.stack([model.transform()(image) for image in images])
     with torch.inference_mode():
@@ -156,7 +190,10 @@ def test_features_that_the_disk_has_no_room_for_are_reported(
     counting: Counting, pictures: list[bytes | None], small_disk: Path
 ) -> None:
     """They are mapped: a write to a page without room would end the process by a signal."""
-    wide = replace(counting.embedder, features=lambda images, size: np.ones((len(images), 50_000), dtype=np.float32))
+    wide = replace(
+        counting.embedder,
+        features=lambda images, size: np.ones((len(images), 50_000), dtype=np.float32),
+    )
     with pytest.raises(RunFailure, match="No space left"):
         embed(labelled(pictures), wide, small_disk / "cache")
 
@@ -164,7 +201,9 @@ def test_features_that_the_disk_has_no_room_for_are_reported(
 ENCODED = [b"one", b"two", None, b"one", b"", b"two", b"three"]
 
 
-def some_images(content: str, encoded: list[bytes | None], most: int | None = None) -> tuple[LabelledImages, list[int]]:
+def some_images(
+    content: str, encoded: list[bytes | None], most: int | None = None
+) -> tuple[LabelledImages, list[int]]:
     """Return images, and a list that gets the row of each image that is read."""
     read: list[int] = []
 

@@ -1,4 +1,5 @@
-"""Answers to conditions: which output is which, scores as they were given, thresholds of the best F1, what is wrong."""
+"""Answers to conditions: which output is which, scores as they were given, thresholds of the best
+F1, what is wrong."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ from support.images import encoded
 CONDITIONS = ("Effusion", "Mass", "Pleural Thickening")
 CLASSES = tuple(
     RecipeClass(name, name.replace("_", " "), label, label, ())
-    for label, name in enumerate(("effusion", "no_effusion", "lump", "no_lump", "thickening", "no_thickening"))
+    for label, name in enumerate(
+        ("effusion", "no_effusion", "lump", "no_lump", "thickening", "no_thickening")
+    )
 )
 
 
@@ -69,11 +72,16 @@ def test_an_answer_lies_under_a_parent_even_if_the_recipe_lacks_its_class(
 
 def test_parents_in_words_are_compared_by_words() -> None:
     tops = [RecipeClass(name, name, at, at, (), "top") for at, name in enumerate(("shirt", "coat"))]
-    classes = [*tops, *(RecipeClass(name, name, at, at, (), name) for at, name in enumerate("abc", start=2))]
+    classes = [
+        *tops,
+        *(RecipeClass(name, name, at, at, (), name) for at, name in enumerate("abc", start=2)),
+    ]
     given = Predictions.empty(2, 5)
     given.answers[:] = [[1, 2, 3, 4, 0], [2, 3, 4, 1, 0]]
     given.readable[:] = True
-    failed = failures("parent", given, np.zeros(2, np.int64), classes, map_classes(classes, facts(5)))
+    failed = failures(
+        "parent", given, np.zeros(2, np.int64), classes, map_classes(classes, facts(5))
+    )
     assert failed.tolist() == [False, True]
 
 
@@ -86,10 +94,16 @@ def pictures(encoded: Sequence[bytes | None]) -> LabelledImages:
     keys = tuple(f"test_{row:08d}" for row in range(len(encoded)))
 
     def read(wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        yield from ((key, image) for key, image in zip(keys, encoded, strict=True) if wanted is None or key in wanted)
+        yield from (
+            (key, image)
+            for key, image in zip(keys, encoded, strict=True)
+            if wanted is None or key in wanted
+        )
 
     n = len(encoded)
-    return LabelledImages("pictures", "content", keys, np.arange(n), np.zeros(n, np.int64), ("all",), read)
+    return LabelledImages(
+        "pictures", "content", keys, np.arange(n), np.zeros(n, np.int64), ("all",), read
+    )
 
 
 def scores_of(images: LabelledImages, name: str, folder: Path) -> ConditionScores:
@@ -99,7 +113,9 @@ def scores_of(images: LabelledImages, name: str, folder: Path) -> ConditionScore
 
 
 def test_outputs_are_matched_by_name_or_id_in_any_order_else_by_place() -> None:
-    named = map_conditions(CONDITIONS, CLASSES, facts(5, ("Hernia", "pleural_thickening", "LUMP", "Edema", "effusion")))
+    named = map_conditions(
+        CONDITIONS, CLASSES, facts(5, ("Hernia", "pleural_thickening", "LUMP", "Edema", "effusion"))
+    )
     assert named.targets == ((4,), (2,), (1,))
     assert map_conditions(CONDITIONS, CLASSES, facts(3)).targets == ((0,), (1,), (2,))
     with pytest.raises(UserError, match="no output of their name"):
@@ -108,7 +124,9 @@ def test_outputs_are_matched_by_name_or_id_in_any_order_else_by_place() -> None:
         map_conditions(CONDITIONS, CLASSES, facts(6))
 
 
-def test_a_classifiers_scores_are_sigmoids_each_for_itself(models: dict[str, str], tmp_path: Path) -> None:
+def test_a_classifiers_scores_are_sigmoids_each_for_itself(
+    models: dict[str, str], tmp_path: Path
+) -> None:
     files = [
         encoded(COLOURS[0]),
         b"no image",
@@ -121,7 +139,9 @@ def test_a_classifiers_scores_are_sigmoids_each_for_itself(models: dict[str, str
     assert np.isnan(scores.values[[1, 4]]).all()
     classifier = load_classifier(models["sharp"])
     transform = classifier.transform()
-    batch = torch.stack([transform(Image.open(io.BytesIO(file))) for file in files if file and file != b"no image"])
+    batch = torch.stack(
+        [transform(Image.open(io.BytesIO(file))) for file in files if file and file != b"no image"]
+    )
     expected = torch.sigmoid(classifier.logits(batch, "cpu").double()).numpy()
     assert np.allclose(scores.values[[0, 2, 3]], expected, atol=1e-6)
     # Each image has a high score for its colour; the scores of a softmax would sum to one.
@@ -130,7 +150,9 @@ def test_a_classifiers_scores_are_sigmoids_each_for_itself(models: dict[str, str
     assert np.array_equal(scores.values, again.values, equal_nan=True)
 
 
-@pytest.mark.parametrize("rows", [[[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]], [[0.9, 0.9, 0.1], [-3.0, 7.0, 0.0]]])
+@pytest.mark.parametrize(
+    "rows", [[[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]], [[0.9, 0.9, 0.1], [-3.0, 7.0, 0.0]]]
+)
 def test_a_files_scores_are_taken_as_they_are(rows: list[list[float]], tmp_path: Path) -> None:
     """Scores that sum to one by chance, as those of a softmax do, are no exception."""
     lines = ["key,Mass,Effusion,thickening"]
@@ -146,12 +168,19 @@ def test_a_files_scores_are_taken_as_they_are(rows: list[list[float]], tmp_path:
     ("lines", "problem"),
     [
         (["test_00000000,1,2,3"], "no answer to 1 of 2 images: test_00000001"),
-        (["test_00000000,1,2,3"] * 2 + ["test_00000001,1,2,3"], "more than one answer to test_00000000"),
+        (
+            ["test_00000000,1,2,3"] * 2 + ["test_00000001,1,2,3"],
+            "more than one answer to test_00000000",
+        ),
         (["test_00000000,1,2,3", "test_00000001,1,,3"], "a score that is not a number"),
     ],
 )
-def test_a_file_that_is_not_whole_is_reported(lines: list[str], problem: str, tmp_path: Path) -> None:
-    (tmp_path / "answers.csv").write_text("\n".join(["key,Mass,Effusion,thickening", *lines]) + "\n")
+def test_a_file_that_is_not_whole_is_reported(
+    lines: list[str], problem: str, tmp_path: Path
+) -> None:
+    (tmp_path / "answers.csv").write_text(
+        "\n".join(["key,Mass,Effusion,thickening", *lines]) + "\n"
+    )
     with pytest.raises(UserError, match=problem):
         scores_of(
             pictures([encoded(COLOURS[0]), encoded(COLOURS[1])]),
@@ -163,7 +192,9 @@ def test_a_file_that_is_not_whole_is_reported(lines: list[str], problem: str, tm
 def test_a_file_of_one_label_an_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "answers.csv").write_text("key,class_id\ntest_00000000,effusion\n")
     with pytest.raises(UserError, match="an image may have several conditions"):
-        scores_of(pictures([encoded(COLOURS[0])]), f"predictions:{tmp_path / 'answers.csv'}", tmp_path)
+        scores_of(
+            pictures([encoded(COLOURS[0])]), f"predictions:{tmp_path / 'answers.csv'}", tmp_path
+        )
 
 
 def f1(scores: np.ndarray, has: np.ndarray, threshold: float) -> float:
@@ -182,7 +213,10 @@ def test_thresholds_have_the_best_f1_of_all_and_are_the_lowest_of_these() -> Non
         scores = (rng.normal(size=(40, 2)) + present).round(1)  # rounded, so that scores are equal
         thresholds = best_thresholds(scores, present, ("a", "b"))
         for k in range(2):
-            every = {cut: f1(scores[:, k], present[:, k], cut) for cut in np.unique(scores[:, k]).tolist()}
+            every = {
+                cut: f1(scores[:, k], present[:, k], cut)
+                for cut in np.unique(scores[:, k]).tolist()
+            }
             best = max(every.values())
             assert thresholds[k] == min(cut for cut, value in every.items() if value > best - 1e-12)
 
@@ -198,7 +232,10 @@ def test_without_rows_of_both_kinds_no_threshold_is_chosen() -> None:
     present = np.array([[True, False, True], [True, False, False]])
     with pytest.raises(UserError) as refused:
         best_thresholds(np.zeros((2, 3)), present, ("a", "b", "c"))
-    assert [line.split(":")[0] for line in refused.value.problems] == ["condition 'a'", "condition 'b'"]
+    assert [line.split(":")[0] for line in refused.value.problems] == [
+        "condition 'a'",
+        "condition 'b'",
+    ]
 
 
 def test_an_answer_is_wrong_on_either_side_of_its_threshold() -> None:

@@ -1,4 +1,5 @@
-"""Answers come from the images alone: not from batch size, company, or an image that cannot be read."""
+"""Answers come from the images alone: not from batch size, company, or an image that cannot be
+read."""
 
 from __future__ import annotations
 
@@ -37,10 +38,20 @@ def sharp(models: dict[str, str]) -> Classifier:
     return load_classifier(models["sharp"])
 
 
-def answers_of(classifiers: list[Classifier], images: list[bytes | None], batch_size: int) -> list[Predictions]:
+def answers_of(
+    classifiers: list[Classifier], images: list[bytes | None], batch_size: int
+) -> list[Predictions]:
     """Return the answers of every model in one pass, which no model fails."""
     members = [AskedModel(MappedClassifier(classifier, MAP, "cpu")) for classifier in classifiers]
-    list(ask(images, np.zeros(len(images), dtype=np.int64), members, device="cpu", batch_size=batch_size))
+    list(
+        ask(
+            images,
+            np.zeros(len(images), dtype=np.int64),
+            members,
+            device="cpu",
+            batch_size=batch_size,
+        )
+    )
     assert all(member.failure is None and member.done == len(images) for member in members)
     return [Predictions(**member.finished()) for member in members]
 
@@ -71,14 +82,20 @@ def test_logits_equal_timms_own_use_of_the_model(sharp: Classifier) -> None:
         tensor = transform(Image.open(io.BytesIO(image)).convert("RGB"))
         with torch.no_grad():
             expected.append(sharp.module(tensor[None])[0])
-    torch.testing.assert_close(all_logits(sharp, images, 2), torch.stack(expected), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        all_logits(sharp, images, 2), torch.stack(expected), rtol=1e-4, atol=1e-4
+    )
 
 
-def test_models_of_other_inputs_share_a_pass_without_changing_each_other(sharp: Classifier, tmp_path: Path) -> None:
+def test_models_of_other_inputs_share_a_pass_without_changing_each_other(
+    sharp: Classifier, tmp_path: Path
+) -> None:
     larger = load_classifier(f"local-dir:{save_colour_model(tmp_path / 'larger', size=48)}")
     assert larger.input_key != sharp.input_key
     images: list[bytes | None] = [encoded(seed) for seed in range(9)]
-    for classifier, shared in zip((sharp, larger), answers_of([sharp, larger], images, 4), strict=True):
+    for classifier, shared in zip(
+        (sharp, larger), answers_of([sharp, larger], images, 4), strict=True
+    ):
         alone = answers_of([classifier], images, 4)[0]
         assert np.array_equal(shared.prediction, alone.prediction)
         assert np.array_equal(shared.confidence, alone.confidence)
@@ -87,7 +104,16 @@ def test_models_of_other_inputs_share_a_pass_without_changing_each_other(sharp: 
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
 def test_unreadable_images_are_marked_and_harm_no_other(sharp: Classifier, batch_size: int) -> None:
     good = [encoded(seed) for seed in range(6)]
-    images = [good[0], b"", good[1], good[2][: len(good[2]) // 2], good[3], None, b"no image at all", good[4]]
+    images = [
+        good[0],
+        b"",
+        good[1],
+        good[2][: len(good[2]) // 2],
+        good[3],
+        None,
+        b"no image at all",
+        good[4],
+    ]
     answers = answers_of([sharp], images, batch_size)[0]
     assert answers.readable.tolist() == [True, False, True, False, True, False, False, True]
     alone = answers_of([sharp], [good[index] for index in (0, 1, 3, 4)], batch_size)[0]
@@ -95,7 +121,9 @@ def test_unreadable_images_are_marked_and_harm_no_other(sharp: Classifier, batch
     assert not answers.correct[~answers.readable].any()
 
 
-@pytest.mark.parametrize(("mode", "format"), [("L", "PNG"), ("RGBA", "PNG"), ("P", "PNG"), ("CMYK", "JPEG")])
+@pytest.mark.parametrize(
+    ("mode", "format"), [("L", "PNG"), ("RGBA", "PNG"), ("P", "PNG"), ("CMYK", "JPEG")]
+)
 def test_every_kind_of_picture_becomes_rgb(mode: str, format: str) -> None:
     image = readable_image(encoded(0, mode, format))
     assert image is not None
@@ -108,11 +136,19 @@ def test_a_model_that_gives_no_numbers_fails_by_name_and_the_others_go_on(
     broken = load_classifier(models["no_red"])
     torch.nn.init.constant_(broken.module.get_classifier().bias, float("nan"))
     images: list[bytes | None] = [encoded(seed) for seed in range(5)]
-    failing, whole = members = [AskedModel(MappedClassifier(classifier, MAP, "cpu")) for classifier in (broken, sharp)]
-    assert list(ask(images, np.zeros(5, dtype=np.int64), members, device="cpu", batch_size=2)) == [2, 4, 5]
+    failing, whole = members = [
+        AskedModel(MappedClassifier(classifier, MAP, "cpu")) for classifier in (broken, sharp)
+    ]
+    assert list(ask(images, np.zeros(5, dtype=np.int64), members, device="cpu", batch_size=2)) == [
+        2,
+        4,
+        5,
+    ]
     assert isinstance(failing.failure, RunFailure)
     assert "no_red" in str(failing.failure) and "not finite" in str(failing.failure)
-    assert np.array_equal(Predictions(**whole.finished()).prediction, answers_of([sharp], images, 2)[0].prediction)
+    assert np.array_equal(
+        Predictions(**whole.finished()).prediction, answers_of([sharp], images, 2)[0].prediction
+    )
 
 
 def test_fewer_images_than_rows_is_a_failure(sharp: Classifier) -> None:
@@ -122,8 +158,11 @@ def test_fewer_images_than_rows_is_a_failure(sharp: Classifier) -> None:
 
 
 @pytest.mark.parametrize(("device", "ahead"), [("cpu", 0), ("cuda", 2)])
-def test_a_pass_reads_no_further_than_it_is_asked(sharp: Classifier, device: str, ahead: int) -> None:
-    """With a GPU, the next batch is decoded while one is computed; with a CPU, one after the other."""
+def test_a_pass_reads_no_further_than_it_is_asked(
+    sharp: Classifier, device: str, ahead: int
+) -> None:
+    """With a GPU, the next batch is decoded while one is computed; with a CPU, one after the
+    other."""
     read: list[int] = []
 
     def images() -> Iterator[bytes]:
@@ -141,7 +180,9 @@ def test_a_pass_reads_no_further_than_it_is_asked(sharp: Classifier, device: str
     assert len(read) == 4 + ahead
 
 
-def test_a_model_that_changed_since_its_class_map_was_made_is_refused(models: dict[str, str], tmp_path: Path) -> None:
+def test_a_model_that_changed_since_its_class_map_was_made_is_refused(
+    models: dict[str, str], tmp_path: Path
+) -> None:
     """Its outputs would be matched to classes of the old order, and score near zero silently."""
     image = encoded(0)
     images = LabelledImages(
@@ -149,8 +190,13 @@ def test_a_model_that_changed_since_its_class_map_was_made_is_refused(models: di
         lambda keys: iter([("a", image)]),
     )  # fmt: skip
     classifier = load_classifier(models["sharp"])
-    for other in (replace(classifier, label_names=("b", "c", "a")), replace(classifier, num_classes=4)):
-        old = ClassMap("names", 3, ((0,), (1,), (2,)), ("a", "b", "c") if other.label_names else None)
+    for other in (
+        replace(classifier, label_names=("b", "c", "a")),
+        replace(classifier, num_classes=4),
+    ):
+        old = ClassMap(
+            "names", 3, ((0,), (1,), (2,)), ("a", "b", "c") if other.label_names else None
+        )
         with pytest.raises(RunFailure, match="changed while the run started"):
             score_models(images, ["m"], {"m": old}, tmp_path, "cpu", 1, lambda name, o=other: o)
 
@@ -159,12 +205,21 @@ def test_one_process_answers_where_others_would_begin_too_late() -> None:
     def placement(workers: int, *devices: str) -> Placement:
         return Placement(LocalEngine(workers, devices), devices[0], ())
 
-    assert placement(2, "cpu").worth_for(1_999) is None and placement(2, "cpu").worth_for(2_000) is not None
-    assert placement(1, "cpu").worth_for(10**6) is None and placement(1, "cuda:0").worth_for(10**6) is None
-    assert placement(1, "cuda:0", "cuda:1").worth_for(1) is not None  # several devices are always used
+    assert (
+        placement(2, "cpu").worth_for(1_999) is None
+        and placement(2, "cpu").worth_for(2_000) is not None
+    )
+    assert (
+        placement(1, "cpu").worth_for(10**6) is None
+        and placement(1, "cuda:0").worth_for(10**6) is None
+    )
+    # several devices are always used
+    assert placement(1, "cuda:0", "cuda:1").worth_for(1) is not None
 
 
-@pytest.mark.parametrize(("workers", "stretches", "threads"), [(2, 1, 6), (2, 5, 3), (4, 3, 2), (8, 9, 1), (2, 0, 6)])
+@pytest.mark.parametrize(
+    ("workers", "stretches", "threads"), [(2, 1, 6), (2, 5, 3), (4, 3, 2), (8, 9, 1), (2, 0, 6)]
+)
 def test_processes_share_the_threads_of_this_one(
     workers: int, stretches: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,5 @@
-"""Fixtures of the publishing tests: two versions of a dataset, made once, and processes that are ended after."""
+"""Fixtures of the publishing tests: two versions of a dataset, made once, and processes that are
+ended after."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def first(undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def second(once_a_run: Once, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the second version: one group is gone, images are others, and there are other shards."""
+    """Return the second version: one group is gone, images are others, and there are other
+    shards."""
     changes = ("prompts.shifts.red=null", "samples.candidates=3", "samples.seed=1")
     built = once_a_run("second", lambda out: tiny(out, *changes))
     return Path(shutil.copytree(built, tmp_path_factory.mktemp("second") / "garments"))
@@ -33,7 +35,8 @@ def second(once_a_run: Once, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Kept:
-    """Processes that publish to one endpoint, which every test's Hub has in turn: each imports for half a second."""
+    """Processes that publish to one endpoint, which every test's Hub has in turn: each imports for
+    half a second."""
 
     home: Path
     stack: ExitStack
@@ -64,7 +67,8 @@ def loopback(start_loopback: Callable[..., LoopbackHub], kept: Kept) -> Loopback
 
 @pytest.fixture
 def start_publisher(tmp_path: Path, kept: Kept) -> Iterator[Callable[..., Publisher]]:
-    """Yield a starter of processes that publish to a Hub: earlier tests' for `loopback`, else new ones."""
+    """Yield a starter of processes that publish to a Hub: earlier tests' for `loopback`, else new
+    ones."""
     with ExitStack() as stack:
 
         def start(hub: LoopbackHub, **options: Any) -> Publisher:
@@ -72,7 +76,9 @@ def start_publisher(tmp_path: Path, kept: Kept) -> Iterator[Callable[..., Publis
                 return stack.enter_context(Publisher(hub, tmp_path / "home", **options))
             key = frozenset(options.items())
             if key not in kept.publishers:
-                kept.publishers[key] = kept.stack.enter_context(Publisher(hub, kept.home, **options))
+                kept.publishers[key] = kept.stack.enter_context(
+                    Publisher(hub, kept.home, **options)
+                )
             return kept.publishers[key]
 
         yield start

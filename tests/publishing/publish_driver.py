@@ -1,9 +1,10 @@
-"""A process that publishes on request, each time in a child that can be killed. Its Hub comes by environment.
+"""A process that publishes on request, each time in a child that can be killed. Its Hub comes by
+environment.
 
-A line of JSON in: {"directory": …, "repo": …, "options": {…}}, with "model": true for a model's folder. Lines out:
-{"child": process id}, then what came of it:
-{"published": {…}, "sending": […]}, {"error": […], "hint": …, "exit_code": …}, or {"killed": signal}. The
-parent has imported all that publishing needs, so that a child begins at once.
+A line of JSON in: {"directory": …, "repo": …, "options": {…}}, with "model": true for a model's
+folder. Lines out: {"child": process id}, then what came of it:
+{"published": {…}, "sending": […]}, {"error": […], "hint": …, "exit_code": …}, or {"killed":
+signal}. The parent has imported all that publishing needs, so that a child begins at once.
 """
 
 from __future__ import annotations
@@ -40,16 +41,42 @@ def answer(call: dict[str, Any]) -> dict[str, Any]:
     try:
         publishing: Any = publish_model if call.get("model") else publish
         with listening(lambda event: sending.append(event) if isinstance(event, Sending) else None):
-            done = publishing(call["directory"], call.get("repo"), confirm=confirm, tell=lines.append, **options)
+            done = publishing(
+                call["directory"], call.get("repo"), confirm=confirm, tell=lines.append, **options
+            )
     except CounterfoilError as error:
         problems = list(error.problems)
-        failure = {"error": problems, "hint": error.hint, "exit_code": error.exit_code, "kind": type(error).__name__}
+        failure = {
+            "error": problems,
+            "hint": error.hint,
+            "exit_code": error.exit_code,
+            "kind": type(error).__name__,
+        }
         return {**failure, "preview": seen, "lines": lines}
     if done is None:
-        return {"published": None, "preview": seen, "lines": lines, "sending": [asdict(event) for event in sending]}
-    names = ("commit", "commits", "private", "tag", "pull_request", "files", "files_changed", "configs_loaded")
+        return {
+            "published": None,
+            "preview": seen,
+            "lines": lines,
+            "sending": [asdict(event) for event in sending],
+        }
+    names = (
+        "commit",
+        "commits",
+        "private",
+        "tag",
+        "pull_request",
+        "files",
+        "files_changed",
+        "configs_loaded",
+    )
     answers = {name: getattr(done, name, None) for name in names}
-    return {"published": answers, "preview": seen, "lines": lines, "sending": [asdict(event) for event in sending]}
+    return {
+        "published": answers,
+        "preview": seen,
+        "lines": lines,
+        "sending": [asdict(event) for event in sending],
+    }
 
 
 def say(words: dict[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""Datasets to publish, the processes that publish and read them, and what a repository and a directory hold."""
+"""Datasets to publish, the processes that publish and read them, and what a repository and a
+directory hold."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ REPO = "someone/garments"
 
 
 class Publisher:
-    """Publishes in a child of a process that has everything imported (`publish_driver`). A context manager."""
+    """Publishes in a child of a process that has everything imported (`publish_driver`). A context
+    manager."""
 
     def __init__(self, hub: LoopbackHub, home: Path, **options: Any) -> None:
         settings: dict[str, Any] = {"sleep_scale": 0.01, **options}
@@ -78,7 +80,9 @@ def with_package(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "PYTHONPATH": f"{package}:{before}" if before else package}
 
 
-def call(directory: Path, repo: str | None = REPO, confirm: bool = True, **options: Any) -> dict[str, Any]:
+def call(
+    directory: Path, repo: str | None = REPO, confirm: bool = True, **options: Any
+) -> dict[str, Any]:
     return {"directory": str(directory), "repo": repo, "confirm": confirm, "options": options}
 
 
@@ -86,12 +90,20 @@ def contents(directory: Path) -> dict[str, bytes]:
     """Return the files that a directory publishes."""
     files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
     relative = {path.relative_to(directory).as_posix(): path for path in files}
-    return {name: path.read_bytes() for name, path in relative.items() if not name.startswith(".") and name != INDEX}
+    return {
+        name: path.read_bytes()
+        for name, path in relative.items()
+        if not name.startswith(".") and name != INDEX
+    }
 
 
 def published(hub: LoopbackHub, revision: str = "main", repo: str = REPO) -> dict[str, bytes]:
     """Return the files of a branch, without the Hub's own."""
-    return {path: content for path, content in hub.branch(repo, revision).items() if not path.startswith(".")}
+    return {
+        path: content
+        for path, content in hub.branch(repo, revision).items()
+        if not path.startswith(".")
+    }
 
 
 def read(reader: Reader, repo: str = REPO) -> dict[str, list[str]]:
@@ -106,5 +118,6 @@ def keys_of(directory: Path) -> dict[str, list[str]]:
 
     by_split: dict[str, list[str]] = {}
     for row in read_rows(directory, columns=["key", "shift"]):
-        by_split.setdefault(row["shift"], []).append(row["key"])  # in this recipe each shift is a group
+        # in this recipe each shift is a group
+        by_split.setdefault(row["shift"], []).append(row["key"])
     return {split: sorted(keys) for split, keys in by_split.items()}

@@ -50,7 +50,8 @@ def halves(text: str) -> tuple[dict[str, Any], str]:
         ),
         pytest.param(OURS, BEFORE + "\n## Thanks\n\nTo all.\n", {}, ["## Thanks\n\nTo all."], "stays", id="below"),
         pytest.param(
-            OURS, BEFORE.replace("---\n\n<!--", "---\n\nRead the terms.\n\n<!--"), {}, ["Read the terms."], "stays",
+            OURS, BEFORE.replace("---\n\n<!--", "---\n\nRead the terms.\n\n<!--"), {}, ["Read the"
+                " terms."], "stays",
             id="above",
         ),
         pytest.param(
@@ -61,15 +62,18 @@ def halves(text: str) -> tuple[dict[str, Any], str]:
         ),
         pytest.param(
             OURS, BEFORE.replace("license: mit", "license: cc-by-4.0"), {"license": "mit"}, [],
-            "license of the repository, 'cc-by-4.0', is replaced by 'mit'", id="another licence than the recipe's",
+            "license of the repository, 'cc-by-4.0', is replaced by 'mit'", id="another licence"
+                " than the recipe's",
         ),
         pytest.param(
-            OPEN, OPEN.replace("license: other", "license: other\nlicense_name: ours\nlicense_link: LICENSE"),
+            OPEN, OPEN.replace("license: other", "license: other\nlicense_name: ours\nlicense_link:"
+                " LICENSE"),
             {"license": "other", "license_name": "ours", "license_link": "LICENSE"}, [], "license stays",
             id="a licence where the recipe names none",
         ),
         pytest.param(
-            OURS, BEFORE.replace("license: mit\n", "license: mit\nlicense_name: old\ntask_ids: [a]\n"), {}, [], "",
+            OURS, BEFORE.replace("license: mit\n", "license: mit\nlicense_name: old\ntask_ids:"
+                " [a]\n"), {}, [], "",
             id="keys of an earlier card of ours",
         ),
         pytest.param(
@@ -88,14 +92,18 @@ def test_people_s_keys_and_texts_stay(
     assert part.strip() in body
     assert body.replace(part.strip(), "").strip() == "\n\n".join(shown)
     assert note in "\n".join(lines) and bool(lines) == bool(note)
-    assert kept_card(ours, text, "README.md", published=True, untouched=False)[0] == text, "the next time is the same"
+    assert kept_card(ours, text, "README.md", published=True, untouched=False)[0] == text, (
+        "the next time is the same"
+    )
 
 
 def test_a_card_that_was_there_first_stays_above() -> None:
     remote = card("license: mit\n" + PROMPT, "# Soon\n\nWords.\n")
     text, lines = kept_card(OURS, remote, "README.md", published=False, untouched=False)
     block, body = halves(text)
-    assert block["extra_gated_prompt"] and body.index("# Soon\n\nWords.") < body.index("New numbers.")
+    assert block["extra_gated_prompt"] and body.index("# Soon\n\nWords.") < body.index(
+        "New numbers."
+    )
     assert len(lines) == 2
 
 
@@ -124,12 +132,17 @@ def test_what_people_wrote_on_the_hub_survives_a_new_version(
     answer = process.publish(call(second))
     files = published(loopback)
     local = contents(second)
-    assert {name for name in files if files[name] != local.get(name)} == {"README.md", "manifest.json"}
+    assert {name for name in files if files[name] != local.get(name)} == {
+        "README.md",
+        "manifest.json",
+    }
     block, body = halves(files["README.md"].decode())
     assert block["extra_gated_prompt"] == "Say who you are." and body.rstrip().endswith("By post.")
     assert halves(local["README.md"].decode())[1].strip() in body
     assert any("extra_gated_prompt" in line for line in answer["preview"])
-    assert process.publish(call(second))["published"]["commits"] == 0, "the same command changes nothing"
+    assert process.publish(call(second))["published"]["commits"] == 0, (
+        "the same command changes nothing"
+    )
 
     copy = tmp_path / "copy"
     for name, content in files.items():

@@ -30,16 +30,28 @@ def stages(answer: dict[str, Any]) -> list[str]:
 def assert_forward(answer: dict[str, Any]) -> None:
     for _, stage_events in groupby(answer["sending"], key=lambda event: event["stage"]):
         done = [
-            (stage_event["files_done"], stage_event["bytes_done"], stage_event["files"], stage_event["bytes"])
+            (
+                stage_event["files_done"],
+                stage_event["bytes_done"],
+                stage_event["files"],
+                stage_event["bytes"],
+            )
             for stage_event in stage_events
         ]
         assert done == sorted(done)
-        assert all(files_done <= files and bytes_done <= size for files_done, bytes_done, files, size in done)
+        assert all(
+            files_done <= files and bytes_done <= size
+            for files_done, bytes_done, files, size in done
+        )
         assert len({(files, size) for _, _, files, size in done}) == 1
 
 
 def test_versions_follow_each_other(
-    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start, start_reader: Callable[..., Reader]
+    loopback: LoopbackHub,
+    first: Path,
+    second: Path,
+    start_publisher: Start,
+    start_reader: Callable[..., Reader],
 ) -> None:
     process = start_publisher(loopback)
     reading = start_reader(loopback)
@@ -75,7 +87,10 @@ def test_versions_follow_each_other(
     assert set(sent) == {1}
     gone = contents(first).keys() - contents(second).keys()
     new = contents(second).keys() - contents(first).keys()
-    assert any(f"{len(new)} files added" in line and f"{len(gone)} deleted" in line for line in answer["preview"])
+    assert any(
+        f"{len(new)} files added" in line and f"{len(gone)} deleted" in line
+        for line in answer["preview"]
+    )
 
 
 def test_more_files_than_a_commit_carries_go_through_a_pull_request(
@@ -92,7 +107,9 @@ def test_more_files_than_a_commit_carries_go_through_a_pull_request(
     assert all(len(commit.changed) <= 10 for commit in loopback.commits(REPO, "refs/pr/2")[:3])
 
 
-def test_a_pull_request_can_stay_open(loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start) -> None:
+def test_a_pull_request_can_stay_open(
+    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
+) -> None:
     process = start_publisher(loopback)
     process.publish(call(first))
     done = process.publish(call(second, create_pr=True))["published"]
@@ -100,10 +117,15 @@ def test_a_pull_request_can_stay_open(loopback: LoopbackHub, first: Path, second
     assert published(loopback, f"refs/pr/{done['pull_request']}") == contents(second)
     assert loopback.repository(REPO).pull_requests[done["pull_request"]].status == "open"
     # The same command continues it, and another content replaces it.
-    assert process.publish(call(second, create_pr=True))["published"]["pull_request"] == done["pull_request"]
+    assert (
+        process.publish(call(second, create_pr=True))["published"]["pull_request"]
+        == done["pull_request"]
+    )
 
 
-def test_a_branch_of_its_own(loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start) -> None:
+def test_a_branch_of_its_own(
+    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
+) -> None:
     process = start_publisher(loopback)
     process.publish(call(first))
     process.publish(call(second, revision="next"))
@@ -114,11 +136,15 @@ def test_a_branch_of_its_own(loopback: LoopbackHub, first: Path, second: Path, s
     assert "--files-per-commit" in refused["hint"]
 
 
-def test_files_of_others_stay(loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start) -> None:
+def test_files_of_others_stay(
+    loopback: LoopbackHub, first: Path, second: Path, start_publisher: Start
+) -> None:
     process = start_publisher(loopback)
     process.publish(call(first))
     api = client(loopback)
-    api.upload_file(path_or_fileobj=b"words", path_in_repo="LICENSE", repo_id=REPO, repo_type="dataset")
+    api.upload_file(
+        path_or_fileobj=b"words", path_in_repo="LICENSE", repo_id=REPO, repo_type="dataset"
+    )
     answer = process.publish(call(second))
     assert published(loopback) == {**contents(second), "LICENSE": b"words"}
     assert any("LICENSE" in line for line in answer["preview"])
@@ -136,17 +162,23 @@ def test_visibility_is_private_unless_said_otherwise(
     assert not loopback.repository("someone/quiet").private
 
 
-def test_nothing_is_done_without_consent(loopback: LoopbackHub, first: Path, start_publisher: Start) -> None:
+def test_nothing_is_done_without_consent(
+    loopback: LoopbackHub, first: Path, start_publisher: Start
+) -> None:
     answer = start_publisher(loopback).ask(call(first, confirm=False))
     assert stages(answer) == ["verifying"]
     assert answer["published"] is None
     assert f"{len(contents(first))} files added" in " ".join(answer["preview"])
     assert not [
-        request for request in loopback.requests if request.method != "GET" and "validate-yaml" not in request.path
+        request
+        for request in loopback.requests
+        if request.method != "GET" and "validate-yaml" not in request.path
     ]
 
 
-def test_a_publication_that_is_given_up_lets_go_of_the_directory_and_the_client(first: Path) -> None:
+def test_a_publication_that_is_given_up_lets_go_of_the_directory_and_the_client(
+    first: Path,
+) -> None:
     before = are_progress_bars_disabled()
 
     def first_event(event: object) -> bool:
@@ -165,15 +197,21 @@ def test_a_publication_that_is_given_up_lets_go_of_the_directory_and_the_client(
 _OTHERS = ("/commit/refs", "/discussions$", "/preupload/")
 
 
-def publish_with_kills(hub: LoopbackHub, directory: Path, start: Start, kills: list[int], **options: Any) -> list[int]:
-    """Publish, killed at the k-th request for each k in turn, then to the end; return the requests of each run."""
+def publish_with_kills(
+    hub: LoopbackHub, directory: Path, start: Start, kills: list[int], **options: Any
+) -> list[int]:
+    """Publish, killed at the k-th request for each k in turn, then to the end; return the requests
+    of each run."""
     process = start(hub)
     counts = [_publish(hub, process, call(directory, **options), kill) for kill in kills]
     return [*counts, _publish(hub, process, call(directory, **options), None)]
 
 
-def _publish(hub: LoopbackHub, process: Publisher, question: dict[str, Any], kill: int | None) -> int:
-    """Publish, killed at the `kill`-th request if there are as many, and return how many there were."""
+def _publish(
+    hub: LoopbackHub, process: Publisher, question: dict[str, Any], kill: int | None
+) -> int:
+    """Publish, killed at the `kill`-th request if there are as many, and return how many there
+    were."""
     count = 0
 
     def on_request(request: object) -> None:
@@ -190,7 +228,8 @@ def _publish(hub: LoopbackHub, process: Publisher, question: dict[str, Any], kil
 
 
 def uploads_in_flight(hub: LoopbackHub, kills: int) -> int:
-    """Return how often contents came in again; a kill can lose the news of those in flight, five at most."""
+    """Return how often contents came in again; a kill can lose the news of those in flight, five at
+    most."""
     again = sum(received.complete - 1 for received in hub.uploads.values())
     assert again <= 5 * kills
     return again
@@ -199,7 +238,10 @@ def uploads_in_flight(hub: LoopbackHub, kills: int) -> int:
 @pytest.mark.release(of="hub")
 @pytest.mark.parametrize(
     "files_per_commit",
-    [pytest.param(100, marks=pytest.mark.whole, id="one commit"), pytest.param(12, id="pull request")],
+    [
+        pytest.param(100, marks=pytest.mark.whole, id="one commit"),
+        pytest.param(12, id="pull request"),
+    ],
 )
 def test_a_publication_killed_at_any_request_goes_on(
     start_loopback: Callable[..., LoopbackHub],
@@ -210,13 +252,18 @@ def test_a_publication_killed_at_any_request_goes_on(
 ) -> None:
     quiet = start_loopback()
     publish_with_kills(quiet, first, start_publisher, [])
-    (requests,) = publish_with_kills(quiet, second, start_publisher, [], files_per_commit=files_per_commit)
+    (requests,) = publish_with_kills(
+        quiet, second, start_publisher, [], files_per_commit=files_per_commit
+    )
     hub = start_loopback()
     publish_with_kills(hub, first, start_publisher, [])
-    # Early, among the uploads, and through the commits and the merge, which come before the loading back.
+    # Early, among the uploads, and through the commits and the merge, which come before the loading
+    # back.
     changing = requests * 2 // 3
     kills = sorted({changing // 6, changing // 3, changing // 2, changing * 3 // 4, changing})
-    publish_with_kills(hub, second, start_publisher, kills, files_per_commit=files_per_commit, tag="v2")
+    publish_with_kills(
+        hub, second, start_publisher, kills, files_per_commit=files_per_commit, tag="v2"
+    )
     assert published(hub) == published(hub, "v2") == contents(second)
     assert len(hub.commits(REPO)) == 3
     uploads_in_flight(hub, len(kills))
@@ -224,10 +271,20 @@ def test_a_publication_killed_at_any_request_goes_on(
 
 @pytest.mark.release(of="hub")
 @pytest.mark.parametrize(
-    "path", ["/commit/main$", "/merge$", "/tag/", *(pytest.param(path, marks=pytest.mark.whole) for path in _OTHERS)]
+    "path",
+    [
+        "/commit/main$",
+        "/merge$",
+        "/tag/",
+        *(pytest.param(path, marks=pytest.mark.whole) for path in _OTHERS),
+    ],
 )
 def test_an_answer_that_is_lost_is_no_second_change(
-    start_loopback: Callable[..., LoopbackHub], first: Path, second: Path, start_publisher: Start, path: str
+    start_loopback: Callable[..., LoopbackHub],
+    first: Path,
+    second: Path,
+    start_publisher: Start,
+    path: str,
 ) -> None:
     hub = start_loopback(faults=Faults())
     process = start_publisher(hub)
@@ -253,7 +310,9 @@ def test_a_commit_of_somebody_else_in_between_is_kept(
     def interfere(request: object) -> None:
         if "/preupload/" in str(request) and not others_done:
             others_done.append(True)
-            others.upload_file(path_or_fileobj=b"mine", path_in_repo="NOTES", repo_id=REPO, repo_type="dataset")
+            others.upload_file(
+                path_or_fileobj=b"mine", path_in_repo="NOTES", repo_id=REPO, repo_type="dataset"
+            )
 
     others_done: list[bool] = []
     loopback.on_request = interfere
@@ -282,10 +341,14 @@ def test_a_pull_request_of_an_older_base_is_begun_anew(
     process.publish(call(first))
     process.publish(call(second, create_pr=True))
     others = client(loopback, observer=True)
-    others.upload_file(path_or_fileobj=b"mine", path_in_repo="NOTES", repo_id=REPO, repo_type="dataset")
+    others.upload_file(
+        path_or_fileobj=b"mine", path_in_repo="NOTES", repo_id=REPO, repo_type="dataset"
+    )
     process.publish(call(second, files_per_commit=12))
     assert published(loopback) == {**contents(second), "NOTES": b"mine"}
-    assert [pull_request.status for pull_request in loopback.repository(REPO).pull_requests.values()] == [
+    assert [
+        pull_request.status for pull_request in loopback.repository(REPO).pull_requests.values()
+    ] == [
         "closed",
         "merged",
     ]
@@ -305,7 +368,9 @@ def test_a_silent_connection_is_given_up(
 def test_a_wait_that_is_too_long_is_reported_and_not_slept_through(
     start_loopback: Callable[..., LoopbackHub], first: Path, start_publisher: Start
 ) -> None:
-    hub = start_loopback(faults=Faults([Fault.status(429, "POST", "/preupload/", retry_after=86400)]))
+    hub = start_loopback(
+        faults=Faults([Fault.status(429, "POST", "/preupload/", retry_after=86400)])
+    )
     refused = start_publisher(hub).ask(call(first))
     assert refused["exit_code"] == 1
     assert "429" in refused["error"][0]
@@ -330,7 +395,12 @@ def test_a_storm_and_ten_kills_end_with_the_directory(
     assert published(hub) == published(hub, "v2") == contents(second)
     assert len(hub.commits(REPO)) == 3
     assert all(
-        {path: content for path, content in hub.branch(REPO, commit.oid).items() if not path.startswith(".")} in whole
+        {
+            path: content
+            for path, content in hub.branch(REPO, commit.oid).items()
+            if not path.startswith(".")
+        }
+        in whole
         for commit in hub.commits(REPO)[:2]
     )
     assert read(start_reader(hub)) == keys_of(second)
@@ -340,7 +410,10 @@ def test_a_storm_and_ten_kills_end_with_the_directory(
 @pytest.mark.release(of="hub")
 @pytest.mark.parametrize(
     "files_per_commit",
-    [pytest.param(100, marks=pytest.mark.whole, id="one commit"), pytest.param(12, id="pull request")],
+    [
+        pytest.param(100, marks=pytest.mark.whole, id="one commit"),
+        pytest.param(12, id="pull request"),
+    ],
 )
 def test_a_reader_between_any_two_requests_finds_a_whole_version(
     loopback: LoopbackHub,
@@ -360,7 +433,8 @@ def test_a_reader_between_any_two_requests_finds_a_whole_version(
 
     def look(request: object) -> None:
         current.append(whole.index(published(loopback)))  # ValueError for a mixture
-        # A load takes as long as twenty requests; where nothing has changed, every fourth is enough.
+        # A load takes as long as twenty requests; where nothing has changed, every fourth is
+        # enough.
         if len(current) % 4 == 1 or current[-2:] == [0, 1]:
             keys = read(reading)
             seen.append(versions.index(keys) if keys in versions else -1)
@@ -385,10 +459,13 @@ def test_what_pairs_share_is_a_column_on_the_hub(
     reader = start_reader(loopback)
     assert read(reader) == keys_of(beside_base)
     paired = {
-        split: {row["paired_by"] for row in rows} for split, rows in reader.rows(REPO, columns=["paired_by"]).items()
+        split: {row["paired_by"] for row in rows}
+        for split, rows in reader.rows(REPO, columns=["paired_by"]).items()
     }
     assert (
-        paired.pop("base") == {None} and paired and set(map(frozenset, paired.values())) == {frozenset({"attention"})}
+        paired.pop("base") == {None}
+        and paired
+        and set(map(frozenset, paired.values())) == {frozenset({"attention"})}
     )
 
 

@@ -1,4 +1,5 @@
-"""A mended model's folder on the Hub: verified, in one commit, with a card that the Hub finds it by, and loadable."""
+"""A mended model's folder on the Hub: verified, in one commit, with a card that the Hub finds it
+by, and loadable."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ NOTE = MendedNote(
 )
 
 
-def make_model(folder: Path, *, note: MendedNote | None = NOTE, blind: tuple[int, ...] = ()) -> Path:
+def make_model(
+    folder: Path, *, note: MendedNote | None = NOTE, blind: tuple[int, ...] = ()
+) -> Path:
     save_colour_model(folder, blind=blind, labels=True)
     set_license(folder, None)
     (folder / "README.md").write_text("---\ntags: [mine]\n---\n# Colours, mended\n")
@@ -64,7 +67,13 @@ def model(tmp_path: Path) -> Path:
 
 
 def call(folder: Path, repo: str = REPO, confirm: bool = True, **options: Any) -> dict[str, Any]:
-    return {"directory": str(folder), "repo": repo, "confirm": confirm, "options": options, "model": True}
+    return {
+        "directory": str(folder),
+        "repo": repo,
+        "confirm": confirm,
+        "options": options,
+        "model": True,
+    }
 
 
 def published(hub: LoopbackHub, repo: str = REPO) -> dict[str, bytes]:
@@ -89,7 +98,11 @@ def changing(hub: LoopbackHub) -> list[str]:
 def run_here(hub: LoopbackHub, home: Path, program: str, *words: str) -> str:
     environment = with_package(client_environment(hub, home, sleep_scale=0.01))
     return subprocess.run(
-        [sys.executable, "-c", program, *words], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
 
 
@@ -120,7 +133,8 @@ def test_a_model_goes_there_in_one_commit_and_is_loaded_from_there(
     program = (
         "import sys\nfrom counterfoil.models.classifiers import load_classifier\n"
         "from counterfoil.models.mended import mended_of\n"
-        "one = load_classifier(sys.argv[1])\nprint(one.sha256, one.label_names, mended_of(sys.argv[1]).rows)"
+        "one = load_classifier(sys.argv[1])\nprint(one.sha256, one.label_names,"
+        " mended_of(sys.argv[1]).rows)"
     )
     printed = run_here(loopback, tmp_path / "reader", program, f"hf-hub:{REPO}")
     from counterfoil.models.classifiers import load_classifier
@@ -139,14 +153,18 @@ def test_again_it_changes_nothing_and_a_next_version_replaces_it(
     assert len(loopback.commits(REPO, kind="model")) == commits
     following = make_model(tmp_path / "following", note=replace(NOTE, lam=1.0), blind=(1,))
     assert process.publish(call(following))["published"]["files_changed"] == 2
-    assert published(loopback)["model.safetensors"] == (following / "model.safetensors").read_bytes()
+    assert (
+        published(loopback)["model.safetensors"] == (following / "model.safetensors").read_bytes()
+    )
     assert metadata(published(loopback)["README.md"])["license"] == "unknown"
     set_license(following, "cc0-1.0")
     process.publish(call(following))
     assert metadata(published(loopback)["README.md"])["license"] == "cc0-1.0"
 
 
-def test_asked_and_declined_nothing_is_sent(loopback: LoopbackHub, model: Path, start_publisher: Start) -> None:
+def test_asked_and_declined_nothing_is_sent(
+    loopback: LoopbackHub, model: Path, start_publisher: Start
+) -> None:
     answer = start_publisher(loopback).ask(call(model, confirm=False))
     assert answer["published"] is None
     assert any("license: unknown (name it with --license)" in line for line in answer["preview"])
@@ -154,22 +172,43 @@ def test_asked_and_declined_nothing_is_sent(loopback: LoopbackHub, model: Path, 
 
 
 STRAYS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a pickle": (lambda folder: (folder / "pytorch_model.bin").write_bytes(b"x"), "pytorch_model.bin is not a file"),
+    "a pickle": (
+        lambda folder: (folder / "pytorch_model.bin").write_bytes(b"x"),
+        "pytorch_model.bin is not a file",
+    ),
     "a hidden file": (lambda folder: (folder / ".env").write_text("x"), ".env is hidden"),
     "a hidden folder": (lambda folder: (folder / ".git").mkdir(), ".git is hidden"),
     "a folder": (lambda folder: (folder / "runs").mkdir(), "runs is a folder"),
-    "a link": (lambda folder: (folder / "LICENSE").symlink_to("/etc/hostname"), "LICENSE is a link"),
+    "a link": (
+        lambda folder: (folder / "LICENSE").symlink_to("/etc/hostname"),
+        "LICENSE is a link",
+    ),
     "a pipe": (lambda folder: os.mkfifo(folder / "NOTICE"), "NOTICE is not a regular file"),
     "code": (lambda folder: (folder / "modeling.py").write_text("1"), "modeling.py is not a file"),
-    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is missing"),
-    "no configuration": (lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
-    "a note of another form": (lambda folder: (folder / MENDED).write_text("{}"), "mended.json is not of format 1"),
-    "a card of another coding": (lambda folder: (folder / "README.md").write_bytes(b"\xff"), "not UTF-8"),
+    "no weights": (
+        lambda folder: (folder / "model.safetensors").unlink(),
+        "model.safetensors is missing",
+    ),
+    "no configuration": (
+        lambda folder: (folder / "config.json").unlink(),
+        "config.json is missing",
+    ),
+    "a note of another form": (
+        lambda folder: (folder / MENDED).write_text("{}"),
+        "mended.json is not of format 1",
+    ),
+    "a card of another coding": (
+        lambda folder: (folder / "README.md").write_bytes(b"\xff"),
+        "not UTF-8",
+    ),
     "a secret": (
         lambda folder: (folder / "README.md").write_text("\nhf_" + "aB3" * 10),
         "README.md, line 2: contains what looks like a token of the Hub",
     ),
-    "metadata of another kind": (lambda folder: (folder / "README.md").write_text("---\n- 1\n---\n"), "metadata is"),
+    "metadata of another kind": (
+        lambda folder: (folder / "README.md").write_text("---\n- 1\n---\n"),
+        "metadata is",
+    ),
 }
 
 
@@ -186,7 +225,9 @@ def test_what_is_not_a_models_is_refused(
     assert not changing(loopback)
 
 
-def test_damaged_weights_are_not_sent(loopback: LoopbackHub, model: Path, start_publisher: Start) -> None:
+def test_damaged_weights_are_not_sent(
+    loopback: LoopbackHub, model: Path, start_publisher: Start
+) -> None:
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-40])
     refused = start_publisher(loopback).ask(call(model))
@@ -194,7 +235,9 @@ def test_damaged_weights_are_not_sent(loopback: LoopbackHub, model: Path, start_
     assert not changing(loopback)
 
 
-def test_a_file_that_changes_on_the_way_ends_it(loopback: LoopbackHub, model: Path, start_publisher: Start) -> None:
+def test_a_file_that_changes_on_the_way_ends_it(
+    loopback: LoopbackHub, model: Path, start_publisher: Start
+) -> None:
     def meanwhile(request: Any) -> None:
         if request.path.endswith("/preupload/main"):
             flip(model / "model.safetensors")
@@ -202,12 +245,17 @@ def test_a_file_that_changes_on_the_way_ends_it(loopback: LoopbackHub, model: Pa
 
     loopback.on_request = meanwhile
     refused = start_publisher(loopback).ask(call(model))
-    assert refused["exit_code"] == 1 and "model.safetensors changed on this machine" in refused["error"][0]
+    assert (
+        refused["exit_code"] == 1
+        and "model.safetensors changed on this machine" in refused["error"][0]
+    )
     assert "config.json" not in published(loopback)
 
 
 @pytest.mark.parametrize("path", ["pytorch_model.bin", "model.safetensors", "src/train.py"])
-def test_somebody_elses_repository_stays(loopback: LoopbackHub, model: Path, start_publisher: Start, path: str) -> None:
+def test_somebody_elses_repository_stays(
+    loopback: LoopbackHub, model: Path, start_publisher: Start, path: str
+) -> None:
     api = client(loopback)
     api.create_repo(REPO, repo_type="model")
     api.upload_file(path_or_fileobj=b"mine", path_in_repo=path, repo_id=REPO)
@@ -227,7 +275,11 @@ def test_a_model_that_was_never_mended_tells_no_origin(
     files = published(loopback)
     card = metadata(files["README.md"])
     assert (card["license"], card["license_name"]) == ("other", "own-terms-1.0")
-    assert "base_model" not in card and "datasets" not in card and card["tags"] == ["timm", "image-classification"]
+    assert (
+        "base_model" not in card
+        and "datasets" not in card
+        and card["tags"] == ["timm", "image-classification"]
+    )
     assert files["LICENSE"] == b"MIT\n" and REPO in files["README.md"].decode()
 
 
@@ -237,7 +289,9 @@ def test_the_licence_of_the_base_model_holds_where_no_other_is_named(
     api = client(loopback)
     api.create_repo("someone/base", repo_type="model")
     api.upload_file(
-        path_or_fileobj=b"---\nlicense: mit\n---\n# Base\n", path_in_repo="README.md", repo_id="someone/base"
+        path_or_fileobj=b"---\nlicense: mit\n---\n# Base\n",
+        path_in_repo="README.md",
+        repo_id="someone/base",
     )
     original = MendedModelName("hf-hub:someone/base@main", OTHER)
     folder = make_model(tmp_path / "of_base", note=replace(NOTE, model=original))
@@ -265,7 +319,9 @@ def test_the_command_asks_and_refuses_what_does_not_go_together(
     forgotten = run_command(loopback, home, str(model), REPO, "-y")
     assert forgotten.returncode == 2 and "--model" in forgotten.stderr
     assert not changing(loopback)
-    done = run_command(loopback, home, str(model), REPO, "--model", "--license", "mit", "-y", "--json")
+    done = run_command(
+        loopback, home, str(model), REPO, "--model", "--license", "mit", "-y", "--json"
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["license"] == "mit"
     assert loopback.token not in done.stdout + done.stderr

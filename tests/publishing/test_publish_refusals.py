@@ -38,7 +38,9 @@ def changing(hub: LoopbackHub) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("token", "words"), [("hf_wrong_token_of_nobody", "hf auth login"), ("", "hf auth login")], ids=["wrong", "none"]
+    ("token", "words"),
+    [("hf_wrong_token_of_nobody", "hf auth login"), ("", "hf auth login")],
+    ids=["wrong", "none"],
 )
 def test_without_a_valid_token(
     loopback: LoopbackHub, first: Path, start_publisher: Start, token: str, words: str
@@ -50,27 +52,37 @@ def test_without_a_valid_token(
     assert not changing(loopback)
 
 
-def test_a_token_that_only_reads(loopback: LoopbackHub, first: Path, start_publisher: Start) -> None:
+def test_a_token_that_only_reads(
+    loopback: LoopbackHub, first: Path, start_publisher: Start
+) -> None:
     refused = start_publisher(loopback, token=loopback.read_token).ask(call(first))
     assert (refused["exit_code"], refused["kind"]) == (2, "UserError")
     assert "not allowed" in refused["error"][0]
     assert loopback.read_token not in str(refused)
 
 
-def test_the_name_of_somebody_else(loopback: LoopbackHub, first: Path, start_publisher: Start) -> None:
+def test_the_name_of_somebody_else(
+    loopback: LoopbackHub, first: Path, start_publisher: Start
+) -> None:
     refused = start_publisher(loopback).ask(call(first, "another/garments"))
     assert refused["exit_code"] == 2
     assert "organisation" in refused["hint"]
 
 
-@pytest.mark.parametrize("repo", ["cranes", "a/b/c", "../x/y", "someone/cra nes", "someone/", "a/b--c", "a/b.git"])
-def test_a_name_that_is_none(loopback: LoopbackHub, first: Path, start_publisher: Start, repo: str) -> None:
+@pytest.mark.parametrize(
+    "repo", ["cranes", "a/b/c", "../x/y", "someone/cra nes", "someone/", "a/b--c", "a/b.git"]
+)
+def test_a_name_that_is_none(
+    loopback: LoopbackHub, first: Path, start_publisher: Start, repo: str
+) -> None:
     refused = start_publisher(loopback).ask(call(first, repo))
     assert refused["exit_code"] == 2
     assert not loopback.requests
 
 
-def test_without_a_name_the_recipe_must_have_one(loopback: LoopbackHub, first: Path, start_publisher: Start) -> None:
+def test_without_a_name_the_recipe_must_have_one(
+    loopback: LoopbackHub, first: Path, start_publisher: Start
+) -> None:
     assert "publish.repo" in start_publisher(loopback).ask(call(first, None))["error"][0]
 
 
@@ -91,7 +103,9 @@ def test_a_repository_of_something_else_is_not_emptied(
 ) -> None:
     api = client(loopback)
     api.create_repo(REPO, repo_type="dataset", private=True)
-    api.upload_file(path_or_fileobj=b"1,2", path_in_repo="data/mine.csv", repo_id=REPO, repo_type="dataset")
+    api.upload_file(
+        path_or_fileobj=b"1,2", path_in_repo="data/mine.csv", repo_id=REPO, repo_type="dataset"
+    )
     before = loopback.branch(REPO)
     refused = start_publisher(loopback).ask(call(first))
     assert refused["exit_code"] == 2
@@ -99,11 +113,15 @@ def test_a_repository_of_something_else_is_not_emptied(
     assert loopback.branch(REPO) == before
 
 
-def test_another_dataset_keeps_its_card(loopback: LoopbackHub, first: Path, start_publisher: Start) -> None:
+def test_another_dataset_keeps_its_card(
+    loopback: LoopbackHub, first: Path, start_publisher: Start
+) -> None:
     api = client(loopback)
     api.create_repo(REPO, repo_type="dataset", private=True)
     for path in ("README.md", "train.parquet"):
-        api.upload_file(path_or_fileobj=b"mine", path_in_repo=path, repo_id=REPO, repo_type="dataset")
+        api.upload_file(
+            path_or_fileobj=b"mine", path_in_repo=path, repo_id=REPO, repo_type="dataset"
+        )
     before = loopback.branch(REPO)
     assert start_publisher(loopback).ask(call(first))["exit_code"] == 2
     assert loopback.branch(REPO) == before
@@ -116,7 +134,9 @@ def test_a_gitignore_there_leaves_nothing_out_unsaid(
     process = start_publisher(loopback)
     process.publish(call(first))
     api = client(loopback)
-    api.upload_file(path_or_fileobj=b"receipts/\n", path_in_repo=".gitignore", repo_id=REPO, repo_type="dataset")
+    api.upload_file(
+        path_or_fileobj=b"receipts/\n", path_in_repo=".gitignore", repo_id=REPO, repo_type="dataset"
+    )
     before = published(loopback)
     refused = process.ask(call(second, files_per_commit=files_per_commit))
     assert refused["exit_code"] == 2
@@ -124,7 +144,9 @@ def test_a_gitignore_there_leaves_nothing_out_unsaid(
     assert published(loopback) == before
 
 
-def test_private_is_not_said_of_a_public_repository(loopback: LoopbackHub, first: Path, start_publisher: Start) -> None:
+def test_private_is_not_said_of_a_public_repository(
+    loopback: LoopbackHub, first: Path, start_publisher: Start
+) -> None:
     process = start_publisher(loopback)
     process.publish(call(first, public=True))
     before = changing(loopback)
@@ -173,7 +195,9 @@ def test_a_directory_that_is_no_dataset(
     assert not loopback.requests
 
 
-def test_options_that_do_not_go_together(loopback: LoopbackHub, first: Path, start_publisher: Start) -> None:
+def test_options_that_do_not_go_together(
+    loopback: LoopbackHub, first: Path, start_publisher: Start
+) -> None:
     process = start_publisher(loopback)
     options: list[dict[str, Any]] = [
         {"tag": "v1", "create_pr": True},
@@ -193,7 +217,9 @@ def run_command(hub: LoopbackHub, home: Path, *words: str) -> subprocess.Complet
     return warm.run(line, environment)
 
 
-def test_the_command_asks_unless_told_not_to(loopback: LoopbackHub, first: Path, tmp_path: Path) -> None:
+def test_the_command_asks_unless_told_not_to(
+    loopback: LoopbackHub, first: Path, tmp_path: Path
+) -> None:
     unconfirmed = run_command(loopback, tmp_path / "home", str(first), REPO)
     assert unconfirmed.returncode == 2
     assert "Pass -y" in unconfirmed.stderr
@@ -204,13 +230,24 @@ def test_the_command_asks_unless_told_not_to(loopback: LoopbackHub, first: Path,
     assert published(loopback) == contents(first)
     for text in (unconfirmed.stderr, done.stdout, done.stderr):
         assert loopback.token not in text
-    leaks = [path for path in first.rglob("*") if path.is_file() and loopback.token.encode() in path.read_bytes()]
+    leaks = [
+        path
+        for path in first.rglob("*")
+        if path.is_file() and loopback.token.encode() in path.read_bytes()
+    ]
     assert leaks == []
 
 
 SECRET = b"a canary that nobody may see, 8f2c61d0"
 SHARD = "data/base/test-00000-of-00002.parquet"
-DOCUMENTS = [SHARD, "README.md", "manifest.json", "recipe.yaml", "lock.json", "receipts/base-00000.json"]
+DOCUMENTS = [
+    SHARD,
+    "README.md",
+    "manifest.json",
+    "recipe.yaml",
+    "lock.json",
+    "receipts/base-00000.json",
+]
 # Far beyond what a refusal takes; a publication that waits for a pipe is ended then.
 _PATIENCE = 600.0
 
@@ -222,7 +259,8 @@ def directory(first: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def private(first: Path, tmp_path: Path) -> Path:
-    """Return a folder beside the dataset that holds a secret in every form that something could take it for."""
+    """Return a folder beside the dataset that holds a secret in every form that something could
+    take it for."""
     folder = tmp_path / "mine" / "private"
     shutil.copytree(first, folder / "dataset")
     for name in ("secret.txt", "tokens/a.safetensors", "model/model.safetensors", "train/a/1.png"):
@@ -241,11 +279,15 @@ def ask(loopback: LoopbackHub, start_publisher: Start) -> Callable[[Path], dict[
 
 
 def relist(directory: Path, *more: Entry) -> None:
-    """Write a manifest of everything that is there, links followed, as an attacker would write it."""
+    """Write a manifest of everything that is there, links followed, as an attacker would write
+    it."""
     files = (path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != INDEX)
     paths = [path.relative_to(directory).as_posix() for path in files]
     inside = [path for path in paths if not path.startswith(".") and path != "manifest.json"]
-    entries = [Entry(path, (directory / path).stat().st_size, sha256_of(directory / path)) for path in inside]
+    entries = [
+        Entry(path, (directory / path).stat().st_size, sha256_of(directory / path))
+        for path in inside
+    ]
     (directory / "manifest.json").write_bytes(document_bytes(manifest_document([*entries, *more])))
 
 
@@ -278,10 +320,22 @@ def test_what_arrives_is_found(
 
 @pytest.mark.parametrize(
     "path",
-    [SHARD, "README.md", "manifest.json", "recipe.yaml", "lock.json", "receipts/base-00000.json", "figures/x.txt"],
+    [
+        SHARD,
+        "README.md",
+        "manifest.json",
+        "recipe.yaml",
+        "lock.json",
+        "receipts/base-00000.json",
+        "figures/x.txt",
+    ],
 )
 def test_a_link_to_a_file_is_refused(
-    loopback: LoopbackHub, directory: Path, private: Path, ask: Callable[[Path], dict[str, Any]], path: str
+    loopback: LoopbackHub,
+    directory: Path,
+    private: Path,
+    ask: Callable[[Path], dict[str, Any]],
+    path: str,
 ) -> None:
     """Links to a secret and to the original file are refused alike."""
     for target in (private / "dataset" / path, private / "secret.txt"):
@@ -300,7 +354,11 @@ def test_a_link_to_a_file_is_refused(
 
 @pytest.mark.parametrize("path", ["data", "data/base", "receipts", "figures", "figures/more"])
 def test_a_link_to_a_folder_is_refused(
-    loopback: LoopbackHub, directory: Path, private: Path, ask: Callable[[Path], dict[str, Any]], path: str
+    loopback: LoopbackHub,
+    directory: Path,
+    private: Path,
+    ask: Callable[[Path], dict[str, Any]],
+    path: str,
 ) -> None:
     target = private / "dataset" / path
     target.mkdir(exist_ok=True)
@@ -334,7 +392,9 @@ def looped(path: Path) -> None:
     path.symlink_to(path.name)
 
 
-@pytest.mark.parametrize(("path", "make"), list(zip([*DOCUMENTS, "more"], cycle([piped, socketed, endless, looped]))))
+@pytest.mark.parametrize(
+    ("path", "make"), list(zip([*DOCUMENTS, "more"], cycle([piped, socketed, endless, looped])))
+)
 def test_what_is_no_file_is_refused_at_once(
     loopback: LoopbackHub,
     directory: Path,
@@ -368,7 +428,11 @@ def test_a_file_that_a_document_names_elsewhere_is_not_sent(
         relist(directory, Entry(path, len(SECRET), sha256_of(private / "secret.txt")))
     else:
         receipt = json.loads((directory / "receipts/base-00000.json").read_bytes())
-        receipt["files"][0] |= {"path": path, "size": len(SECRET), "sha256": sha256_of(private / "secret.txt")}
+        receipt["files"][0] |= {
+            "path": path,
+            "size": len(SECRET),
+            "sha256": sha256_of(private / "secret.txt"),
+        }
         (directory / "receipts/base-00000.json").write_bytes(document_bytes(receipt))
         relist(directory)
     answer = ask(directory)
@@ -399,7 +463,8 @@ def test_a_folder_that_the_recipe_or_the_lock_names_is_not_sent(
     ask: Callable[[Path], dict[str, Any]],
     keys: dict[str, Any],
 ) -> None:
-    """Check a recipe changed by hand, with a lock and a manifest that agree with it as far as they can."""
+    """Check a recipe changed by hand, with a lock and a manifest that agree with it as far as they
+    can."""
     recipe = load_own_recipe(directory)
     document = yaml.safe_load((directory / "recipe.yaml").read_text())
     for key, value in keys.items():
@@ -407,7 +472,9 @@ def test_a_folder_that_the_recipe_or_the_lock_names_is_not_sent(
         parent = document
         for section in sections:
             parent = parent[section]
-        parent[last] = json.loads(json.dumps(value).replace('"/', f'"{private}/')) if value else str(private)
+        parent[last] = (
+            json.loads(json.dumps(value).replace('"/', f'"{private}/')) if value else str(private)
+        )
     (directory / "recipe.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     lock = json.loads((directory / "lock.json").read_bytes())
     for name in ("source", "generator", "screen"):

@@ -46,7 +46,13 @@ from counterfoil.store.sealed_folder import EVALUATED, REVIEWED
 from loopback_hub import Fault, Faults, LoopbackHub, Reader, client
 from support.files import flip
 
-PATHS = ["README.md", "manifest.json", "lock.json", "data/base/test-0.parquet", "data/snow/test-0.parquet"]
+PATHS = [
+    "README.md",
+    "manifest.json",
+    "lock.json",
+    "data/base/test-0.parquet",
+    "data/snow/test-0.parquet",
+]
 PATHS += [
     "receipts/base-00000.json",
     "figures/shift-red.webp",
@@ -60,7 +66,10 @@ file_contents = st.dictionaries(st.sampled_from(PATHS), st.sampled_from(["old", 
 
 
 def local_of(files: dict[str, str]) -> dict[str, LocalFile]:
-    return {path: LocalFile(Path("nowhere"), path, 3, content, f"git-{content}") for path, content in files.items()}
+    return {
+        path: LocalFile(Path("nowhere"), path, 3, content, f"git-{content}")
+        for path, content in files.items()
+    }
 
 
 def remote_of(files: dict[str, str]) -> dict[str, RemoteFile]:
@@ -73,9 +82,15 @@ def carried_out(changes: Changes, remote: dict[str, str], local: dict[str, str])
 
 
 @given(local=file_contents, remote=file_contents)
-def test_the_changes_make_the_repository_the_directory(local: dict[str, str], remote: dict[str, str]) -> None:
+def test_the_changes_make_the_repository_the_directory(
+    local: dict[str, str], remote: dict[str, str]
+) -> None:
     after = carried_out(changes_between(local_of(local), remote_of(remote)), remote, local)
-    kept = {path: content for path, content in remote.items() if path not in local and not is_owned(path)}
+    kept = {
+        path: content
+        for path, content in remote.items()
+        if path not in local and not is_owned(path)
+    }
     assert after == {**local, **kept}
 
 
@@ -114,7 +129,8 @@ def test_what_dataset_commands_store_is_owned() -> None:
     """Every table that can be written is owned, so that old ones go when new results lack them."""
     written = set(re.findall(r'"([a-z]+\.csv)"', Path(inspect.getfile(tables)).read_text()))
     written |= {task.table for task in TASKS.values()} | {"measures.csv", "labels.csv"}
-    written |= {shown.file for shown in NESTED.values()} - {"", "compare.csv"}  # no dataset reports a comparison
+    # no dataset reports a comparison
+    written |= {shown.file for shown in NESTED.values()} - {"", "compare.csv"}
     assert {"results.csv", "findings.csv", "transfer.csv", "distances.csv"} <= written
     paths = [f"{EVALUATED.name}/{name}" for name in (*written, EVALUATED.document)]
     paths += [f"{REVIEWED.name}/{name}" for name in (TABLE, REVIEWED.document)]
@@ -123,18 +139,39 @@ def test_what_dataset_commands_store_is_owned() -> None:
 
 def test_every_file_beside_the_shards_is_owned() -> None:
     """Files that a new version lacks must go, or the manifest would not list them."""
-    for name in (layout.CARD, layout.RECIPE, layout.LOCK, layout.ROWS, layout.EMBEDDINGS, layout.THRESHOLDS):
+    for name in (
+        layout.CARD,
+        layout.RECIPE,
+        layout.LOCK,
+        layout.ROWS,
+        layout.EMBEDDINGS,
+        layout.THRESHOLDS,
+    ):
         assert changes_between({}, remote_of({name: "x"})).deleted == (name,)
 
 
 def test_files_that_are_no_datasets_stay() -> None:
-    remote = remote_of({"LICENSE": "x", "docs/readme.md": "x", ".gitattributes": "x", "data/base/old.parquet": "x"})
+    remote = remote_of(
+        {"LICENSE": "x", "docs/readme.md": "x", ".gitattributes": "x", "data/base/old.parquet": "x"}
+    )
     remote |= remote_of(
-        {"figures/poster.png": "x", "evaluation/mine.csv": "x", "data/notes.txt": "x", "eval.yaml": "x"}
+        {
+            "figures/poster.png": "x",
+            "evaluation/mine.csv": "x",
+            "data/notes.txt": "x",
+            "eval.yaml": "x",
+        }
     )
     changes = changes_between({}, remote)
     assert changes.deleted == ("data/base/old.parquet",)
-    stay = ("LICENSE", "data/notes.txt", "docs/readme.md", "eval.yaml", "evaluation/mine.csv", "figures/poster.png")
+    stay = (
+        "LICENSE",
+        "data/notes.txt",
+        "docs/readme.md",
+        "eval.yaml",
+        "evaluation/mine.csv",
+        "figures/poster.png",
+    )
     assert changes.kept == stay
 
 
@@ -142,7 +179,11 @@ def test_files_that_are_no_datasets_stay() -> None:
 def test_gits_id_is_gits(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
     printed = subprocess.run(
-        ["git", "hash-object", "--no-filters", "file"], cwd=tmp_path, capture_output=True, text=True, check=True
+        ["git", "hash-object", "--no-filters", "file"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     file = hash_file(tmp_path, "file")
     assert file.git_id == printed.stdout.strip()
@@ -168,7 +209,8 @@ CONTENT = random.Random(2).randbytes(40_000)
 def test_what_comes_out_whole_is_what_was_hashed(
     piece: int, part: int, again: list[int], changed: tuple[int, int] | None
 ) -> None:
-    """Read in parts, some twice from their beginning, while a byte changes after some number of reads."""
+    """Read in parts, some twice from their beginning, while a byte changes after some number of
+    reads."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.bin"
         path.write_bytes(CONTENT)
@@ -250,7 +292,9 @@ def under_a_link(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [linked, piped, under_a_link, flip, Path.unlink])
-def test_no_link_is_followed_and_no_pipe_waited_for(tmp_path: Path, change: Callable[[Path], None]) -> None:
+def test_no_link_is_followed_and_no_pipe_waited_for(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
     path = tmp_path / "data" / "a.bin"
     path.parent.mkdir()
     path.write_bytes(CONTENT)
@@ -281,9 +325,14 @@ def directory(second: Path, tmp_path: Path) -> Path:
 
 
 def publish_while(
-    hub: LoopbackHub, process: Publisher, question: dict[str, Any], when: Callable[[int, Any], bool], change: Any
+    hub: LoopbackHub,
+    process: Publisher,
+    question: dict[str, Any],
+    when: Callable[[int, Any], bool],
+    change: Any,
 ) -> tuple[dict[str, Any], bool]:
-    """Publish, calling `change` at the first request for which `when` holds; return the answer and whether it did."""
+    """Publish, calling `change` at the first request for which `when` holds; return the answer and
+    whether it did."""
     done: list[bool] = []
 
     def on_request(request: Any) -> None:
@@ -300,7 +349,8 @@ def publish_while(
 
 
 def is_reported(answer: dict[str, Any], path: str) -> bool:
-    """Return whether a publication ended with words about this file's change here, without blaming others."""
+    """Return whether a publication ended with words about this file's change here, without blaming
+    others."""
     assert answer.get("kind") == "RunFailure", answer
     assert "Someone else" not in str(answer)
     assert "counterfoil verify" in str(answer["hint"])
@@ -333,7 +383,8 @@ def test_a_change_between_any_two_requests_never_reaches_readers(
     process.publish(call(first))
     old = contents(first)
     new = contents(second)
-    for name, content in new.items():  # as an earlier upload left it, so that there are few requests to go through
+    # as an earlier upload left it, so that there are few requests to go through
+    for name, content in new.items():
         if not name.startswith("data/base/"):
             loopback.know(REPO, content)
     before = loopback.keep(REPO)
@@ -375,7 +426,13 @@ def test_a_change_between_any_two_requests_never_reaches_readers(
     loopback.put_back(before)
     question = call(directory, files_per_commit=files_per_commit)
     shutil.copyfile(second / path, directory / path)
-    publish_while(loopback, process, question, lambda count, _: count == refused[-1], lambda: flip(directory / path))
+    publish_while(
+        loopback,
+        process,
+        question,
+        lambda count, _: count == refused[-1],
+        lambda: flip(directory / path),
+    )
     shutil.copyfile(second / path, directory / path)
     process.publish(question)
     assert published(loopback) == new
@@ -423,15 +480,32 @@ CHANGES: list[Callable[[Path], object]] = [
     foldered,
     under_a_link_meanwhile,
 ]
-NAMES = ["flipped", "replaced", "longer", "shorter", "empty", "gone", "link", "pipe", "folder", "under a link"]
+NAMES = [
+    "flipped",
+    "replaced",
+    "longer",
+    "shorter",
+    "empty",
+    "gone",
+    "link",
+    "pipe",
+    "folder",
+    "under a link",
+]
 
 
 @pytest.mark.release(of="hub")
 @pytest.mark.parametrize(
-    ("path", "xet"), [pytest.param(SMALL, False, id="small, http"), pytest.param(LARGE, True, id="large, xet")]
+    ("path", "xet"),
+    [pytest.param(SMALL, False, id="small, http"), pytest.param(LARGE, True, id="large, xet")],
 )
 def test_every_kind_of_change_is_reported(
-    loopback: LoopbackHub, second: Path, directory: Path, start_publisher: Start, path: str, xet: bool
+    loopback: LoopbackHub,
+    second: Path,
+    directory: Path,
+    start_publisher: Start,
+    path: str,
+    xet: bool,
 ) -> None:
     process = start_publisher(loopback, xet=xet)
     for name, change in zip(NAMES, CHANGES, strict=True):
@@ -445,7 +519,9 @@ def test_every_kind_of_change_is_reported(
             lambda change=change: change(directory / path),
         )
         assert reached
-        assert is_reported(answer, path.rpartition("/")[0] if change is under_a_link_meanwhile else path), name
+        assert is_reported(
+            answer, path.rpartition("/")[0] if change is under_a_link_meanwhile else path
+        ), name
         assert published(loopback) == {}
     assert not [request for request in loopback.requests if "/commit/" in request.path]
 
@@ -458,7 +534,9 @@ class ChangeAsItComes(Faults):
         self._path = f"/lfs/{sha256}"
         self._change = change
 
-    def draw(self, method: str, path: str, query: Mapping[str, list[str]], *, storage: bool) -> Fault | None:
+    def draw(
+        self, method: str, path: str, query: Mapping[str, list[str]], *, storage: bool
+    ) -> Fault | None:
         if method == "PUT" and path.startswith(self._path):
             self._change()
         return None
@@ -482,11 +560,15 @@ def test_another_content_is_never_received_whole(
 
     hub.faults = ChangeAsItComes(file.sha256, change)
     with pytest.raises(RunFailure, match=r"a\.bin changed on this machine"):
-        with_retries(lambda: api.preupload_lfs_files(REPO, [Addition(file)], repo_type="dataset"), "sending")
+        with_retries(
+            lambda: api.preupload_lfs_files(REPO, [Addition(file)], repo_type="dataset"), "sending"
+        )
     assert hub.uploads[file.sha256].complete == 0
     assert 0 < hub.uploads[file.sha256].bytes < file.size
     assert not [request for request in hub.requests if "/lfs/complete/" in request.path]
-    assert len([request for request in hub.requests if "/objects/batch" in request.path]) == 1, "it was not tried again"
+    assert len([request for request in hub.requests if "/objects/batch" in request.path]) == 1, (
+        "it was not tried again"
+    )
 
 
 def test_with_xet_what_it_sent_is_compared_before_the_commit(
@@ -509,7 +591,9 @@ def test_with_xet_what_it_sent_is_compared_before_the_commit(
     shutil.copyfile(second / LARGE, directory / LARGE)
     process.publish(call(directory))
     assert published(loopback) == contents(second)
-    assert not [request for request in loopback.requests if "/objects/batch" in request.path], "Xet was used"
+    assert not [request for request in loopback.requests if "/objects/batch" in request.path], (
+        "Xet was used"
+    )
 
 
 def rewritten(directory: Path) -> None:
@@ -529,7 +613,9 @@ def rewritten(directory: Path) -> None:
     ],
     ids=["large", "manifest", "new", "gone", "all of a piece"],
 )
-def test_what_is_hashed_is_what_was_verified(directory: Path, change: Callable[[Path], None], path: str) -> None:
+def test_what_is_hashed_is_what_was_verified(
+    directory: Path, change: Callable[[Path], None], path: str
+) -> None:
     verified = verify(directory).manifest_sha256
     assert set(local_files(directory, verified)) == set(contents(directory))
     change(directory)
@@ -552,7 +638,13 @@ def test_what_is_published_after_a_change_verifies_and_loads(
     for path in (LARGE, SMALL, "README.md"):
         for way in (100, 30):
             question = call(directory, files_per_commit=way)
-            publish_while(loopback, process, question, lambda n, _: n == 12, lambda path=path: flip(directory / path))
+            publish_while(
+                loopback,
+                process,
+                question,
+                lambda n, _: n == 12,
+                lambda path=path: flip(directory / path),
+            )
             shutil.copyfile(second / path, directory / path)
     assert published(loopback) == contents(first)
     process.publish(call(directory, files_per_commit=30))

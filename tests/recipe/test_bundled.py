@@ -26,14 +26,19 @@ from lab_training.captions import caption_of
 
 NAMES = ["wardrobe-mini", "wardrobe-star"]
 LARGE = ["aircraft-star", "imagenet-star", "pets-star"]
-# imagenet-star with another generator → its model, steps and guidance, as the model's card has them.
+# imagenet-star with another generator → its model, steps and guidance, as the model's card has
+# them.
 DRAWN = {
     "flux-schnell": ("black-forest-labs/FLUX.1-schnell", 4, 0),
     "sd35-medium": ("stabilityai/stable-diffusion-3.5-medium", 40, 4.5),
     "z-image": ("Tongyi-MAI/Z-Image-Turbo", 9, 0),
 }
 # Layers over these, which say how they are mined.
-MINED = {"imagenet-bugs": "imagenet-star", "wardrobe-bugs": "wardrobe-star", "wardrobe-contexts": "wardrobe-star"}
+MINED = {
+    "imagenet-bugs": "imagenet-star",
+    "wardrobe-bugs": "wardrobe-star",
+    "wardrobe-contexts": "wardrobe-star",
+}
 # A layer that draws nothing.
 RETRIEVED = {"wardrobe-retrieved": "wardrobe-mini"}
 # Layers that edit real images.
@@ -108,14 +113,25 @@ def test_the_one_of_pairs_is_the_small_one_but_for_what_pairs_share() -> None:
 
 
 @pytest.mark.parametrize(("name", "levels"), [("wardrobe-severity", 4), ("imagenet-severity", 5)])
-def test_graded_ones_have_even_levels_of_every_shift_up_to_the_whole(name: str, levels: int) -> None:
+def test_graded_ones_have_even_levels_of_every_shift_up_to_the_whole(
+    name: str, levels: int
+) -> None:
     recipe = load_recipe(name)
     base, *shifts = recipe.all_shifts()
     names = list(dict.fromkeys(shift.of for shift in shifts))
     even = [round(step / levels, 2) for step in range(1, levels + 1)]
-    assert [(shift.of, shift.level) for shift in shifts] == [(graded, level) for graded in names for level in even]
-    assert {shift.by for shift in shifts} == {"prompt"} and not any(shift.realised for shift in shifts)
-    assert base == load_recipe(GRADED[name], [f"samples.candidates={recipe.samples.candidates}"]).all_shifts()[0]
+    assert [(shift.of, shift.level) for shift in shifts] == [
+        (graded, level) for graded in names for level in even
+    ]
+    assert {shift.by for shift in shifts} == {"prompt"} and not any(
+        shift.realised for shift in shifts
+    )
+    assert (
+        base
+        == load_recipe(
+            GRADED[name], [f"samples.candidates={recipe.samples.candidates}"]
+        ).all_shifts()[0]
+    )
 
 
 def test_levels_of_corruptions_are_the_five_severities_and_are_called_by_them() -> None:
@@ -129,18 +145,29 @@ def test_levels_of_corruptions_are_the_five_severities_and_are_called_by_them() 
     assert [shift.severity for shift in shifts if shift.corruption == "fog"] == [1, 2, 3, 4, 5]
 
 
-def test_graded_shifts_of_the_lab_are_its_own_and_those_of_cns_bench_are_said_behind_the_base() -> None:
-    worlds = {shift.name: (shift.prompt, shift.caption) for shift in load_recipe("wardrobe-star").all_shifts()}
+def test_graded_shifts_of_the_lab_are_its_own_and_those_of_cns_bench_are_said_behind_the_base() -> (
+    None
+):
+    worlds = {
+        shift.name: (shift.prompt, shift.caption)
+        for shift in load_recipe("wardrobe-star").all_shifts()
+    }
     drawn = load_recipe("wardrobe-severity").all_shifts()[1:]
-    assert len(drawn) == 6 * 4 and all(worlds[shift.of] == (shift.prompt, shift.caption) for shift in drawn)
+    assert len(drawn) == 6 * 4 and all(
+        worlds[shift.of] == (shift.prompt, shift.caption) for shift in drawn
+    )
     plan = make_plan(load_recipe("imagenet-severity"))
     base, *shifts = plan.recipe.all_shifts()
     assert Counter(shift.kind for shift in shifts if shift.top) == {"style": 8, "weather": 6}
-    assert all(f"{base.prompt}, in {(shift.caption or '')[11:]}" == shift.prompt for shift in shifts)
+    assert all(
+        f"{base.prompt}, in {(shift.caption or '')[11:]}" == shift.prompt for shift in shifts
+    )
     assert plan.n_samples == 50 * 1000 * (1 + 14 * 5)
 
 
-def test_the_one_of_boxes_names_the_labs_categories_and_corrupts_scenes_that_no_model_has_seen() -> None:
+def test_the_one_of_boxes_names_the_labs_categories_and_corrupts_scenes_that_no_model_has_seen() -> (
+    None
+):
     recipe = load_recipe(BOXES)
     assert tuple(recipe.source.categories or ()) == open_source(recipe.source).rows(
         "audit", labelled=False
@@ -151,7 +178,9 @@ def test_the_one_of_boxes_names_the_labs_categories_and_corrupts_scenes_that_no_
     assert shifts.items() <= corruptions.items() and not {"rotation", "occlusion"} & set(shifts)
 
 
-@pytest.mark.parametrize("name", [PAIRS, BOXES, *RETRIEVED, *EDITED, *GRADED, *NAMES, *LARGE, *DRAWN])
+@pytest.mark.parametrize(
+    "name", [PAIRS, BOXES, *RETRIEVED, *EDITED, *GRADED, *NAMES, *LARGE, *DRAWN]
+)
 def test_a_bundled_recipe_names_its_schema_and_itself(name: str) -> None:
     text = bundled_recipes()[name].read_text(encoding="utf-8")
     assert text.splitlines()[0] == "# yaml-language-server: $schema=./recipe.schema.json"
@@ -171,7 +200,9 @@ def test_classes_are_the_labs(name: str) -> None:
     classes = load_recipe(name).classes
     assert tuple(cls.name for cls in classes) == CLASSES
     assert [cls.id for cls in classes] == [f"{label:02d}" for label in range(10)]
-    assert [cls.source_label for cls in classes] == [cls.label for cls in classes] == list(range(10))
+    assert (
+        [cls.source_label for cls in classes] == [cls.label for cls in classes] == list(range(10))
+    )
 
 
 def test_star_has_the_shifts_of_table_1_in_its_order() -> None:
@@ -213,8 +244,12 @@ def test_imagenet_star_is_table_1() -> None:
     base, *shifts = recipe.all_shifts()
     assert base.prompt == "A photo of a {class}"
     assert (base.caption, base.threshold) == (None, None)
-    prompts = {shift.name: (shift.prompt, shift.threshold and shift.threshold.value) for shift in shifts}
-    assert list(prompts.items()) == [(name, (prompt, value)) for name, (_, prompt, value) in table_1().items()]
+    prompts = {
+        shift.name: (shift.prompt, shift.threshold and shift.threshold.value) for shift in shifts
+    }
+    assert list(prompts.items()) == [
+        (name, (prompt, value)) for name, (_, prompt, value) in table_1().items()
+    ]
     kinds = {shift.name: shift.kind for shift in SHIFTS}
     assert {shift.name: shift.kind for shift in shifts} == kinds
 
@@ -232,16 +267,26 @@ def test_captions_of_the_table_come_from_its_shift_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["pets-star", "aircraft-star"])
-def test_shifts_that_other_recipes_take_from_the_table_keep_its_words_and_thresholds(name: str) -> None:
+def test_shifts_that_other_recipes_take_from_the_table_keep_its_words_and_thresholds(
+    name: str,
+) -> None:
     taken = {shift.name: shift for shift in load_recipe("imagenet-star").all_shifts()}
     shifts = load_recipe(name).all_shifts()
     added = [shift for shift in shifts if shift.name not in taken]
-    assert {"pets-star": "sleeping", "aircraft-star": "through_the_clouds"}[name] in {shift.name for shift in added}
-    assert all(shift.threshold and shift.threshold.value is None for shift in added), "no value was ever published"
+    assert {"pets-star": "sleeping", "aircraft-star": "through_the_clouds"}[name] in {
+        shift.name for shift in added
+    }
+    assert all(shift.threshold and shift.threshold.value is None for shift in added), (
+        "no value was ever published"
+    )
     for shift in shifts:
         if shift.name in taken:
             twin = taken[shift.name]
-            assert (shift.prompt, shift.caption, shift.kind) == (twin.prompt, twin.caption, twin.kind)
+            assert (shift.prompt, shift.caption, shift.kind) == (
+                twin.prompt,
+                twin.caption,
+                twin.kind,
+            )
             assert shift.threshold == twin.threshold
 
 
@@ -267,7 +312,11 @@ def test_other_classes_are_in_the_alphabetical_order_that_their_datasets_have(
     classes = load_recipe(name).classes
     assert len(classes) == len({cls.name for cls in classes}) == count
     assert (classes[0].name, classes[-1].name) == ends
-    assert [cls.source_label for cls in classes] == [int(cls.id) for cls in classes] == list(range(count))
+    assert (
+        [cls.source_label for cls in classes]
+        == [int(cls.id) for cls in classes]
+        == list(range(count))
+    )
     names = [cls.name for cls in classes]
     assert names == sorted(names, key=str.casefold if name == "pets-star" else None)
     assert not any(cls.imagenet for cls in classes)
@@ -280,7 +329,11 @@ def test_tokens_are_learned_as_the_paper_learned_them(name: str, word: str | Non
     tokens = load_recipe(name).tokens
     assert tokens is not None and tokens.learn is not None
     assert tokens.learn.initial_word == word  # Appendix D
-    assert (tokens.learn.steps, tokens.learn.learning_rate, tokens.learn.batch_size) == (3000, 5e-4, 1)
+    assert (tokens.learn.steps, tokens.learn.learning_rate, tokens.learn.batch_size) == (
+        3000,
+        5e-4,
+        1,
+    )
     # `imagenet_templates_small` of MadryLab/dataset-interfaces at e4824f7d: 27 lines.
     templates = "\n".join(template.replace("{class}", "{}") for template in tokens.learn.templates)
     assert hashlib.sha256(templates.encode()).hexdigest()[:16] == "371f97a75395160f"
@@ -298,12 +351,14 @@ def test_the_models_are_the_papers(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "cells"), [("imagenet-star", 24 * 1000), ("pets-star", 14 * 37), ("aircraft-star", 15 * 100)]
+    ("name", "cells"),
+    [("imagenet-star", 24 * 1000), ("pets-star", 14 * 37), ("aircraft-star", 15 * 100)],
 )
 def test_plan_and_estimate_of_the_large_recipes(name: str, cells: int) -> None:
     plan = make_plan(load_recipe(name))
     assert (plan.n_cells, plan.n_samples) == (cells, 50 * cells)
-    assert plan.n_shards == len(plan.groups) * -(-len(plan.recipe.classes) // 20)  # 1000 rows hold 20 cells of 50
+    # 1000 rows hold 20 cells of 50
+    assert plan.n_shards == len(plan.groups) * -(-len(plan.recipe.classes) // 20)
     cost = estimate(plan)
     assert cost.seconds == pytest.approx(5 * plan.n_samples)
     assert "768 x 768" in cost.assumptions[0]
@@ -322,23 +377,39 @@ def test_another_generator_changes_nothing_but_how_images_are_drawn(name: str) -
     assert (generator.scheduler, generator.size, generator.dtype) == (None, 1024, "bfloat16")
     assert recipe.tokens is None, "no tokens were learned for it"
     assert recipe.screen_hash == star.screen_hash
-    assert (recipe.source, recipe.prompts, recipe.samples) == (star.source, star.prompts, star.samples)
+    assert (recipe.source, recipe.prompts, recipe.samples) == (
+        star.source,
+        star.prompts,
+        star.samples,
+    )
     assert recipe.output.rows_per_shard % generator.batch_size == 0, "no batch is padded"
     assert "1024 x 1024" in estimate(make_plan(recipe)).assumptions[0]
 
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_one_s_own_recipe_sits_on_another_generator(name: str) -> None:
-    recipe = load_recipe_text(f"extends: {name}\nname: mine\nsamples: {{candidates: 5}}\ngenerator: {{options: null}}")
+    recipe = load_recipe_text(
+        f"extends: {name}\nname: mine\nsamples: {{candidates: 5}}\ngenerator: {{options: null}}"
+    )
     assert recipe.drawing.model == DRAWN[name][0]
     assert recipe.drawing.options == {}
 
 
 @pytest.mark.parametrize("name", [*LARGE, *DRAWN])
 def test_a_large_recipe_is_checked_without_heavy_libraries(name: str) -> None:
-    heavy = ("torch", "diffusers", "transformers", "open_clip", "timm", "datasets", "pyarrow", "numpy")
+    heavy = (
+        "torch",
+        "diffusers",
+        "transformers",
+        "open_clip",
+        "timm",
+        "datasets",
+        "pyarrow",
+        "numpy",
+    )
     code = (
-        "import sys; from counterfoil.recipe import load_recipe; from counterfoil.plan.estimate import estimate; "
+        "import sys; from counterfoil.recipe import load_recipe; from counterfoil.plan.estimate"
+        " import estimate; "
         "from counterfoil.plan.layout import make_plan\n"
         f"estimate(make_plan(load_recipe({name!r})))\n"
         f"print([name for name in {heavy!r} if name in sys.modules])"
@@ -372,10 +443,15 @@ def test_every_class_has_a_parent_in_words() -> None:
         "n02190166": "insect", "n02123394": "domestic animal", "n01985128": "crustacean", "n04131690": "container",
         "n02165456": "insect",
     }  # fmt: skip
-    assert {class_id: by_id[class_id].parent for class_id in parents} == parents, "as Wiles 2022 prints them"
+    assert {class_id: by_id[class_id].parent for class_id in parents} == parents, (
+        "as Wiles 2022 prints them"
+    )
     # Ids are keys, for names repeat: one crane wades, the other lifts.
     cranes = [cls for cls in classes if cls.name == "crane"]
-    assert [(cls.parent, cls.category) for cls in cranes] == [("aquatic bird", "bird"), ("device", "device")]
+    assert [(cls.parent, cls.category) for cls in cranes] == [
+        ("aquatic bird", "bird"),
+        ("device", "device"),
+    ]
 
 
 def test_what_lies_under_a_parent_is_what_wordnet_puts_there() -> None:
@@ -388,7 +464,9 @@ def test_what_lies_under_a_parent_is_what_wordnet_puts_there() -> None:
     counted_right = {"crayfish", "spiny lobster", "American lobster", "Dungeness crab", "king crab"}
     assert counted_right <= set(under_parent_of("crayfish")), "Wiles 2022, section 4.1"
     assert {"lynx", "snow leopard"}.isdisjoint(under_parent_of("Persian cat")), "its failures there"
-    assert {"chainlink fence", "honeycomb", "window screen", "spider web"}.isdisjoint(under_parent_of("crayfish"))
+    assert {"chainlink fence", "honeycomb", "window screen", "spider web"}.isdisjoint(
+        under_parent_of("crayfish")
+    )
     sizes = {"crayfish": 9, "fly": 27, "ladybug": 27, "Persian cat": 123, "saltshaker": 100}
     assert {name: len(under_parent_of(name)) for name in sizes} == sizes
     by_parent = {cls.kinds[0]: cls.parent for cls in classes}
@@ -405,7 +483,12 @@ def test_wordnets_notice_goes_along_with_its_words() -> None:
 
 def test_a_prompt_can_say_what_a_class_is_a_kind_of() -> None:
     # Wiles 2022: "a realistic photograph of a {label} ({WordNet parent})."
-    recipe = load_recipe("imagenet-star", ["prompts.base.prompt=a realistic photograph of a {class} ({parent})."])
+    recipe = load_recipe(
+        "imagenet-star", ["prompts.base.prompt=a realistic photograph of a {class} ({parent})."]
+    )
     base = recipe.all_shifts()[0]
     assert base.prompt is not None
-    assert recipe.classes[207].text(base.prompt) == "a realistic photograph of a golden retriever (sporting dog)."
+    assert (
+        recipe.classes[207].text(base.prompt)
+        == "a realistic photograph of a golden retriever (sporting dog)."
+    )

@@ -20,16 +20,25 @@ BY_KEY = {kind.key: kind for kind in (*KINDS.values(), DrawnElsewhereKind)}
 
 
 def test_every_kind_has_its_files_and_a_recipe_can_name_it() -> None:
-    assert all(get_args(kind.model_fields["kind"].annotation) == (name,) for name, kind in KINDS.items())
+    assert all(
+        get_args(kind.model_fields["kind"].annotation) == (name,) for name, kind in KINDS.items()
+    )
     assert {*MAKERS} == {*BY_KEY}
     package = Path(__file__).parents[2] / "builders" / "counterfoil"
     for key in BY_KEY:
-        assert all((package / side / "kinds" / f"{key}.py").is_file() for side in ("recipe", "generate"))
+        assert all(
+            (package / side / "kinds" / f"{key}.py").is_file() for side in ("recipe", "generate")
+        )
         assert templates_folder(f"kind-{key}.txt.j2").is_dir()
 
 
 def test_a_key_of_several_kinds_has_one_default_and_every_table_is_chosen_by_some_kind() -> None:
-    fields = [(key, field) for kind in KINDS.values() for key, field in kind.model_fields.items() if key != "kind"]
+    fields = [
+        (key, field)
+        for kind in KINDS.values()
+        for key, field in kind.model_fields.items()
+        if key != "kind"
+    ]
     defaults = {(key, repr(field.get_default(call_default_factory=True))) for key, field in fields}
     assert len(defaults) == len({key for key, _ in fields})
     assert {kind.table for kind in BY_KEY.values()} - {None} == set(get_args(ChosenKind))
@@ -67,10 +76,14 @@ def test_models_draw_from_noise_or_from_rows() -> None:
     assert [key for key, kind in BY_KEY.items() if not kind.takes_rows] == ["diffusers"]
 
 
-def test_the_json_schema_requires_a_screen_of_each_kind_that_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_json_schema_requires_a_screen_of_each_kind_that_needs_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def allowed_and_refused() -> tuple[Any, Any]:
         without, with_screen = recipe_json_schema()["$defs"]["Recipe"]["oneOf"]
-        kinds = [part["properties"]["generator"]["properties"]["kind"] for part in (without, with_screen)]
+        kinds = [
+            part["properties"]["generator"]["properties"]["kind"] for part in (without, with_screen)
+        ]
         return kinds[0], kinds[1]["not"]
 
     assert allowed_and_refused() == ({"enum": ["corrupt"]}, {"enum": ["corrupt"]})
@@ -87,13 +100,29 @@ def shift(name: str, **changes: Any) -> Shift:
     ("key", "changes", "words"),
     [
         ("corrupt", {"name": "base", "prompt": None}, "each row unchanged"),
-        ("corrupt", {"name": "fog", "prompt": None, "corruption": "fog", "severity": 3}, "fog, severity 3"),
-        ("corrupt", {"name": "x", "prompt": None, "corruption": "glass_blur", "severity": 1}, "glass blur, severity 1"),
-        ("corrupt", {"name": "snow", "prompt": None, "corruption": "match"}, "brightness and contrast of snow"),
+        (
+            "corrupt",
+            {"name": "fog", "prompt": None, "corruption": "fog", "severity": 3},
+            "fog, severity 3",
+        ),
+        (
+            "corrupt",
+            {"name": "x", "prompt": None, "corruption": "glass_blur", "severity": 1},
+            "glass blur, severity 1",
+        ),
+        (
+            "corrupt",
+            {"name": "snow", "prompt": None, "corruption": "match"},
+            "brightness and contrast of snow",
+        ),
         ("drawn_elsewhere", {"name": "base", "prompt": None}, "drawn elsewhere"),
         ("drawn_elsewhere", {"name": "red", "prompt": "a red {class}"}, "a red {class}"),
         ("diffusers", {"name": "red", "prompt": "a red {class}"}, "a red {class}"),
-        ("diffusers", {"name": "red", "prompt": "a {class}", "level": 0.5}, "a {class}, 50 % of the way"),
+        (
+            "diffusers",
+            {"name": "red", "prompt": "a {class}", "level": 0.5},
+            "a {class}, 50 % of the way",
+        ),
         ("edit", {"name": "red", "prompt": "a {class}", "level": 1.0}, "a {class}"),
         ("retrieve", {"name": "red", "prompt": "a red {class}"}, "a red {class}"),
     ],

@@ -16,7 +16,8 @@ def samples(plan: Plan) -> dict[str, Sample]:
 
 
 def sizes(limit: int, *changes: str) -> dict[str, dict[int, int]]:
-    """Return shift → label → samples of a preview of wardrobe-mini, whose ten classes have 20 candidates each."""
+    """Return shift → label → samples of a preview of wardrobe-mini, whose ten classes have 20
+    candidates each."""
     plan = make_plan(load_recipe("wardrobe-mini", [*changes, f"samples.limit={limit}"]))
     counts: dict[str, dict[int, int]] = {}
     for cell in plan.cells():
@@ -27,7 +28,8 @@ def sizes(limit: int, *changes: str) -> dict[str, dict[int, int]]:
 @pytest.mark.parametrize("limit", [1, 3, 10, 40, 47, 100_000])
 def test_a_preview_has_the_first_samples_of_the_whole(limit: int) -> None:
     whole, preview = (
-        samples(make_plan(load_recipe("wardrobe-mini", changes))) for changes in ([], [f"samples.limit={limit}"])
+        samples(make_plan(load_recipe("wardrobe-mini", changes)))
+        for changes in ([], [f"samples.limit={limit}"])
     )
     assert preview and all(whole[key] == sample for key, sample in preview.items())
     indices: dict[tuple[str, str], list[int]] = {}
@@ -56,12 +58,18 @@ def test_a_shift_of_other_classes_keeps_one_and_the_base_has_it() -> None:
 
 
 def test_a_quota_keeps_its_share_of_candidates() -> None:
-    plan = make_plan(load_recipe("wardrobe-mini", ["samples={candidates: null, accepted: 9, at_most: 31, limit: 40}"]))
+    plan = make_plan(
+        load_recipe(
+            "wardrobe-mini", ["samples={candidates: null, accepted: 9, at_most: 31, limit: 40}"]
+        )
+    )
     assert {(cell.accepted, cell.candidates) for cell in plan.cells()} == {(4, 14)}
 
 
 def test_the_limit_is_part_of_what_the_dataset_is() -> None:
-    whole, preview, other = (load_recipe("wardrobe-mini", [f"samples.limit={n}"]) for n in ("null", 40, 41))
+    whole, preview, other = (
+        load_recipe("wardrobe-mini", [f"samples.limit={n}"]) for n in ("null", 40, 41)
+    )
     assert whole.plan_hash == load_recipe("wardrobe-mini").plan_hash
     assert len({recipe.plan_hash for recipe in (whole, preview, other)}) == 3
     assert "limit: 40" in preview.portable_yaml and "limit" not in whole.portable_yaml

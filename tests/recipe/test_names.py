@@ -68,7 +68,10 @@ def test_so_is_one_in_a_file() -> None:
     with pytest.raises(UserError) as refused:
         load_recipe_text(text)
     assert sum(map(len, refused.value.problems)) < MOST_CHARACTERS
-    assert any("of 100,000 characters, expected at most 96" in problem for problem in refused.value.problems)
+    assert any(
+        "of 100,000 characters, expected at most 96" in problem
+        for problem in refused.value.problems
+    )
 
 
 @pytest.mark.parametrize("length", [96, 97])
@@ -169,7 +172,9 @@ def test_the_json_schema_has_the_same_limits() -> None:
         ("", None),
     ],
 )
-def test_a_licence_of_the_list_is_known_however_it_is_written(license: str, spelled: str | None) -> None:
+def test_a_licence_of_the_list_is_known_however_it_is_written(
+    license: str, spelled: str | None
+) -> None:
     assert hub_license(license) == spelled
 
 

@@ -1,6 +1,8 @@
-"""Hashes of the bundled recipes do not change: a new key, at its default, must leave every directory resumable.
+"""Hashes of the bundled recipes do not change: a new key, at its default, must leave every
+directory resumable.
 
-A recipe that is changed on purpose changes its line here, and the changelog says so under **Other bytes**.
+A recipe that is changed on purpose changes its line here, and the changelog says so under **Other
+bytes**.
 """
 
 from __future__ import annotations
@@ -92,8 +94,8 @@ PINNED = {
     ),
 }
 
-# As wardrobe-mini was before it measured visibility, had a judge and kept rejected images: directories of then go
-# on by these.
+# As wardrobe-mini was before it measured visibility, had a judge and kept rejected images:
+# directories of then go on by these.
 BEFORE = ("screen.keep_rejected=false", "screen.keep=thresholds", "screen.judge=null")
 MINI_BEFORE = "a5ef224a4cfb6479644d41d39f4fe3d1b2cf36912d3b8c9775055f1ee6697dcf"
 
@@ -125,7 +127,10 @@ def test_hashes_are_what_they_were(name: str) -> None:
 @pytest.mark.parametrize("name", PINNED)
 def test_with_the_first_version_of_rows_a_plan_is_what_it_was(name: str) -> None:
     recipe = load_recipe(name, ["output.row_version=1"])
-    assert (recipe.plan_hash, recipe.screen_hash) == (FIRST.get(name, PINNED[name][0]), PINNED[name][1])
+    assert (recipe.plan_hash, recipe.screen_hash) == (
+        FIRST.get(name, PINNED[name][0]),
+        PINNED[name][1],
+    )
 
 
 def test_without_what_came_later_the_small_recipe_is_what_it_was() -> None:
@@ -138,9 +143,13 @@ def test_by_class_name_a_recipe_is_the_plan_that_it_was(name: str) -> None:
     assert (recipe.plan_hash, recipe.screen_hash) == (BY_NAME[name], PINNED[name][1])
 
 
-@pytest.mark.parametrize("written", ["thresholds", "[thresholds]", "[{thresholds: {}}]", "{thresholds: {}}", "null"])
+@pytest.mark.parametrize(
+    "written", ["thresholds", "[thresholds]", "[{thresholds: {}}]", "{thresholds: {}}", "null"]
+)
 def test_the_default_of_a_later_key_enters_no_hash(written: str) -> None:
-    recipe = load_recipe("wardrobe-star", [f"screen.keep={written}", "prompts.shifts.red.keep=null"])
+    recipe = load_recipe(
+        "wardrobe-star", [f"screen.keep={written}", "prompts.shifts.red.keep=null"]
+    )
     assert (recipe.plan_hash, recipe.screen_hash) == PINNED["wardrobe-star"]
 
 
@@ -150,10 +159,23 @@ def judged(rule: str = "", *more: str) -> str:
 
 
 def test_a_failure_rule_enters_where_it_is_another_and_parents_where_it_reads_them() -> None:
-    assert judged() == judged(", failure: top1") == "e1eb5e56907bd610fd9ec655055298e57422391485ee1940bf70b69460c9143f"
-    assert len({judged(f", failure: {rule}") for rule in ("top1", "top3", "'answered:00'", "'answered:05'")}) == 4
+    assert (
+        judged()
+        == judged(", failure: top1")
+        == "e1eb5e56907bd610fd9ec655055298e57422391485ee1940bf70b69460c9143f"
+    )
+    assert (
+        len(
+            {
+                judged(f", failure: {rule}")
+                for rule in ("top1", "top3", "'answered:00'", "'answered:05'")
+            }
+        )
+        == 4
+    )
     parents = [
-        f"source.classes=[{{id: '00', name: t-shirt, source_label: 0, parent: {parent}}}]" for parent in ("top", "wear")
+        f"source.classes=[{{id: '00', name: t-shirt, source_label: 0, parent: {parent}}}]"
+        for parent in ("top", "wear")
     ]
     assert len({judged(", failure: parent", parent) for parent in parents}) == 2
     assert len({judged(", failure: top3", parent) for parent in parents}) == 1
@@ -169,7 +191,9 @@ def test_what_rows_share_enters_the_plan_of_rows_and_an_unset_key_no_text(name: 
     assert "unit_column" not in dump_recipe(load_recipe(name, ["source.unit_column=null"]))
 
 
-@pytest.mark.parametrize("change", ["screen.keep=[thresholds, {top: {k: 2}}]", "prompts.shifts.red.keep=[thresholds]"])
+@pytest.mark.parametrize(
+    "change", ["screen.keep=[thresholds, {top: {k: 2}}]", "prompts.shifts.red.keep=[thresholds]"]
+)
 def test_another_rule_is_another_screen_and_the_same_plan(change: str) -> None:
     recipe = load_recipe("wardrobe-mini", [change])
     assert recipe.plan_hash == PINNED["wardrobe-mini"][0]

@@ -1,4 +1,5 @@
-"""Wrong recipes: every problem at once, each with path, line, found, expected and the nearest name."""
+"""Wrong recipes: every problem at once, each with path, line, found, expected and the nearest
+name."""
 
 from __future__ import annotations
 
@@ -39,7 +40,11 @@ ONE = {
         "found '3', expected a whole number .* without quotes",
     ),
     "number for text": ("name: 3", "name", "found the number 3, expected text; put it in quotes"),
-    "fraction for a whole number": ("generator: {steps: 2.5}", "generator.steps", "expected a whole number"),
+    "fraction for a whole number": (
+        "generator: {steps: 2.5}",
+        "generator.steps",
+        "expected a whole number",
+    ),
     "text for true": (
         "screen: {keep_rejected: yes}",
         "screen.keep_rejected",
@@ -78,7 +83,11 @@ ONE = {
         "prompts.base.prompt",
         r"'\{clas\}'.*did you mean '\{class\}'",
     ),
-    "lone brace": ("prompts: {base: {prompt: 'a {class} {'}}", "prompts.base.prompt", "unmatched brace"),
+    "lone brace": (
+        "prompts: {base: {prompt: 'a {class} {'}}",
+        "prompts.base.prompt",
+        "unmatched brace",
+    ),
     "class in a caption": (
         "prompts: {shifts: {red: {caption: 'a red {class}'}}}",
         f"{SHIFT}.caption",
@@ -89,7 +98,11 @@ ONE = {
         "screen.object_caption",
         r"expected it to contain '\{class\}'",
     ),
-    "caption of the base": ("prompts: {base: {caption: a photo}}", "prompts.base.caption", "unknown key"),
+    "caption of the base": (
+        "prompts: {base: {caption: a photo}}",
+        "prompts.base.caption",
+        "unknown key",
+    ),
     "threshold too high": (
         "prompts: {shifts: {red: {threshold: 1.4}}}",
         f"{SHIFT}.threshold",
@@ -136,7 +149,11 @@ ONE = {
         "missing, expected text",
     ),
     "no classes": ("source: {classes: []}", "source.classes", "at least one item"),
-    "file of classes not there": ("source: {classes: nowhere.yaml}", "source.classes", "no such file"),
+    "file of classes not there": (
+        "source: {classes: nowhere.yaml}",
+        "source.classes",
+        "no such file",
+    ),
     "imagenet index": (
         "source: {classes: [{id: a, name: a, source_label: 0, imagenet: [1000]}]}",
         "source.classes[0].imagenet",
@@ -163,7 +180,11 @@ ONE = {
         "reserved",
     ),
     "reserved group": ("prompts: {shifts: {red: {group: base}}}", f"{SHIFT}.group", "reserved"),
-    "group with a dot": ("prompts: {shifts: {red: {group: a.b}}}", f"{SHIFT}.group", "such as 'a_b'"),
+    "group with a dot": (
+        "prompts: {shifts: {red: {group: a.b}}}",
+        f"{SHIFT}.group",
+        "such as 'a_b'",
+    ),
     "nothing to delete": (
         "prompts: {shifts: {in_the_gras: null}}",
         "prompts.shifts.in_the_gras",
@@ -196,9 +217,21 @@ ONE = {
     "scheduler in full": ("generator: {scheduler: DDIMScheduler}", "generator.scheduler", "'DDIM'"),
     "odd size": ("generator: {size: 63}", "generator.size", "a multiple of 8"),
     "enlarged": ("generator: {size: 64, saved_size: 128}", "generator", "expected at most size"),
-    "tokens of no kind": ("tokens: {path: null, revision: main}", "tokens", "neither path nor learn"),
-    "tokens by a bare word": ("tokens: {path: mine}", "tokens.path", r"a folder \(./mine\) or a Hub id"),
-    "seed beyond JSON": ("samples: {seed: 9007199254740992}", "samples.seed", "to below 9007199254740992"),
+    "tokens of no kind": (
+        "tokens: {path: null, revision: main}",
+        "tokens",
+        "neither path nor learn",
+    ),
+    "tokens by a bare word": (
+        "tokens: {path: mine}",
+        "tokens.path",
+        r"a folder \(./mine\) or a Hub id",
+    ),
+    "seed beyond JSON": (
+        "samples: {seed: 9007199254740992}",
+        "samples.seed",
+        "to below 9007199254740992",
+    ),
     "repository": ("publish: {repo: me}", "publish.repo", "expected user/name"),
 }
 
@@ -222,7 +255,9 @@ def test_all_mistakes_are_reported_together_in_the_order_of_the_file() -> None:
         "output: {formt: parquet}\n"
     )
     lines = problems(text, ["foo.bar=1"])
-    positions = [re.findall(r"\((?:recipe\.yaml:(\d+)|--set foo\.bar=1)\)", problem)[0] for problem in lines]
+    positions = [
+        re.findall(r"\((?:recipe\.yaml:(\d+)|--set foo\.bar=1)\)", problem)[0] for problem in lines
+    ]
     assert positions == ["", "2", "3", "5", "7", "7", "8"]
 
 
@@ -235,10 +270,14 @@ def test_a_mistake_in_a_parent_names_the_parent(tmp_path: Path) -> None:
 
 def test_keys_that_would_meet_are_refused() -> None:
     text = (
-        "source: {classes: [{id: b_c, name: x, source_label: 0}, {id: c, name: y, source_label: 1}]}\n"
+        "source: {classes: [{id: b_c, name: x, source_label: 0}, {id: c, name: y, source_label:"
+        " 1}]}\n"
         "prompts: {shifts: {a: {prompt: '{class}'}, a_b: {prompt: '{class}'}}}\n"
     )
-    assert any("prompts.shifts.a_b" in problem and "keys of class 'c'" in problem for problem in problems(text))
+    assert any(
+        "prompts.shifts.a_b" in problem and "keys of class 'c'" in problem
+        for problem in problems(text)
+    )
     apart = text.replace("a_b: {prompt: '{class}'}", "a_b: {prompt: '{class}', classes: [b_c]}")
     load_recipe_text("extends: wardrobe-mini\n" + apart)
 
@@ -263,7 +302,26 @@ def paths_in(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str 
 
 
 MINI = read_yaml(bundled_recipes()["wardrobe-mini"].read_text(encoding="utf-8"), "mini")
-ODD = st.sampled_from([None, True, -1, 0, 3, 2.5, 1e300, "", "x", "{class}", [], ["x"], {}, {"x": 1}, [[]], {"": None}])
+ODD = st.sampled_from(
+    [
+        None,
+        True,
+        -1,
+        0,
+        3,
+        2.5,
+        1e300,
+        "",
+        "x",
+        "{class}",
+        [],
+        ["x"],
+        {},
+        {"x": 1},
+        [[]],
+        {"": None},
+    ]
+)
 
 
 @given(st.lists(st.tuples(st.sampled_from(paths_in(MINI)), ODD), min_size=1, max_size=4))

@@ -1,4 +1,5 @@
-"""Recipes are found, laid over one another and validated: layers, a dataset's own recipe, cuts, plain texts."""
+"""Recipes are found, laid over one another and validated: layers, a dataset's own recipe, cuts,
+plain texts."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.errors import UserError
-from counterfoil.recipe import Recipe, dump_recipe, layer_text, load_own_recipe, load_recipe, load_recipe_text
+from counterfoil.recipe import (
+    Recipe,
+    dump_recipe,
+    layer_text,
+    load_own_recipe,
+    load_recipe,
+    load_recipe_text,
+)
 from counterfoil.recipe.layering import class_slug, lay_over, with_overrides
 from counterfoil.recipe.loader import load_cut, with_classes
 from counterfoil.recipe.names import is_local, without_folders
@@ -21,7 +29,9 @@ from support.files import write
 
 def located(value: object) -> object:
     if isinstance(value, dict):
-        return LocatedMapping({k: located(v) for k, v in value.items()}, dict.fromkeys(value, Origin("x", 1)))
+        return LocatedMapping(
+            {k: located(v) for k, v in value.items()}, dict.fromkeys(value, Origin("x", 1))
+        )
     return value
 
 
@@ -58,7 +68,10 @@ def test_mappings_merge_deeply_lists_replace_and_null_deletes(lower: dict, upper
 
 def test_extends_goes_through_a_chain_of_names_and_paths(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "extends: wardrobe-mini\nname: a\nsamples: {candidates: 7}\n")
-    write(tmp_path / "deep" / "b.yaml", "extends: ../a.yaml\nname: b\nprompts: {shifts: {red: null}}\n")
+    write(
+        tmp_path / "deep" / "b.yaml",
+        "extends: ../a.yaml\nname: b\nprompts: {shifts: {red: null}}\n",
+    )
     recipe = load_recipe(tmp_path / "deep" / "b.yaml")
     mini = load_recipe("wardrobe-mini")
     assert recipe.name == "b"
@@ -82,7 +95,9 @@ def test_a_cycle_is_refused_and_shown(tmp_path: Path) -> None:
         ("[a]", "one bundled name"),
     ],
 )
-def test_a_parent_that_is_not_there_is_reported_where_it_is_named(tmp_path: Path, extends: str, message: str) -> None:
+def test_a_parent_that_is_not_there_is_reported_where_it_is_named(
+    tmp_path: Path, extends: str, message: str
+) -> None:
     path = write(tmp_path / "a.yaml", f"name: x\nextends: {extends}\n")
     with pytest.raises(UserError, match=message) as caught:
         load_recipe(path)
@@ -118,7 +133,9 @@ def test_null_drops_what_is_inherited_so_that_a_mode_can_change() -> None:
 
 
 def test_null_is_as_if_not_written() -> None:
-    assert load_recipe("wardrobe-mini", ["output.split=null", "samples.seed="]) == load_recipe("wardrobe-mini")
+    assert load_recipe("wardrobe-mini", ["output.split=null", "samples.seed="]) == load_recipe(
+        "wardrobe-mini"
+    )
 
 
 def test_every_override_that_is_wrong_is_reported() -> None:
@@ -128,7 +145,9 @@ def test_every_override_that_is_wrong_is_reported() -> None:
     assert all(problem.startswith("--set") for problem in caught.value.problems)
 
 
-def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_the_file_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path / "lib" / "classes.yaml", '- {id: "7", name: seven, source_label: 7}\n')
     write(
         tmp_path / "lib" / "parent.yaml",
@@ -154,12 +173,18 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path, monkeypa
 def test_names_that_are_no_paths_are_left_alone() -> None:
     for name in ("lab:sd", "stabilityai/sd-turbo", "ViT-H-14", "hf-hub:a/b"):
         assert without_folders(name) == name
-    assert without_folders("local-dir:here") == without_folders("local-dir:a/b/here") == "local-dir:./here"
+    assert (
+        without_folders("local-dir:here")
+        == without_folders("local-dir:a/b/here")
+        == "local-dir:./here"
+    )
     assert without_folders("local-dir:/a/b/clip") == "local-dir:./clip"
     assert without_folders("/a/b/sd/") == "./sd"
 
 
-def test_a_folder_and_a_text_give_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_and_a_text_give_the_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = "extends: wardrobe-mini\nname: mine\ntokens: {path: ./tokens}\n"
     write(tmp_path / "out" / "recipe.yaml", text)
     recipe = load_recipe(tmp_path / "out")
@@ -250,7 +275,9 @@ def test_a_layer_is_read_as_it_was_meant(tmp_path: Path) -> None:
     mini = load_recipe("wardrobe-mini")
     text = layer_text(MINED, mini, "wardrobe-mini")
     read = read_yaml(text, "layer")
-    assert list(read) == ["extends", "extends_sha256", "name", "prompts"], "what a reviewer asks first stands first"
+    assert list(read) == ["extends", "extends_sha256", "name", "prompts"], (
+        "what a reviewer asks first stands first"
+    )
     assert read["extends_sha256"] == mini.recipe_hash
     recipe = load_recipe(write(tmp_path / "mined.yaml", text))
     assert list(recipe.prompts.shifts) == ["found_1"]
@@ -258,7 +285,9 @@ def test_a_layer_is_read_as_it_was_meant(tmp_path: Path) -> None:
     assert (shift.kind, shift.classes) == ("mined", ("06", "08"))
     assert shift.prompt == "a photo of a {class}, dotted: 'twice'"
     assert recipe.generator == mini.generator
-    assert dump_recipe(load_recipe(write(tmp_path / "whole.yaml", dump_recipe(recipe)))) == dump_recipe(recipe)
+    assert dump_recipe(
+        load_recipe(write(tmp_path / "whole.yaml", dump_recipe(recipe)))
+    ) == dump_recipe(recipe)
 
 
 words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
@@ -282,10 +311,14 @@ def test_any_changes_read_back_as_those_changes(made: dict[str, Any]) -> None:
     assert read["extends"] == "./a folder/x.yaml"
 
 
-def test_a_parent_that_has_changed_is_reported_with_both_hashes_and_a_way_out(tmp_path: Path) -> None:
+def test_a_parent_that_has_changed_is_reported_with_both_hashes_and_a_way_out(
+    tmp_path: Path,
+) -> None:
     parent = write(tmp_path / "parent.yaml", "extends: wardrobe-mini\nname: parent\n")
     before = load_recipe(parent).recipe_hash
-    layer = write(tmp_path / "layer.yaml", layer_text({"name": "mined"}, load_recipe(parent), "./parent.yaml"))
+    layer = write(
+        tmp_path / "layer.yaml", layer_text({"name": "mined"}, load_recipe(parent), "./parent.yaml")
+    )
     assert load_recipe(layer).name == "mined"
     write(parent, "extends: wardrobe-mini\nname: parent\nsamples: {seed: 9}\n")
     after = load_recipe(parent).recipe_hash
@@ -294,7 +327,9 @@ def test_a_parent_that_has_changed_is_reported_with_both_hashes_and_a_way_out(tm
     assert "./parent.yaml has changed" in problem and before in problem and after in problem
     text = layer.read_text()
     assert load_recipe(write(layer, text.replace(before, after))).samples.seed == 9
-    assert load_recipe(write(layer, text.replace(f"extends_sha256: {before}\n", ""))).samples.seed == 9
+    assert (
+        load_recipe(write(layer, text.replace(f"extends_sha256: {before}\n", ""))).samples.seed == 9
+    )
     assert load_recipe(write(layer, text.replace(before, "null"))).samples.seed == 9
 
 
@@ -313,7 +348,10 @@ def test_a_parent_that_has_changed_is_reported_with_both_hashes_and_a_way_out(tm
     ],
 )
 def test_whatever_decides_images_or_rows_is_another_recipe(change: str) -> None:
-    assert load_recipe("wardrobe-mini", [change]).recipe_hash != load_recipe("wardrobe-mini").recipe_hash
+    assert (
+        load_recipe("wardrobe-mini", [change]).recipe_hash
+        != load_recipe("wardrobe-mini").recipe_hash
+    )
 
 
 @pytest.mark.parametrize(
@@ -329,7 +367,10 @@ def test_whatever_decides_images_or_rows_is_another_recipe(change: str) -> None:
     ],
 )
 def test_what_decides_neither_is_the_same_recipe(change: str) -> None:
-    assert load_recipe("wardrobe-mini", [change]).recipe_hash == load_recipe("wardrobe-mini").recipe_hash
+    assert (
+        load_recipe("wardrobe-mini", [change]).recipe_hash
+        == load_recipe("wardrobe-mini").recipe_hash
+    )
 
 
 def test_a_recipe_is_the_same_wherever_its_folders_lie(tmp_path: Path) -> None:
@@ -346,7 +387,9 @@ def test_a_recipe_is_the_same_wherever_its_folders_lie(tmp_path: Path) -> None:
 def test_every_layer_of_a_chain_is_asked(tmp_path: Path) -> None:
     lowest = write(tmp_path / "a.yaml", "extends: wardrobe-mini\n")
     write(tmp_path / "b.yaml", layer_text({"name": "b"}, load_recipe(lowest), "./a.yaml"))
-    write(tmp_path / "c.yaml", layer_text({"name": "c"}, load_recipe(tmp_path / "b.yaml"), "./b.yaml"))
+    write(
+        tmp_path / "c.yaml", layer_text({"name": "c"}, load_recipe(tmp_path / "b.yaml"), "./b.yaml")
+    )
     plain = write(tmp_path / "d.yaml", "extends: ./c.yaml\n")
     assert load_recipe(plain).name == "c"
     write(lowest, "extends: wardrobe-mini\nsamples: {seed: 1}\n")
@@ -356,15 +399,23 @@ def test_every_layer_of_a_chain_is_asked(tmp_path: Path) -> None:
 
 def test_a_parent_that_is_no_recipe_any_more_is_reported(tmp_path: Path) -> None:
     parent = write(tmp_path / "parent.yaml", "extends: wardrobe-mini\n")
-    layer = write(tmp_path / "layer.yaml", layer_text({"name": "x"}, load_recipe(parent), "./parent.yaml"))
+    layer = write(
+        tmp_path / "layer.yaml", layer_text({"name": "x"}, load_recipe(parent), "./parent.yaml")
+    )
     write(parent, "extends: wardrobe-mini\nsamples: {sed: 1}\n")
     (problem,) = problems(layer)
-    assert "layer.yaml:3" in problem and "parent.yaml:2" in problem and "did you mean 'seed'" in problem
+    assert (
+        "layer.yaml:3" in problem
+        and "parent.yaml:2" in problem
+        and "did you mean 'seed'" in problem
+    )
 
 
 @pytest.mark.parametrize("written", ["abc", "3", "[a]", "'" + "g" * 64 + "'"])
 def test_what_is_no_sha256_is_reported(tmp_path: Path, written: str) -> None:
-    (problem,) = problems(write(tmp_path / "a.yaml", f"extends: wardrobe-mini\nextends_sha256: {written}\n"))
+    (problem,) = problems(
+        write(tmp_path / "a.yaml", f"extends: wardrobe-mini\nextends_sha256: {written}\n")
+    )
     assert "a.yaml:2" in problem and "64 digits" in problem
 
 
@@ -408,7 +459,9 @@ def dataset_recipe(directory: Path, *overrides: str, text: str | None = None) ->
 
 
 def names_of(recipe: Recipe) -> list[str]:
-    tokens = [recipe.tokens.path] if recipe.tokens is not None and recipe.tokens.path is not None else []
+    tokens = (
+        [recipe.tokens.path] if recipe.tokens is not None and recipe.tokens.path is not None else []
+    )
     judge = [] if recipe.screen.judge is None else [recipe.screen.judge]
     return [
         recipe.source.dataset,
@@ -423,7 +476,11 @@ def names_of(recipe: Recipe) -> list[str]:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_folder_of_a_dataset_is_a_name_that_opens_nothing(tmp_path: Path, folder: str) -> None:
     (tmp_path / "dataset" / "evil").mkdir(parents=True)
-    text = dump_recipe(load_recipe("wardrobe-mini")).replace("lab:wardrobe", folder).replace("lab:sd", folder)
+    text = (
+        dump_recipe(load_recipe("wardrobe-mini"))
+        .replace("lab:wardrobe", folder)
+        .replace("lab:sd", folder)
+    )
     text = text.replace("lab:clip", folder).replace("lab:resnet10t", folder)
     recipe = dataset_recipe(tmp_path / "dataset", text=text)
     local = [name for name in names_of(recipe) if is_local(name)]
@@ -438,12 +495,15 @@ def test_a_folder_of_a_dataset_is_a_name_that_opens_nothing(tmp_path: Path, fold
 )  # fmt: skip
 def test_a_classifier_of_any_kind_opens_no_file_of_this_machine(tmp_path: Path, name: str) -> None:
     text = dump_recipe(load_recipe("wardrobe-mini")).replace("lab:resnet10t", name)
-    assert f"elsewhere:{name.rpartition(':')[0]}:./{Path(name).name.rpartition(':')[2]}" in names_of(
-        dataset_recipe(tmp_path, text=text)
+    assert (
+        f"elsewhere:{name.rpartition(':')[0]}:./{Path(name).name.rpartition(':')[2]}"
+        in names_of(dataset_recipe(tmp_path, text=text))
     )
 
 
-@pytest.mark.parametrize("name", ["transformers:google/vit", "open_clip:ViT-B-32/openai", "open_clip:lab:clip"])
+@pytest.mark.parametrize(
+    "name", ["transformers:google/vit", "open_clip:ViT-B-32/openai", "open_clip:lab:clip"]
+)
 def test_a_classifier_of_the_hub_or_the_lab_keeps_its_name(tmp_path: Path, name: str) -> None:
     # As the second judge too, which the model that screens cannot be.
     text = dump_recipe(load_recipe("wardrobe-mini")).replace("lab:clip", "hf-hub:someone/clip")
@@ -460,7 +520,10 @@ def test_the_person_at_the_keyboard_may_say_where_it_lies(tmp_path: Path, key: s
 
 
 def test_hashes_and_the_portable_recipe_do_not_know_of_it(tmp_path: Path) -> None:
-    mine = load_recipe("wardrobe-mini", ["generator.model=./sd", "screen.model=local-dir:./clip", "tokens={path: ./t}"])
+    mine = load_recipe(
+        "wardrobe-mini",
+        ["generator.model=./sd", "screen.model=local-dir:./clip", "tokens={path: ./t}"],
+    )
     stored = dataset_recipe(tmp_path / "dataset", text=mine.portable_yaml)
     assert (stored.plan_hash, stored.screen_hash) == (mine.plan_hash, mine.screen_hash)
     assert stored.portable_yaml == mine.portable_yaml
@@ -475,14 +538,19 @@ def test_its_own_tokens_are_those_in_the_directory_and_no_others(tmp_path: Path)
     inside = dataset_recipe(tmp_path / "dataset", text=text)
     assert inside.tokens is not None and inside.tokens.path == str(tmp_path / "dataset" / "tokens")
     for other in ("./tokens/../../x", "../tokens", "/tokens", "./other"):
-        outside = dataset_recipe(tmp_path / "dataset", text=text.replace("path: ./tokens", f"path: {other}"))
+        outside = dataset_recipe(
+            tmp_path / "dataset", text=text.replace("path: ./tokens", f"path: {other}")
+        )
         assert outside.tokens is not None and outside.tokens.path is not None
         assert outside.tokens.path.startswith("elsewhere:")
 
 
 @pytest.mark.parametrize("parent", ["wardrobe-mini", "./other.yaml", "/dev/zero", "/etc/passwd"])
 def test_it_extends_nothing(tmp_path: Path, parent: str) -> None:
-    with pytest.raises(UserError, match=r"extends \(.*recipe\.yaml:1\): a dataset's own recipe cannot extend another"):
+    with pytest.raises(
+        UserError,
+        match=r"extends \(.*recipe\.yaml:1\): a dataset's own recipe cannot extend another",
+    ):
         dataset_recipe(tmp_path / "dataset", text=f"extends: {parent}\nname: mine\n")
 
 
@@ -490,7 +558,10 @@ def test_it_lists_its_classes(tmp_path: Path) -> None:
     text = dump_recipe(load_recipe("wardrobe-mini"))
     head, _, rest = text.partition("  classes:\n")
     rest = rest[rest.index("generator:") :]
-    with pytest.raises(UserError, match=r"source\.classes .* found a path; a dataset's own recipe lists its classes"):
+    with pytest.raises(
+        UserError,
+        match=r"source\.classes .* found a path; a dataset's own recipe lists its classes",
+    ):
         dataset_recipe(tmp_path / "dataset", text=f"{head}  classes: ./classes.yaml\n{rest}")
 
 
@@ -543,8 +614,12 @@ def test_only_regular_files_of_bounded_size_are_read(tmp_path: Path, kind: str) 
         ("./a\\ud800b", "not valid YAML|holds half a character"),
     ],
 )
-@pytest.mark.parametrize("key", ["extends", "source.dataset", "source.classes", "generator.model", "tokens.path"])
-def test_names_that_no_path_can_have_are_reported_in_words(tmp_path: Path, key: str, name: str, expected: str) -> None:
+@pytest.mark.parametrize(
+    "key", ["extends", "source.dataset", "source.classes", "generator.model", "tokens.path"]
+)
+def test_names_that_no_path_can_have_are_reported_in_words(
+    tmp_path: Path, key: str, name: str, expected: str
+) -> None:
     section, _, inner = key.partition(".")
     value = f'{{{inner}: "{name}"}}' if inner else f'"{name}"'
     head = "" if key == "extends" else "extends: wardrobe-mini\n"
@@ -571,22 +646,35 @@ def cut(recipe: Path, text: str | bytes):
 
 def test_a_cut_lies_over_the_recipe(recipe: Path) -> None:
     before = load_recipe(recipe)
-    after = cut(recipe, "prompts: {shifts: {red: {threshold: 0.3}}}\nscreen: {keep_rejected: true}\n")
-    assert after == load_recipe(recipe, ["prompts.shifts.red.threshold=0.3", "screen.keep_rejected=true"])
+    after = cut(
+        recipe, "prompts: {shifts: {red: {threshold: 0.3}}}\nscreen: {keep_rejected: true}\n"
+    )
+    assert after == load_recipe(
+        recipe, ["prompts.shifts.red.threshold=0.3", "screen.keep_rejected=true"]
+    )
     assert after.plan_hash == before.plan_hash
     assert after.screen_hash != before.screen_hash
 
 
 def test_percentile_and_value_replace_each_other(recipe: Path) -> None:
-    after = cut(recipe, "prompts: {base: {object_threshold: 0.1}, shifts: {red: {threshold: {percentile: 20}}}}")
+    after = cut(
+        recipe,
+        "prompts: {base: {object_threshold: 0.1}, shifts: {red: {threshold: {percentile: 20}}}}",
+    )
     red = next(shift for shift in after.all_shifts() if shift.name == "red")
     assert red.threshold is not None
     assert red.threshold.percentile == 20
     recipe.write_text(dump_recipe(after))
-    red = next(s for s in cut(recipe, "prompts: {shifts: {red: {threshold: 0.2}}}").all_shifts() if s.name == "red")
+    red = next(
+        s
+        for s in cut(recipe, "prompts: {shifts: {red: {threshold: 0.2}}}").all_shifts()
+        if s.name == "red"
+    )
     assert red.threshold is not None
     assert red.threshold.value == 0.2
-    recipe.write_text(dump_recipe(load_recipe("wardrobe-mini", ["prompts.shifts.red.threshold=0.2"])))
+    recipe.write_text(
+        dump_recipe(load_recipe("wardrobe-mini", ["prompts.shifts.red.threshold=0.2"]))
+    )
     cut(recipe, "prompts: {shifts: {red: {threshold: {percentile: 3}}}}")
     assert cut(recipe, "screen: {object_threshold: 0.2}").screen.object_threshold.value == 0.2
 
@@ -605,7 +693,14 @@ prompts:
         cut(recipe, text)
     lines = refused.value.problems
     assert refused.value.exit_code == 2
-    keys = ("nme", "screen.model", "screen.keep_rejcted", "base.prompt", "shifts.reed", "shifts.red.caption")
+    keys = (
+        "nme",
+        "screen.model",
+        "screen.keep_rejcted",
+        "base.prompt",
+        "shifts.reed",
+        "shifts.red.caption",
+    )
     assert len(lines) == len(keys)
     for key, line in zip(keys, lines, strict=True):
         assert key in line
@@ -687,13 +782,18 @@ def test_an_id_is_made_of_the_name(name: str, slug: str) -> None:
 
 
 def test_a_plain_text_is_the_name_of_a_class_beside_mappings_of_any_keys() -> None:
-    recipe = load_recipe_text(recipe_text('[mug, {name: Red Star}, {id: "07", name: ladder, source_label: 2}]'))
+    recipe = load_recipe_text(
+        recipe_text('[mug, {name: Red Star}, {id: "07", name: ladder, source_label: 2}]')
+    )
     classes = [(entry.id, entry.name, entry.source_label) for entry in recipe.source.classes or ()]
     assert classes == [("mug", "mug", None), ("red-star", "Red Star", None), ("07", "ladder", 2)]
 
 
 def test_a_plain_text_is_the_prompt_of_the_base_and_of_a_shift() -> None:
-    prompts = '\nprompts: {base: "a photo of a {class}", shifts: {snow: "a photo of a {class} in the snow"}}'
+    prompts = (
+        '\nprompts: {base: "a photo of a {class}", shifts: {snow: "a photo of a {class} in'
+        ' the snow"}}'
+    )
     recipe = load_recipe_text(recipe_text(prompts=prompts))
     snow = recipe.prompts.shifts["snow"]
     assert recipe.prompts.base.prompt == "a photo of a {class}"
@@ -702,14 +802,18 @@ def test_a_plain_text_is_the_prompt_of_the_base_and_of_a_shift() -> None:
 
 def test_a_plain_prompt_over_a_whole_shift_changes_its_prompt_alone() -> None:
     below = load_recipe("wardrobe-mini")
-    recipe = load_recipe("wardrobe-mini", ["prompts.shifts.red=a bright red {class}", "prompts.base=one {class}"])
+    recipe = load_recipe(
+        "wardrobe-mini", ["prompts.shifts.red=a bright red {class}", "prompts.base=one {class}"]
+    )
     assert recipe.prompts.shifts["red"].prompt == "a bright red {class}"
     assert recipe.prompts.shifts["red"].caption == below.prompts.shifts["red"].caption
     assert recipe.prompts.base.prompt == "one {class}"
 
 
 def test_the_short_forms_mean_what_the_long_ones_do() -> None:
-    short = load_recipe_text(recipe_text("[{name: mug, source_label: 0}, {name: star, source_label: 1}]"))
+    short = load_recipe_text(
+        recipe_text("[{name: mug, source_label: 0}, {name: star, source_label: 1}]")
+    )
     long = load_recipe_text(
         recipe_text(
             "[{id: mug, name: mug, source_label: 0}, {id: star, name: star, source_label: 1}]",
@@ -727,10 +831,16 @@ def test_the_short_forms_mean_what_the_long_ones_do() -> None:
             recipe_text("[mug, 3]"),
             r"classes\[1\].*found the number 3, expected a class: a name, or a mapping with name",
         ),
-        (recipe_text("[Mug, mug]"), r"found 'mug' again.*the names 'mug' and 'Mug' give the same id"),
+        (
+            recipe_text("[Mug, mug]"),
+            r"found 'mug' again.*the names 'mug' and 'Mug' give the same id",
+        ),
         (recipe_text("[mug, 杯]"), r"classes\[1\]\.id.*missing, expected text: Unique slug"),
         (recipe_text("[]"), r"source\.classes.*expected at least one item"),
-        (recipe_text(prompts="\nprompts: {base: 3}"), r"base.*found the number 3, expected a prompt, or a mapping"),
+        (
+            recipe_text(prompts="\nprompts: {base: 3}"),
+            r"base.*found the number 3, expected a prompt, or a mapping",
+        ),
         (
             recipe_text(prompts="\nprompts: {base: a photo}"),
             r"prompts\.base\.prompt.*expected it to contain '\{class\}'",
@@ -766,12 +876,16 @@ def _with_labels(text: str) -> str:
     )
 
 
-def test_a_layer_holds_the_classes_that_were_found_and_knows_when_they_were_others(tmp_path: Path) -> None:
+def test_a_layer_holds_the_classes_that_were_found_and_knows_when_they_were_others(
+    tmp_path: Path,
+) -> None:
     """`extends_sha256` is of the recipe with its labels, written or read from the source."""
     below = tmp_path / "below.yaml"
     below.write_text(recipe_text())
     whole = load_recipe_text(_with_labels(recipe_text()))
-    classes = [entry.model_dump(mode="json", exclude_defaults=True) for entry in whole.source.classes or ()]
+    classes = [
+        entry.model_dump(mode="json", exclude_defaults=True) for entry in whole.source.classes or ()
+    ]
     text = layer_text({"source": {"classes": classes}, "name": "other"}, whole, "./below.yaml")
     layer = tmp_path / "layer.yaml"
     layer.write_text(text)
@@ -780,7 +894,11 @@ def test_a_layer_holds_the_classes_that_were_found_and_knows_when_they_were_othe
     assert loaded.classes == whole.classes
     below.write_text(recipe_text("null"))
     assert load_recipe(layer) == loaded
-    for changed in (recipe_text("[mug, sun]"), recipe_text("[mug, star, ladder]"), recipe_text() + "license: mit\n"):
+    for changed in (
+        recipe_text("[mug, sun]"),
+        recipe_text("[mug, star, ladder]"),
+        recipe_text() + "license: mit\n",
+    ):
         below.write_text(changed)
         if "license" in changed:  # no image and no row depends on it
             assert load_recipe(layer).classes == whole.classes
@@ -794,7 +912,11 @@ def test_a_layer_holds_the_classes_that_were_found_and_knows_when_they_were_othe
 
 def test_classes_that_are_filled_in_are_checked_as_written_ones_are() -> None:
     """Shifts of unknown classes can be refused only once the classes are known."""
-    prompts = '\nprompts: {base: "a {class}", shifts: {snow: {prompt: "a {class} in snow", classes: [sun]}}}'
+    prompts = (
+        '\nprompts: {base: "a {class}", shifts: {snow: {prompt: "a {class} in snow",'
+        " classes:"
+        " [sun]}}}"
+    )
     open_recipe = load_recipe_text(recipe_text("null", prompts))
     whole = load_recipe_text(_with_labels(recipe_text()))
     with pytest.raises(UserError, match="found 'sun', expected the id of a class"):

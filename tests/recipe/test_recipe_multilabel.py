@@ -1,4 +1,5 @@
-"""Recipes of images that keep all their conditions: one class for every image, and only corruptions of rows."""
+"""Recipes of images that keep all their conditions: one class for every image, and only corruptions
+of rows."""
 
 from __future__ import annotations
 
@@ -30,11 +31,16 @@ def load(*changes: str) -> Recipe:
 def test_every_image_is_of_one_class_and_the_recipe_reads_back_to_itself() -> None:
     recipe = load()
     assert recipe.task.name == "labels"
-    assert [(cls.id, cls.name, cls.source_label) for cls in recipe.classes] == [("images", "image", 0)]
+    assert [(cls.id, cls.name, cls.source_label) for cls in recipe.classes] == [
+        ("images", "image", 0)
+    ]
     again = load_recipe_text(recipe.portable_yaml)
     assert again.task.name == "labels" and again.plan_hash == recipe.plan_hash
     form = TableForm.of(recipe)
-    assert form.added["conditions"].type == "list<ClassLabel>" and form.names == ("Smiling", "Eyeglasses")
+    assert form.added["conditions"].type == "list<ClassLabel>" and form.names == (
+        "Smiling",
+        "Eyeglasses",
+    )
 
 
 def test_conditions_and_their_order_decide_what_is_stored() -> None:
@@ -44,7 +50,9 @@ def test_conditions_and_their_order_decide_what_is_stored() -> None:
 
 
 def test_two_classes_a_condition_are_as_before() -> None:
-    entries = ", ".join(f"{{id: c{label}, name: n{label}, source_label: {label}}}" for label in range(4))
+    entries = ", ".join(
+        f"{{id: c{label}, name: n{label}, source_label: {label}}}" for label in range(4)
+    )
     recipe = load(f"source.classes=[{entries}]")
     assert recipe.task.name == "classes" and "conditions" not in recipe.added_columns
     assert "conditions" not in recipe.plan_document
@@ -57,7 +65,10 @@ def test_two_classes_a_condition_are_as_before() -> None:
         ("screen.model=lab:clip", ": an image with several conditions has no class"),
         ("screen.judge=lab:resnet10t", ": an image with several conditions has no class"),
         ("mine={}", ": mining needs two classes a condition"),
-        ("source.classes=[{id: images, name: image, source_label: 1}]", "expected two classes a condition"),
+        (
+            "source.classes=[{id: images, name: image, source_label: 1}]",
+            "expected two classes a condition",
+        ),
     ],
 )
 def test_what_does_not_go_with_several_labels_is_refused_by_name(change: str, problem: str) -> None:

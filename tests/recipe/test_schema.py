@@ -1,4 +1,5 @@
-"""Hashes, the portable form, the JSON Schema and what is published follow from what a recipe says."""
+"""Hashes, the portable form, the JSON Schema and what is published follow from what a recipe
+says."""
 
 from __future__ import annotations
 
@@ -85,7 +86,9 @@ def mini() -> Recipe:
         *((o, False, True) for o in SCREEN),
     ],
 )
-def test_a_change_changes_its_hash_and_no_other(mini: Recipe, override: str, plan: bool, screen: bool) -> None:
+def test_a_change_changes_its_hash_and_no_other(
+    mini: Recipe, override: str, plan: bool, screen: bool
+) -> None:
     changed = load_recipe("wardrobe-mini", [override])
     assert changed != mini, "the override must change something"
     assert (changed.plan_hash != mini.plan_hash) is plan
@@ -125,7 +128,9 @@ def test_every_class_written_out_is_every_class(mini: Recipe) -> None:
 
 def test_a_default_written_out_is_the_default() -> None:
     webp = ["output.image.format=webp"]
-    by_default, written_out = (load_recipe("wardrobe-mini", webp + more) for more in ([], ["output.image.quality=90"]))
+    by_default, written_out = (
+        load_recipe("wardrobe-mini", webp + more) for more in ([], ["output.image.quality=90"])
+    )
     assert by_default.plan_hash == written_out.plan_hash
 
 
@@ -168,7 +173,10 @@ def test_a_changed_copy_has_hashes_of_its_own(mini: Recipe) -> None:
 
 def test_the_portable_recipe_is_what_its_text_loads_to(mini: Recipe) -> None:
     assert mini.portable.portable_yaml == mini.portable_yaml
-    assert (mini.portable.plan_hash, mini.portable.screen_hash) == (mini.plan_hash, mini.screen_hash)
+    assert (mini.portable.plan_hash, mini.portable.screen_hash) == (
+        mini.plan_hash,
+        mini.screen_hash,
+    )
 
 
 def test_the_file_is_current() -> None:
@@ -188,7 +196,10 @@ def test_every_key_has_a_description() -> None:
         for name, section in whole.items()
         for key, value in section.get("properties", {}).items()
         # A section described in the same words as its key is described once.
-        if not (value.keys() & {"description"} or schemas[value["$ref"].rpartition("/")[2]].get("description"))
+        if not (
+            value.keys() & {"description"}
+            or schemas[value["$ref"].rpartition("/")[2]].get("description")
+        )
     ]
     assert not missing
 
@@ -217,7 +228,11 @@ def test_it_knows_every_key_of_the_bundled_recipes() -> None:
         part = "InPart" if "extends" in recipe else ""
         forms = [schemas[kind.__name__ + part]["properties"] for kind in KINDS.values()]
         if "kind" in settings or not part:
-            forms = [form for form in forms if settings.get("kind", "diffusers") in json.dumps(form["kind"])]
+            forms = [
+                form
+                for form in forms
+                if settings.get("kind", "diffusers") in json.dumps(form["kind"])
+            ]
         assert any(settings.keys() <= form.keys() for form in forms)
         for shift in recipe.get("prompts", {}).get("shifts", {}).values():
             assert shift is None or shift.keys() <= schemas["ShiftSpec"]["properties"].keys()
@@ -256,7 +271,10 @@ def test_a_recipe_that_tells_nothing_is_written_as_before() -> None:
         ("publish.authors=[]", "publish.authors.*found 0 authors"),
         ("publish.authors=['']", "publish.authors.*found nothing, expected an author"),
         ("publish.authors=['{ }']", "braces without a name"),
-        (f"publish.authors=['{'a' * 201}']", "found 201 characters, expected an author of at most 200"),
+        (
+            f"publish.authors=['{'a' * 201}']",
+            "found 201 characters, expected an author of at most 200",
+        ),
         (f"publish.authors=[{', '.join(['a'] * 1001)}]", "found 1,001 authors"),
         ('publish.authors=["Jane\\nDoe"]', "without control characters"),
         ('publish.authors=["Jane\\u202EDoe"]', "without control characters"),
@@ -281,7 +299,10 @@ def test_a_recipe_that_tells_nothing_is_written_as_before() -> None:
         ("publish.contact=' '", "found nothing, expected a contact"),
         ('publish.contact="a\\tb"', "expected a contact without control characters"),
         ("publish.autors=['Jane']", "did you mean 'authors'"),
-        ("publish.evaluation_framework='Math Arena'", "expected an identifier of the Hub's list, such as 'math-arena'"),
+        (
+            "publish.evaluation_framework='Math Arena'",
+            "expected an identifier of the Hub's list, such as 'math-arena'",
+        ),
         ("publish.evaluation_framework=''", "expected an identifier of the Hub's list"),
         (f"publish.evaluation_framework={'a' * 201}", "expected an identifier of the Hub's list"),
         ("publish.evaluation_framework=inspect-ai", "questions and scorers for language models"),
@@ -293,7 +314,9 @@ def test_what_is_no_such_thing_is_refused(change: str, message: str) -> None:
 
 
 def test_a_secret_in_an_address_is_not_shown() -> None:
-    text = load_recipe("wardrobe-mini", TOLD).portable_yaml.replace("//example", "//jane:hf_secret@example")
+    text = load_recipe("wardrobe-mini", TOLD).portable_yaml.replace(
+        "//example", "//jane:hf_secret@example"
+    )
     with pytest.raises(UserError, match="with a name or a password in it") as refused:
         load_recipe_text(text)
     assert "hf_secret" not in str(refused.value)

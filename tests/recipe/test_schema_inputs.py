@@ -1,4 +1,5 @@
-"""Inputs of a recipe: options of generators, rows that are edited or corrupted, embeddings, pairs."""
+"""Inputs of a recipe: options of generators, rows that are edited or corrupted, embeddings,
+pairs."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ import yaml
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, dump_recipe, load_own_recipe, load_recipe, load_recipe_text
 from counterfoil.recipe.kinds import KINDS
-from counterfoil.recipe.kinds.drawing import LONGEST_LIST, LONGEST_OPTION_NAME, LONGEST_TEXT, MOST_OPTIONS
+from counterfoil.recipe.kinds.drawing import (
+    LONGEST_LIST,
+    LONGEST_OPTION_NAME,
+    LONGEST_TEXT,
+    MOST_OPTIONS,
+)
 from counterfoil.recipe.kinds.drawn_elsewhere import DrawnElsewhereKind
 from counterfoil.recipe.names import EMBEDDINGS
 from counterfoil.recipe.schema_output import PAIRED_BY
@@ -21,7 +27,8 @@ from support.recipes import mini
 from support.recipes import problems as refused_for
 
 OPTIONS = (
-    "generator.options={max_sequence_length: 256, true_cfg_scale: 4.0, clip_skip: null, layers: [9, 18], fast: false}"
+    "generator.options={max_sequence_length: 256, true_cfg_scale: 4.0, clip_skip: null,"
+    " layers: [9, 18], fast: false}"
 )
 
 
@@ -45,7 +52,9 @@ def test_plain_values_of_every_kind_are_kept_as_they_were_written() -> None:
         "layers": (9, 18),
         "fast": False,
     }
-    assert isinstance(options["true_cfg_scale"], float) and isinstance(options["max_sequence_length"], int)
+    assert isinstance(options["true_cfg_scale"], float) and isinstance(
+        options["max_sequence_length"], int
+    )
 
 
 def test_they_load_back_from_every_text_that_is_written_of_a_recipe() -> None:
@@ -65,11 +74,18 @@ def test_a_datasets_recipe_says_what_came_later_only_where_it_is_said() -> None:
     assert not written[0].keys() & set(later)
     assert written[1].keys() >= set(later)
     for loaded in (plain, changed):
-        assert load_recipe_text(loaded.portable_yaml).generator == loaded.generator == loaded.portable.generator
+        assert (
+            load_recipe_text(loaded.portable_yaml).generator
+            == loaded.generator
+            == loaded.portable.generator
+        )
 
 
 def test_the_recipe_of_rows_is_written_as_well() -> None:
-    rows = "generator={kind: rows, model: null, steps: null, guidance: null, rows: {base: {'00': [0]}}}"
+    rows = (
+        "generator={kind: rows, model: null, steps: null, guidance: null, rows: {base: {'00':"
+        " [0]}}}"
+    )
     assert "offload" not in recipe(rows, "tokens=null", "samples.noise=independent").portable_yaml
 
 
@@ -80,7 +96,9 @@ def test_options_are_of_the_plan_and_none_of_them_of_no_hash() -> None:
     assert len({plain.plan_hash, long.plan_hash, longer.plan_hash}) == 3
     assert recipe("generator.options={}").plan_hash == plain.plan_hash
     assert {plain.screen_hash} == {long.screen_hash, longer.screen_hash}
-    order = [recipe(f"generator.options={{{text}}}").plan_hash for text in ("a: 1, b: 2", "b: 2, a: 1")]
+    order = [
+        recipe(f"generator.options={{{text}}}").plan_hash for text in ("a: 1, b: 2", "b: 2, a: 1")
+    ]
     assert order[0] == order[1]
 
 
@@ -110,7 +128,10 @@ def test_a_layer_adds_replaces_and_drops_single_options() -> None:
             "{max_sequence_length: 4097}",
             "max_sequence_length: found 4,097, expected whole numbers from -4,096",
         ),
-        (f"{{tokenizer_max_length: {2**40}}}", "tokenizer_max_length: found 1,099,511,627,776, expected"),
+        (
+            f"{{tokenizer_max_length: {2**40}}}",
+            "tokenizer_max_length: found 1,099,511,627,776, expected",
+        ),
         (f"{{a: {10**400}}}", "a: found a whole number of many digits, expected"),
         ("{a: -4097}", "a: found -4,097, expected"),
         ("{original_size: [1024, 1000000]}", "original_size: found 1,000,000, expected"),
@@ -118,13 +139,19 @@ def test_a_layer_adds_replaces_and_drops_single_options() -> None:
         ("{view_batch_size: 65}", "view_batch_size: found 65, expected"),
         ("{parallel: 129}", "parallel: found 129, expected"),
         (f"{{a: {'x' * (LONGEST_TEXT + 1)}}}", "a: found 1,001 characters"),
-        (f"{{a: [{', '.join(['1'] * (LONGEST_LIST + 1))}]}}", f"a: found a list of {LONGEST_LIST + 1}"),
+        (
+            f"{{a: [{', '.join(['1'] * (LONGEST_LIST + 1))}]}}",
+            f"a: found a list of {LONGEST_LIST + 1}",
+        ),
         ("{__class__: 1}", "found the name '__class__'"),
         ("{a__b: 1}", "found the name 'a__b'"),
         ("{'a b': 1}", "found the name 'a b'"),
         ("{'': 1}", "found the name ''"),
         (f"{{{'x' * (LONGEST_OPTION_NAME + 1)}: 1}}", "found the name"),
-        (f"{{{', '.join(f'o{n}: 1' for n in range(MOST_OPTIONS + 1))}}}", f"found {MOST_OPTIONS + 1} options"),
+        (
+            f"{{{', '.join(f'o{n}: 1' for n in range(MOST_OPTIONS + 1))}}}",
+            f"found {MOST_OPTIONS + 1} options",
+        ),
         ("[a]", "expected"),
     ],
 )
@@ -134,14 +161,20 @@ def test_what_is_no_plain_value_or_too_much_is_refused(options: str, message: st
 
 def test_what_pipelines_take_unless_told_is_within_the_bounds() -> None:
     known = (
-        "max_sequence_length: 3000, max_area: 1048576, view_batch_size: 1, parallel: 10, original_size: [1024, 1024]"
+        "max_sequence_length: 3000, max_area: 1048576, view_batch_size: 1, parallel: 10,"
+        " original_size: [1024, 1024]"
     )
-    assert recipe(f"generator.options={{{known}, scale: 5.0e+12}}").drawing.options["max_area"] == 1048576
+    assert (
+        recipe(f"generator.options={{{known}, scale: 5.0e+12}}").drawing.options["max_area"]
+        == 1048576
+    )
 
 
 def test_all_that_is_wrong_is_reported_at_once() -> None:
     message = refused("{a: {}, b: .nan, c: 1}")
-    assert "a: found a mapping" in message and "b: found nan" in message and "c: found" not in message
+    assert (
+        "a: found a mapping" in message and "b: found nan" in message and "c: found" not in message
+    )
 
 
 def test_only_what_renders_takes_options() -> None:
@@ -163,15 +196,24 @@ ASKS = "prompts.shifts.red.prompt='{caption}, red'"
         ([EDIT, "samples.noise=independent"], "expected paired"),
         ([EDIT, "generator.dataset=./photos"], "found dataset, expected none with kind edit"),
         ([EDIT, "generator.compile=true"], "found compile, expected none"),
-        ([EDIT, "generator.guidance_interval=[0.2, 0.8]"], "found guidance_interval, expected none"),
+        (
+            [EDIT, "generator.guidance_interval=[0.2, 0.8]"],
+            "found guidance_interval, expected none",
+        ),
         ([EDIT, "generator.model=null"], "generator.model (--set generator.model=null): missing"),
-        ([EDIT, ASKS], "no row has a caption, expected generator.caption_column or generator.captioner"),
+        (
+            [EDIT, ASKS],
+            "no row has a caption, expected generator.caption_column or generator.captioner",
+        ),
         ([ASKS], "only images that are edited have one"),
         (
             [EDIT, "generator.captioner=lab:captioner"],
             "generator.captioner (--set generator.captioner=lab:captioner): no",
         ),
-        ([EDIT, ASKS, "generator.captioner=lab:captioner", "generator.caption_column=text"], "expected one of them"),
+        (
+            [EDIT, ASKS, "generator.captioner=lab:captioner", "generator.caption_column=text"],
+            "expected one of them",
+        ),
         ([EDIT, "prompts.shifts.red.prompt=red"], "expected it to contain '{class}'"),
         ([EDIT, "screen.object_caption='{caption}'"], "unknown placeholder '{caption}'"),
         (["screen.keep=[thresholds, {same_image: {}}]"], "generator.kind edit"),
@@ -191,7 +233,9 @@ def test_it_draws_from_rows_and_other_kinds_say_nothing_of_its_keys() -> None:
     edit = load_recipe("wardrobe-edited")
     drawn = load_recipe("wardrobe-mini")
     assert edit.kind.draws and edit.kind.takes_rows and "source_row" in edit.added_columns
-    assert drawn.kind.draws and not drawn.kind.takes_rows and "source_row" not in drawn.added_columns
+    assert (
+        drawn.kind.draws and not drawn.kind.takes_rows and "source_row" not in drawn.added_columns
+    )
     assert not {"captioner", "caption_column", "split"} & set(drawn.generator.model_dump())
     assert [(s.name, s.prompt, s.caption) for s in edit.all_shifts()] == [
         (s.name, s.prompt, s.caption) for s in drawn.all_shifts()
@@ -223,7 +267,11 @@ CORRUPT = "wardrobe-corrupt"
         (CORRUPT, ["prompts.shifts.fog.corruption=fogg"], "prompts.shifts.fog.corruption (--set"),
         (CORRUPT, ["prompts.shifts.fog.corruption=fogg"], "did you mean 'fog'?"),
         (CORRUPT, ["prompts.shifts.fog.severity=6"], "severity"),
-        (CORRUPT, ["prompts.shifts.fog={severity: 2, corruption: null}"], "missing, expected a corruption"),
+        (
+            CORRUPT,
+            ["prompts.shifts.fog={severity: 2, corruption: null}"],
+            "missing, expected a corruption",
+        ),
         (CORRUPT, ["prompts.shifts.fog.prompt=a {class} in fog"], "are not drawn, expected null"),
         (CORRUPT, ["prompts.base=a photo of a {class}"], "prompts.base.prompt"),
         (CORRUPT, ["tokens={path: 'lab:tokens'}"], "tokens (--set"),
@@ -232,9 +280,17 @@ CORRUPT = "wardrobe-corrupt"
         (CORRUPT, ["samples.pairs=attention"], "cannot see their base"),
         (CORRUPT, ["generator.model=lab:sd"], "found model, expected none with kind corrupt"),
         (CORRUPT, ["screen.shift_threshold=0.2"], "without screen.model nothing is screened"),
-        (CORRUPT, ["screen.object_threshold={percentile: 5}"], "without screen.model nothing is screened"),
+        (
+            CORRUPT,
+            ["screen.object_threshold={percentile: 5}"],
+            "without screen.model nothing is screened",
+        ),
         (CORRUPT, ["prompts.shifts.fog.caption=fog"], "without screen.model nothing is screened"),
-        (CORRUPT, ["prompts.shifts.fog.object_threshold={percentile: 5}"], "shifts.fog.object_threshold"),
+        (
+            CORRUPT,
+            ["prompts.shifts.fog.object_threshold={percentile: 5}"],
+            "shifts.fog.object_threshold",
+        ),
         (CORRUPT, ["prompts.base={object_threshold: 0.2}"], "prompts.base.object_threshold"),
         (CORRUPT, ["screen.keep=[{top: {k: 2, by: object}}]"], "expected one that screens"),
         (CORRUPT, ["screen.store_embeddings=true"], "no embedding to store"),
@@ -258,7 +314,11 @@ def test_it_takes_rows_draws_nothing_and_needs_no_screen(tmp_path: Path) -> None
     assert list(recipe.added_columns) == ["source_row", "license", "severity", "unit"]
     shifts = {shift.name: shift for shift in recipe.all_shifts()}
     assert [shifts[name].severity for name in ("base", "fog", "snow")] == [0, 5, 3]
-    assert (shifts["fog"].kind, shifts["snow"].kind, shifts["darker"].kind) == ("weather", "weather", "camera")
+    assert (shifts["fog"].kind, shifts["snow"].kind, shifts["darker"].kind) == (
+        "weather",
+        "weather",
+        "camera",
+    )
     again = tmp_path / "again.yaml"
     again.write_text(dump_recipe(recipe))
     assert load_recipe(again) == recipe
@@ -278,7 +338,9 @@ VECTORED = "prompts.shifts.red.embedding={file: hard.safetensors, key: '{class_i
 def test_a_shift_may_have_a_prompt_an_embedding_or_both() -> None:
     beside = load_recipe("wardrobe-mini", [VECTORED])
     alone = load_recipe("wardrobe-mini", [VECTORED, "prompts.shifts.red.prompt=null"])
-    both, only = (next(s for s in recipe.all_shifts() if s.name == "red") for recipe in (beside, alone))
+    both, only = (
+        next(s for s in recipe.all_shifts() if s.name == "red") for recipe in (beside, alone)
+    )
     assert alone.kind.made_by(only) == "an image embedding"
     assert beside.kind.made_by(both) == f"{both.prompt} and an image embedding"
     hashes = {recipe.plan_hash for recipe in (beside, alone, load_recipe("wardrobe-mini"))}
@@ -289,7 +351,10 @@ def test_the_base_of_rows_is_unchanged_and_of_images_drawn_elsewhere_drawn_there
     (base,) = (s for s in load_recipe("wardrobe-mini").all_shifts() if s.name == "base")
     plain = replace(base, prompt=None)
     made_by = {kind.key: kind.made_by(plain) for kind in (*KINDS.values(), DrawnElsewhereKind)}
-    assert (made_by["corrupt"], made_by["drawn_elsewhere"]) == ("each row unchanged", "drawn elsewhere")
+    assert (made_by["corrupt"], made_by["drawn_elsewhere"]) == (
+        "each row unchanged",
+        "drawn elsewhere",
+    )
 
 
 def test_neither_is_reported_for_every_shift_at_once() -> None:
@@ -305,12 +370,16 @@ def test_file_and_key_name_an_input_and_enter_no_hash_of_a_directory() -> None:
     for change in ("key=x_{class_id}", "file=/elsewhere/easy.safetensors"):
         other = load_recipe("wardrobe-mini", [VECTORED, f"prompts.shifts.red.embedding.{change}"])
         assert (other.plan_hash, other.screen_hash) == (vectored.plan_hash, vectored.screen_hash)
-        assert other.recipe_hash != vectored.recipe_hash, "a layer was written for the vectors that its author saw"
+        assert other.recipe_hash != vectored.recipe_hash, (
+            "a layer was written for the vectors that its author saw"
+        )
 
 
 def test_an_adapter_is_of_the_plan_and_a_folder_enters_by_its_name() -> None:
     plain = load_recipe("wardrobe-mini")
-    adapted, twin = (load_recipe("wardrobe-mini", [f"generator.adapter={p}/ip"]) for p in ("/a", "/b"))
+    adapted, twin = (
+        load_recipe("wardrobe-mini", [f"generator.adapter={p}/ip"]) for p in ("/a", "/b")
+    )
     assert adapted.plan_hash == twin.plan_hash != plain.plan_hash
     assert "adapter: ./ip" in adapted.portable_yaml
 
@@ -322,12 +391,20 @@ def test_the_scale_of_lora_weights_is_of_the_plan_and_a_folder_enters_by_its_nam
     plain = load_recipe("wardrobe-mini")
     adapted = load_recipe("wardrobe-mini", [LORA])
     same = load_recipe("wardrobe-mini", [LORA, "generator.lora.snow.path=/b/snow.safetensors"])
-    assert adapted.plan_hash == same.plan_hash == load_recipe("wardrobe-mini", [LORA, LORA]).plan_hash
+    assert (
+        adapted.plan_hash == same.plan_hash == load_recipe("wardrobe-mini", [LORA, LORA]).plan_hash
+    )
     for change in ("scale=0.6", "revision=main", "path=/a/other.safetensors"):
-        assert load_recipe("wardrobe-mini", [LORA, f"generator.lora.snow.{change}"]).plan_hash != adapted.plan_hash
+        assert (
+            load_recipe("wardrobe-mini", [LORA, f"generator.lora.snow.{change}"]).plan_hash
+            != adapted.plan_hash
+        )
     dropped = load_recipe("wardrobe-mini", [LORA, "generator.lora.snow=null"])
     assert dropped.plan_hash == plain.plan_hash != adapted.plan_hash
-    assert dropped.portable_yaml == plain.portable_yaml and "path: ./snow.safetensors" in adapted.portable_yaml
+    assert (
+        dropped.portable_yaml == plain.portable_yaml
+        and "path: ./snow.safetensors" in adapted.portable_yaml
+    )
 
 
 @pytest.mark.parametrize(
@@ -338,18 +415,35 @@ def test_the_scale_of_lora_weights_is_of_the_plan_and_a_folder_enters_by_its_nam
         (["generator.lora.snow.path=/"], "expected a folder that has a name"),
         (["generator.lora.fog={scale: 1}"], r"lora\.fog\.path.*missing"),
         (['generator.lora={"a b": {path: user/name}}'], "expected a slug"),
-        (["generator.lora={" + ", ".join(f"n{n}: {{path: user/name}}" for n in range(17)) + "}"], "at most 16"),
-        (["prompts.shifts.red.severity={by: lora, levels: [1]}"], r"severity\.lora .*: found null, expected one of"),
-        (["prompts.shifts.red.severity={by: prompt, lora: snow, levels: [1]}"], "found snow, expected .* else null"),
-        (["prompts.shifts.red.severity={by: lora, lora: snwo, levels: [1]}"], "has no 'snwo'; did you mean 'snow'"),
         (
-            ["prompts.shifts.red.severity={by: lora, lora: snow, levels: [1]}", "samples.pairs=attention"],
+            ["generator.lora={" + ", ".join(f"n{n}: {{path: user/name}}" for n in range(17)) + "}"],
+            "at most 16",
+        ),
+        (
+            ["prompts.shifts.red.severity={by: lora, levels: [1]}"],
+            r"severity\.lora .*: found null, expected one of",
+        ),
+        (
+            ["prompts.shifts.red.severity={by: prompt, lora: snow, levels: [1]}"],
+            "found snow, expected .* else null",
+        ),
+        (
+            ["prompts.shifts.red.severity={by: lora, lora: snwo, levels: [1]}"],
+            "has no 'snwo'; did you mean 'snow'",
+        ),
+        (
+            [
+                "prompts.shifts.red.severity={by: lora, lora: snow, levels: [1]}",
+                "samples.pairs=attention",
+            ],
             "with one scale",
         ),
         (["generator={kind: corrupt, model: null}"], "found lora"),
     ],
 )
-def test_lora_weights_that_a_recipe_names_in_vain_are_refused(changes: list[str], message: str) -> None:
+def test_lora_weights_that_a_recipe_names_in_vain_are_refused(
+    changes: list[str], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         load_recipe("wardrobe-mini", [LORA, *changes])
 
@@ -357,23 +451,39 @@ def test_lora_weights_that_a_recipe_names_in_vain_are_refused(changes: list[str]
 @pytest.mark.parametrize("key", ["", " ", "{class}", "{class_id", "a\nb", "{class_id}" * 30])
 def test_a_key_that_no_class_fills_is_refused(key: str) -> None:
     with pytest.raises(UserError, match=r"embedding\.key"):
-        load_recipe("wardrobe-mini", [VECTORED, f"prompts.shifts.red.embedding.key={json.dumps(key)}"])
+        load_recipe(
+            "wardrobe-mini", [VECTORED, f"prompts.shifts.red.embedding.key={json.dumps(key)}"]
+        )
 
 
-def test_the_file_is_relative_to_the_recipe_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_relative_to_the_recipe_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "mined").mkdir()
     layer = tmp_path / "mined" / "layer.yaml"
-    layer.write_text("extends: wardrobe-mini\nprompts: {shifts: {red: {embedding: {file: vectors.safetensors}}}}\n")
+    layer.write_text(
+        "extends: wardrobe-mini\nprompts: {shifts: {red: {embedding: {file:"
+        " vectors.safetensors}}}}\n"
+    )
     monkeypatch.chdir(tmp_path)
     embedding = load_recipe(layer).prompts.shifts["red"].embedding
     assert embedding is not None
-    assert (embedding.file, embedding.key) == (str(tmp_path / "mined" / "vectors.safetensors"), "{class_id}")
-    changed = load_recipe(layer, ["prompts.shifts.red.embedding.file=mine.safetensors"]).prompts.shifts["red"].embedding
+    assert (embedding.file, embedding.key) == (
+        str(tmp_path / "mined" / "vectors.safetensors"),
+        "{class_id}",
+    )
+    changed = (
+        load_recipe(layer, ["prompts.shifts.red.embedding.file=mine.safetensors"])
+        .prompts.shifts["red"]
+        .embedding
+    )
     assert changed is not None and changed.file == str(tmp_path / "mine.safetensors")
 
 
 def test_a_datasets_own_recipe_names_its_own_copy_by_shift(tmp_path: Path) -> None:
-    recipe = load_recipe("wardrobe-mini", [VECTORED, "prompts.base.embedding={file: /a/b.safetensors, key: all}"])
+    recipe = load_recipe(
+        "wardrobe-mini", [VECTORED, "prompts.base.embedding={file: /a/b.safetensors, key: all}"]
+    )
     (tmp_path / "recipe.yaml").write_text(recipe.portable_yaml)
     (tmp_path / "lock.json").write_text("{}")
     stored = load_own_recipe(tmp_path)
@@ -384,23 +494,33 @@ def test_a_datasets_own_recipe_names_its_own_copy_by_shift(tmp_path: Path) -> No
     assert str(tmp_path) not in stored.portable_yaml
 
 
-@pytest.mark.parametrize("file", ["/etc/passwd", "../v.safetensors", "v.safetensors", f"./x/{EMBEDDINGS}"])
+@pytest.mark.parametrize(
+    "file", ["/etc/passwd", "../v.safetensors", "v.safetensors", f"./x/{EMBEDDINGS}"]
+)
 def test_a_strangers_recipe_opens_no_other_file(tmp_path: Path, file: str) -> None:
-    text = dump_recipe(load_recipe("wardrobe-mini", [VECTORED, f"prompts.base.embedding.file={file}"]))
+    text = dump_recipe(
+        load_recipe("wardrobe-mini", [VECTORED, f"prompts.base.embedding.file={file}"])
+    )
     (tmp_path / "recipe.yaml").write_text(text)
     (tmp_path / "lock.json").write_text("{}")
     with pytest.raises(UserError) as refused:
         load_recipe(tmp_path)
     assert len(refused.value.problems) == 2
-    assert all(f"a dataset's own embeddings are in ./{EMBEDDINGS}" in problem for problem in refused.value.problems)
+    assert all(
+        f"a dataset's own embeddings are in ./{EMBEDDINGS}" in problem
+        for problem in refused.value.problems
+    )
 
 
 def test_rows_of_a_pool_are_not_drawn_from_embeddings() -> None:
-    with pytest.raises(UserError, match=r"prompts\.shifts\.red\.embedding.*rows of a pool are not drawn"):
+    with pytest.raises(
+        UserError, match=r"prompts\.shifts\.red\.embedding.*rows of a pool are not drawn"
+    ):
         load_recipe(
             "wardrobe-mini",
             [VECTORED, "tokens=null", "samples.noise=independent",
-             "generator={kind: rows, rows: {base: {}}, model: null, steps: null, guidance: null, scheduler: null}"],
+             "generator={kind: rows, rows: {base: {}}, model: null, steps: null, guidance: null,"
+             " scheduler: null}"],
         )  # fmt: skip
 
 
@@ -420,7 +540,11 @@ def problems(*changes: str) -> list[str]:
         (["generator.batch_size=1"], "generator.batch_size", "found 1; .* such as 2"),
         (["generator.compile=true"], "generator.compile", "expected false"),
         (["generator.adapter=lab:decoder"], "generator.adapter", "expected null"),
-        (["prompts.base.embedding={file: a.safetensors, key: '{class_id}'}"], "prompts.base.embedding", "null"),
+        (
+            ["prompts.base.embedding={file: a.safetensors, key: '{class_id}'}"],
+            "prompts.base.embedding",
+            "null",
+        ),
         ([DRAWN], "prompts.shifts.red.embedding", "is drawn only from prompts, expected null"),
         (
             ["generator={kind: retrieve, model: null, steps: null, guidance: null}", "tokens=null"],
@@ -429,7 +553,9 @@ def problems(*changes: str) -> list[str]:
         ),
     ],
 )
-def test_what_does_not_go_with_it_is_reported_by_its_key(changes: list[str], key: str, message: str) -> None:
+def test_what_does_not_go_with_it_is_reported_by_its_key(
+    changes: list[str], key: str, message: str
+) -> None:
     lines = problems(*changes)
     assert any(problem.startswith(key) for problem in lines)
     with pytest.raises(UserError, match=message):
@@ -446,7 +572,9 @@ def test_an_odd_batch_is_one_where_pairs_share_noise_alone() -> None:
     assert load_recipe("wardrobe-mini", ["generator.batch_size=5"]).generator.batch_size == 5
 
 
-def test_what_is_held_of_a_base_is_of_the_plan_and_of_nothing_where_pairs_share_noise_alone() -> None:
+def test_what_is_held_of_a_base_is_of_the_plan_and_of_nothing_where_pairs_share_noise_alone() -> (
+    None
+):
     plain = load_recipe("wardrobe-mini")
     beside = load_recipe("wardrobe-mini", [BESIDE])
     default = ["samples.held={share: 0.4, until: 0.6}"]
@@ -464,7 +592,10 @@ def test_it_is_of_the_plan_and_of_no_other_hash() -> None:
     written = load_recipe("wardrobe-mini", ["samples.pairs=noise"])
     assert written.plan_hash == plain.plan_hash != beside.plan_hash
     assert beside.screen_hash == plain.screen_hash
-    assert "pairs" not in plain.plan_document["samples"] and beside.plan_document["samples"]["pairs"] == "attention"
+    assert (
+        "pairs" not in plain.plan_document["samples"]
+        and beside.plan_document["samples"]["pairs"] == "attention"
+    )
 
 
 def test_rows_tell_what_pairs_share_only_where_a_recipe_asks_for_more_than_noise() -> None:
@@ -497,9 +628,15 @@ def test_a_part_that_no_step_would_hold_is_refused_and_what_is_expected_is_held(
     assert recipe.samples.held.holds(steps)
 
 
-@pytest.mark.parametrize("held", ["{until: 0}", "{share: 0, until: 0.01}", "{share: 0.4, until: 0.6}", "{until: 1}"])
+@pytest.mark.parametrize(
+    "held", ["{until: 0}", "{share: 0, until: 0.01}", "{share: 0.4, until: 0.6}", "{until: 1}"]
+)
 @pytest.mark.parametrize("steps", [1, 2, 12])
-def test_nothing_is_held_where_nothing_is_asked_for_and_by_default_as_far_as_steps_go(steps: int, held: str) -> None:
-    recipe = load_recipe("wardrobe-mini", [BESIDE, f"generator.steps={steps}", f"samples.held={held}"])
+def test_nothing_is_held_where_nothing_is_asked_for_and_by_default_as_far_as_steps_go(
+    steps: int, held: str
+) -> None:
+    recipe = load_recipe(
+        "wardrobe-mini", [BESIDE, f"generator.steps={steps}", f"samples.held={held}"]
+    )
     asks = "0" not in held or "0.6" in held
     assert recipe.samples.held.holds(steps) == (asks and (steps > 1 or "1}" in held))

@@ -29,7 +29,12 @@ from counterfoil.recipe.schema_mine import (
     shown_text,
     validate_settings,
 )
-from counterfoil.recipe.schema_prompts import DEEPEST, MOST_CHARACTERS, MOST_VALUES, free_form_problem
+from counterfoil.recipe.schema_prompts import (
+    DEEPEST,
+    MOST_CHARACTERS,
+    MOST_VALUES,
+    free_form_problem,
+)
 from counterfoil.recipe.strict_yaml import dump_yaml
 
 RECORD = {
@@ -45,7 +50,9 @@ RECORD = {
 
 def with_record(record: Any) -> Recipe:
     shift = {"kind": "mined", "mined_from": record}
-    return load_recipe_text(dump_yaml({"extends": "wardrobe-mini", "prompts": {"shifts": {"red": shift}}}))
+    return load_recipe_text(
+        dump_yaml({"extends": "wardrobe-mini", "prompts": {"shifts": {"red": shift}}})
+    )
 
 
 def record_of(recipe: Recipe) -> Any:
@@ -62,7 +69,12 @@ def test_a_mined_shift_is_the_shift_that_it_was(tmp_path) -> None:
     assert record_of(mined) == record_of(published) == RECORD
 
 
-scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
 words = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 trees = st.recursive(
     scalars | words,
@@ -117,7 +129,9 @@ def test_what_is_no_json_is_reported(value: object) -> None:
         (f"{{a: [{'b, ' * 2000}]}}", "more than 1,000 keys and values"),
     ],
 )
-def test_a_recipe_with_another_record_is_refused_where_it_stands(written: str, message: str) -> None:
+def test_a_recipe_with_another_record_is_refused_where_it_stands(
+    written: str, message: str
+) -> None:
     with pytest.raises(UserError, match=rf"prompts\.shifts\.red\.mined_from.*{re.escape(message)}"):
         load_recipe("wardrobe-mini", [f"prompts.shifts.red.mined_from={written}"])
 
@@ -126,8 +140,22 @@ def test_nested_as_deep_as_yaml_goes_no_one_recurses() -> None:
     assert "nested too deeply" in (free_form_problem(nested(100_000)) or "")
 
 
-KEYS = ("words", "caption", "role", "method", "target", "set", "rest", "p", "q", "classes", "tested_on")
-fact_values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3 * LONGEST)
+KEYS = (
+    "words",
+    "caption",
+    "role",
+    "method",
+    "target",
+    "set",
+    "rest",
+    "p",
+    "q",
+    "classes",
+    "tested_on",
+)
+fact_values = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3 * LONGEST)
+)
 keys = st.sampled_from(["name", "sha256", "rate", "x"])
 values = st.recursive(
     fact_values,
@@ -139,9 +167,19 @@ values = st.recursive(
 @given(st.dictionaries(st.sampled_from(KEYS), values))
 def test_any_record_is_read_and_what_is_shown_is_bounded(record: dict[str, Any]) -> None:
     facts = mined_facts(record)
-    texts = [facts.words, facts.caption, facts.role, facts.method, facts.target, facts.target_sha256, *facts.classes]
+    texts = [
+        facts.words,
+        facts.caption,
+        facts.role,
+        facts.method,
+        facts.target,
+        facts.target_sha256,
+        *facts.classes,
+    ]
     for text in texts:
-        assert text is None or (0 < len(text) <= LONGEST and text.isprintable() and text == text.strip())
+        assert text is None or (
+            0 < len(text) <= LONGEST and text.isprintable() and text == text.strip()
+        )
     for number in (facts.set_rate, facts.rest_rate, facts.p, facts.q):
         assert number is None or 0 <= number <= 1
     assert facts.tested_on in (None, "rows", "rendered", "both", "pairs")
@@ -198,7 +236,8 @@ def test_an_address_with_a_key_is_refused_and_not_repeated(address: str) -> None
 
 
 @pytest.mark.parametrize(
-    "address", ["host/v1", "ftp://host/v1", "http://", "http://[", "http://host:x/v1", "http://a b/"]
+    "address",
+    ["host/v1", "ftp://host/v1", "http://", "http://[", "http://host:x/v1", "http://a b/"],
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(UserError, match="http://localhost:8000/v1"):
@@ -207,12 +246,18 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 def test_the_prompt_is_the_axiss_unless_it_is_given() -> None:
     assert ContextsSettings(contexts="x").prompt == "a photo of a {class} {context}"
-    assert ContextsSettings(contexts="x", axis="colour").caption("bag", "red") == "a photo of a red bag"
+    assert (
+        ContextsSettings(contexts="x", axis="colour").caption("bag", "red")
+        == "a photo of a red bag"
+    )
     settings = ContextsSettings(contexts="x", axis="colour", prompt="{context}: {class}")
-    assert settings.caption("{context}", "{class}") == "{class}: {context}"  # what is filled in is no template
+    # what is filled in is no template
+    assert settings.caption("{context}", "{class}") == "{class}: {context}"
 
 
-def test_paths_are_from_the_recipes_folder_and_a_datasets_own_recipe_opens_and_asks_nobody(tmp_path: Path) -> None:
+def test_paths_are_from_the_recipes_folder_and_a_datasets_own_recipe_opens_and_asks_nobody(
+    tmp_path: Path,
+) -> None:
     chat = "{model: './llm', answers: answers.json}"
     settings = f"mine: {{method: contexts, settings: {{contexts: ./mine.yaml, chat: {chat}}}}}"
     (tmp_path / "a").mkdir()
@@ -221,7 +266,10 @@ def test_paths_are_from_the_recipes_folder_and_a_datasets_own_recipe_opens_and_a
     assert recipe.mine is not None
     paths = recipe.mine.settings
     assert paths["contexts"] == str(tmp_path / "a" / "mine.yaml")
-    assert paths["chat"] == {"model": str(tmp_path / "a" / "llm"), "answers": str(tmp_path / "a" / "answers.json")}
+    assert paths["chat"] == {
+        "model": str(tmp_path / "a" / "llm"),
+        "answers": str(tmp_path / "a" / "answers.json"),
+    }
     assert str(tmp_path) not in recipe.portable_yaml
     dataset = tmp_path / "dataset"
     dataset.mkdir()
@@ -230,13 +278,24 @@ def test_paths_are_from_the_recipes_folder_and_a_datasets_own_recipe_opens_and_a
     stored = load_own_recipe(dataset)
     assert stored.mine is not None
     assert stored.mine.settings["contexts"] == "elsewhere:./mine.yaml"
-    assert stored.mine.settings["chat"] == {"model": "elsewhere:./llm", "answers": "elsewhere:./answers.json"}
-    served = load_recipe("wardrobe-mini", ["mine.settings.chat={model: m, base_url: 'http://evil.test/v1'}"])
+    assert stored.mine.settings["chat"] == {
+        "model": "elsewhere:./llm",
+        "answers": "elsewhere:./answers.json",
+    }
+    served = load_recipe(
+        "wardrobe-mini", ["mine.settings.chat={model: m, base_url: 'http://evil.test/v1'}"]
+    )
     assert "evil.test" not in served.portable_yaml + without_folders("http://evil.test/v1")
     (dataset / "recipe.yaml").write_text(served.portable_yaml)
     assert load_own_recipe(dataset).portable_yaml == served.portable_yaml
     (dataset / "recipe.yaml").write_text(dump_recipe(served))
     stored = load_own_recipe(dataset)
-    assert stored.mine is not None and stored.mine.settings["chat"]["base_url"] == "elsewhere:http://evil.test/v1"
+    assert (
+        stored.mine is not None
+        and stored.mine.settings["chat"]["base_url"] == "elsewhere:http://evil.test/v1"
+    )
     again = load_own_recipe(dataset, ["mine.settings.chat.base_url=http://localhost:1/v1"])
-    assert again.mine is not None and again.mine.settings["chat"]["base_url"] == "http://localhost:1/v1"
+    assert (
+        again.mine is not None
+        and again.mine.settings["chat"]["base_url"] == "http://localhost:1/v1"
+    )

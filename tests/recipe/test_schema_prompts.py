@@ -133,7 +133,10 @@ def test_prompts_and_object_captions_are_filled_with_the_words_of_each_class() -
     assert prompts == {"a photo of a red tench (cyprinid)", "a photo of a red kite (hawk)"}
 
 
-@given(st.sampled_from(["{class}", "{parent}", "{category}", "{", "\\1", "x"]), st.sampled_from([*WORDS, "name"]))
+@given(
+    st.sampled_from(["{class}", "{parent}", "{category}", "{", "\\1", "x"]),
+    st.sampled_from([*WORDS, "name"]),
+)
 def test_what_is_filled_in_is_never_read_as_a_template(text: str, word: str) -> None:
     recipe = recipe_of(PROMPT, SOME, a={word: text})
     words = {"name": "tench", "parent": "cyprinid"} | {word: text}
@@ -163,10 +166,16 @@ def test_a_word_enters_the_hash_of_what_uses_it_by_the_classes_that_do() -> None
 
 def test_a_default_caption_counts_for_every_shift_that_takes_it() -> None:
     caption = "screen.object_caption=a photo of a {class}, a {category}"
-    with pytest.raises(UserError, match=r"screen\.object_caption .*'\{category\}', which 1 class \(c\) does not have"):
+    with pytest.raises(
+        UserError,
+        match=r"screen\.object_caption .*'\{category\}', which 1 class \(c\) does not have",
+    ):
         recipe_of(caption)
     whole = {"c": {"category": "bird"}}
-    assert recipe_of(caption, **whole).screen_hash != recipe_of(caption, c={"category": "rail"}).screen_hash
+    assert (
+        recipe_of(caption, **whole).screen_hash
+        != recipe_of(caption, c={"category": "rail"}).screen_hash
+    )
     style = "screen.style_object_caption=a {class} ({parent})"
     with pytest.raises(UserError, match=r"screen\.style_object_caption"):
         recipe_of(style)
@@ -177,7 +186,9 @@ def test_hashes_stand_when_the_recipe_is_published_and_read_back(tmp_path: Path)
     recipe = recipe_of(PROMPT, CAPTION, SOME)
     text = recipe.portable_yaml
     assert hashes(load_own_recipe(tmp_path, text=text)) == hashes(recipe)
-    assert dump_recipe(load_recipe_text(text)) == dump_recipe(load_recipe_text(recipe.portable_yaml))
+    assert dump_recipe(load_recipe_text(text)) == dump_recipe(
+        load_recipe_text(recipe.portable_yaml)
+    )
     assert "parent" not in dump_recipe(load_recipe("wardrobe-mini")), "an unset key is not written"
 
 
@@ -195,7 +206,9 @@ def test_classes_without_the_word_are_reported_together_and_once_for_all_prompts
                 "prompts.shifts.at_night.classes=[whole]",
             ],
         )
-    parent, category = sorted(refused.value.problems, key=lambda line: "{category}" in line.partition(", which")[0])
+    parent, category = sorted(
+        refused.value.problems, key=lambda line: "{category}" in line.partition(", which")[0]
+    )
     for line, count, others in ((parent, 200, True), (category, 201, False)):
         assert line.startswith("prompts.base.prompt (--set")
         assert f"which {count} classes (000, 001, 002" in line
@@ -217,7 +230,8 @@ WRONG = {
     "prompts.shifts.red.prompt=a {class} {": "unmatched brace",
     "tokens={path: null, learn: {templates: ['a {class} ({parent})']}}": "the only one is '{class}'",
     "source.classes=[{id: a, name: b, source_label: 0, parent: ''}]": "text that is not empty",
-    "source.classes=[{id: a, name: b, source_label: 0, category: 3}]": "found the number 3, expected text",
+    "source.classes=[{id: a, name: b, source_label: 0, category: 3}]": "found the number 3,"
+    " expected text",
     "source.classes=[{id: a, name: b, source_label: 0, parnt: x}]": "did you mean 'parent'?",
 }
 
@@ -246,7 +260,12 @@ def test_a_class_of_its_own_wins_and_the_others_are_as_before() -> None:
     before = resolved(mini())
     after = resolved(mini("screen.object_threshold.classes={'04': 0.21}"))
     for shift, entries in after.object.items():
-        assert entries["04"] == {"value": float(np.float32(0.21)), "percentile": None, "n": 0, "source": "recipe"}
+        assert entries["04"] == {
+            "value": float(np.float32(0.21)),
+            "percentile": None,
+            "n": 0,
+            "source": "recipe",
+        }
         others = {class_id: entry for class_id, entry in entries.items() if class_id != "04"}
         assert others == {class_id: before.object[shift][class_id] for class_id in others}
         assert {entry["source"] for entry in others.values()} == {"validation"}
@@ -277,12 +296,18 @@ def test_the_default_enters_no_hash_and_a_class_enters_the_screen_alone() -> Non
     plain = mini()
     for nothing in ("classes=null", "classes={}", "classes={'04': null}"):
         again = mini(f"screen.object_threshold.{nothing}")
-        assert (again.screen_document, again.portable_yaml) == (plain.screen_document, plain.portable_yaml)
+        assert (again.screen_document, again.portable_yaml) == (
+            plain.screen_document,
+            plain.portable_yaml,
+        )
     of_classes = mini("screen.object_threshold.classes={'04': 0.21, '03': 0.2}")
     assert of_classes.plan_hash == plain.plan_hash
     assert of_classes.screen_hash != plain.screen_hash
     other_order = mini("screen.object_threshold.classes={'03': 0.2, '04': 0.21}")
-    assert (of_classes.screen_hash, of_classes.portable_yaml) == (other_order.screen_hash, other_order.portable_yaml)
+    assert (of_classes.screen_hash, of_classes.portable_yaml) == (
+        other_order.screen_hash,
+        other_order.portable_yaml,
+    )
     assert load_recipe_text(dump_recipe(of_classes)) == of_classes
     of_shift = mini("prompts.shifts.red.object_threshold.classes={'04': 0.21}")
     assert len({plain.screen_hash, of_classes.screen_hash, of_shift.screen_hash}) == 3
@@ -291,13 +316,19 @@ def test_the_default_enters_no_hash_and_a_class_enters_the_screen_alone() -> Non
 def test_layers_add_classes_and_null_takes_one_out(tmp_path: Path) -> None:
     lower = tmp_path / "lower.yaml"
     upper = tmp_path / "upper.yaml"
-    lower.write_text("extends: wardrobe-mini\nscreen: {object_threshold: {classes: {'04': 0.21, '06': 0.2}}}\n")
-    upper.write_text("extends: ./lower.yaml\nscreen: {object_threshold: {classes: {'06': null, '00': 0.1}}}\n")
+    lower.write_text(
+        "extends: wardrobe-mini\nscreen: {object_threshold: {classes: {'04': 0.21, '06': 0.2}}}\n"
+    )
+    upper.write_text(
+        "extends: ./lower.yaml\nscreen: {object_threshold: {classes: {'06': null, '00': 0.1}}}\n"
+    )
     spec = load_recipe(upper).screen.object_threshold
     assert (spec.percentile, spec.classes) == (5, {"00": 0.1, "04": 0.21})
     lower.write_text("extends: wardrobe-mini\nscreen: {object_threshold: null}\n")
     upper.write_text("extends: ./lower.yaml\nscreen: {object_threshold: 0.2}\n")
-    number = load_recipe(upper, ["screen.object_threshold.classes={'04': 0.21}"]).screen.object_threshold
+    number = load_recipe(
+        upper, ["screen.object_threshold.classes={'04': 0.21}"]
+    ).screen.object_threshold
     assert (number.value, number.classes) == (0.2, {"04": 0.21})
 
 
@@ -307,15 +338,24 @@ def test_layers_add_classes_and_null_takes_one_out(tmp_path: Path) -> None:
         ("screen.object_threshold.classes={'4': 0.2}", "screen.object_threshold.classes.4"),
         ("screen.object_threshold.classes={'0 4': 0.2}", "did you mean '04'"),
         ("prompts.base.object_threshold.classes={'44': 0.2}", "expected the id of a class"),
-        ("prompts.shifts.red.object_threshold.classes={'44': 0.2}", "prompts.shifts.red.object_threshold.classes.44"),
-        ("screen.object_threshold.classes={'04': 2}", "found the number 2, expected a number from -1 to 1"),
+        (
+            "prompts.shifts.red.object_threshold.classes={'44': 0.2}",
+            "prompts.shifts.red.object_threshold.classes.44",
+        ),
+        (
+            "screen.object_threshold.classes={'04': 2}",
+            "found the number 2, expected a number from -1 to 1",
+        ),
         ("screen.object_threshold.classes={'04': .nan}", "finite"),
         ("screen.object_threshold.classes={'04': yes}", "found 'yes', expected a number"),
         ("screen.object_threshold.classes=[0.2]", "expected a mapping"),
         ("screen.object_threshold={percentile: null, classes: {'04': 0.2}}", "found classes alone"),
         ("screen.shift_threshold={value: 0.3, classes: {'04': 0.2}}", "unknown key"),
         ("prompts.shifts.red.threshold={value: 0.3, classes: {'04': 0.2}}", "unknown key"),
-        ("prompts.shifts.red={classes: ['03'], object_threshold: {classes: {'04': 0.2}}}", "listed here"),
+        (
+            "prompts.shifts.red={classes: ['03'], object_threshold: {classes: {'04': 0.2}}}",
+            "listed here",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_where_it_stands(change: str, words: str) -> None:
@@ -333,7 +373,10 @@ def test_a_cut_sets_classes_and_leaves_the_percentile(tmp_path: Path) -> None:
         "  shifts: {red: {object_threshold: {classes: {'06': 0.1}}}}\n"
     )
     after = load_cut(recipe, cut)
-    assert (after.screen.object_threshold.percentile, after.screen.object_threshold.classes) == (5, {"04": 0.21})
+    assert (after.screen.object_threshold.percentile, after.screen.object_threshold.classes) == (
+        5,
+        {"04": 0.21},
+    )
     assert after.all_shifts()[0].object_threshold.classes == {"04": 0.21, "06": 0.2}
     recipe.write_text(dump_recipe(after))
     cut.write_text("screen: {object_threshold: {value: 0.2, classes: {'04': null}}}\n")
@@ -349,12 +392,17 @@ def test_check_and_card_say_it_in_words() -> None:
         "screen.object_threshold.classes={'04': 0.21}",
         "prompts.shifts.red.object_threshold.classes={'06': 0.1}",
     )
-    shown = CliRunner().invoke(app, ["check", "wardrobe-mini", *(w for change in changes for w in ("--set", change))])
+    shown = CliRunner().invoke(
+        app, ["check", "wardrobe-mini", *(w for change in changes for w in ("--set", change))]
+    )
     assert shown.exit_code == 0
     assert "p5, 1 by class" in shown.stdout
     assert "coat (04) 0.21, shirt (06) 0.1 in red" in shown.stdout
     recipe = mini(*changes)
-    rows = {row.shift: row.object_threshold for row in threshold_rows(recipe, resolved(recipe).document())}
+    rows = {
+        row.shift: row.object_threshold
+        for row in threshold_rows(recipe, resolved(recipe).document())
+    }
     assert rows["base"] == "0.205 to 0.210 (percentile 5); chosen by class: coat 0.210"
     assert rows["red"].endswith("; chosen by class: coat 0.210, shirt 0.100")
     assert "chosen" not in {row.object_threshold for row in threshold_rows(mini(), {})}.pop()
@@ -382,22 +430,27 @@ def test_a_shift_may_have_its_own_rules() -> None:
     assert rules(recipe, "at_night") == (ThresholdsRule(), TopRule(k=2))
 
 
-@pytest.mark.parametrize("changes", [[], [TOP], [TOP, "prompts.shifts.red.keep=[{top: {k: 1, by: object}}]"]])
+@pytest.mark.parametrize(
+    "changes", [[], [TOP], [TOP, "prompts.shifts.red.keep=[{top: {k: 1, by: object}}]"]]
+)
 def test_a_written_recipe_reads_back(changes: list[str]) -> None:
     recipe = load_recipe("wardrobe-mini", changes)
     assert load_recipe_text(dump_recipe(recipe)) == recipe
 
 
 REFUSED = {
-    "[tresholds]": "unknown name 'tresholds'; did you mean 'thresholds'? (names here: thresholds, misclassified, top,"
+    "[tresholds]": "unknown name 'tresholds'; did you mean 'thresholds'? (names here: thresholds,"
+    " misclassified, top,"
     " visible, same_image)",
     "[{tp: {k: 2}}]": "unknown key; did you mean 'top'?",
     "[{top: {k: 0}}]": "found the number 0, expected a whole number from 1",
     "[top]": "missing, expected a whole number",
     "[{top: {k: 2, by: colour}}]": "found 'colour', expected object or shift",
-    "[]": "found an empty list, expected at least one of: thresholds, misclassified, top, visible, same_image",
+    "[]": "found an empty list, expected at least one of: thresholds, misclassified, top, visible,"
+    " same_image",
     "3": "found the number 3, expected a list",
-    "[{top: {k: 2}, thresholds: {}}]": "found thresholds and top, expected one of: thresholds, misclassified, top,"
+    "[{top: {k: 2}, thresholds: {}}]": "found thresholds and top, expected one of: thresholds,"
+    " misclassified, top,"
     " visible, same_image",
 }
 
@@ -406,7 +459,9 @@ JUDGED = "[thresholds, {misclassified: {models: [a], failure: %s}}]"
 REFUSED |= {
     JUDGED % "top2": "found 'top2', expected top1, top3, parent, parent_any or answered:CLASS_ID",
     JUDGED % "'answered:99'": "found 'answered:99', expected the id of a class",
-    JUDGED % "parent": "found 'parent', but the class '00' and 9 more has no `parent` in the list of classes",
+    JUDGED
+    % "parent": "found 'parent', but the class '00' and 9 more has no `parent` in the list of"
+    " classes",
 }
 
 
@@ -425,21 +480,30 @@ def test_ranking_goes_with_no_quota() -> None:
 
 
 def test_ranking_goes_with_no_open_threshold() -> None:
-    with pytest.raises(UserError, match="a percentile over all candidates with the keep rule 'top'"):
+    with pytest.raises(
+        UserError, match="a percentile over all candidates with the keep rule 'top'"
+    ):
         load_recipe("wardrobe-mini", [TOP, "prompts.shifts.red.threshold={percentile: 5}"])
     load_recipe("wardrobe-mini", ["prompts.shifts.red.threshold={percentile: 5}"])
 
 
 def test_an_empty_mapping_drops_the_inherited_shifts() -> None:
-    assert [shift.name for shift in load_recipe("wardrobe-mini", ["prompts.shifts={}"]).all_shifts()] == ["base"]
+    assert [
+        shift.name for shift in load_recipe("wardrobe-mini", ["prompts.shifts={}"]).all_shifts()
+    ] == ["base"]
     layer = "extends: wardrobe-mini\nprompts: {shifts: {}}\n"
     assert [shift.name for shift in load_recipe_text(layer).all_shifts()] == ["base"]
     both = ["prompts.shifts={}", "prompts.shifts.own={prompt: 'a {class}'}"]
-    assert [shift.name for shift in load_recipe("wardrobe-mini", both).all_shifts()] == ["base", "own"]
+    assert [shift.name for shift in load_recipe("wardrobe-mini", both).all_shifts()] == [
+        "base",
+        "own",
+    ]
 
 
 JUDGE = "lab:resnet14t"
-WRONG_JUDGES = "prompts.shifts.red.keep=[thresholds, {{misclassified: {{models: ['{}'], failure: '{}'}}}}]"
+WRONG_JUDGES = (
+    "prompts.shifts.red.keep=[thresholds, {{misclassified: {{models: ['{}'], failure: '{}'}}}}]"
+)
 
 
 def judged_mini(*changes: str) -> Recipe:
@@ -455,16 +519,27 @@ def test_it_is_asked_about_every_shift_and_the_base_and_no_other_is() -> None:
     assert recipe.judges == ("lab:resnet10t", JUDGE)
     assert set(asked(recipe, JUDGE).values()) == {"top1"} and len(asked(recipe, JUDGE)) == 6
     assert {name for name, rule in asked(recipe, "lab:resnet10t").items() if rule} == {"red"}
-    base, red = (next(shift for shift in recipe.all_shifts() if shift.name == name) for name in ("base", "red"))
-    assert recipe.columns_of(base) == ("resnet14t_answer", "resnet14t_confidence", "resnet14t_right")
+    base, red = (
+        next(shift for shift in recipe.all_shifts() if shift.name == name)
+        for name in ("base", "red")
+    )
+    assert recipe.columns_of(base) == (
+        "resnet14t_answer",
+        "resnet14t_confidence",
+        "resnet14t_right",
+    )
     assert len(set(recipe.columns_of(red))) == 6
 
 
 def test_one_that_a_keep_rule_asks_too_has_one_set_of_columns() -> None:
     recipe = judged_mini(f"screen.judge={JUDGE}", WRONG_JUDGES.format(JUDGE, "answered:00"))
     assert recipe.judges == (JUDGE,)
-    assert asked(recipe, JUDGE) == dict.fromkeys(asked(recipe, JUDGE), "top1") | {"red": "answered:00"}
-    assert set(recipe.added_columns) == {f"resnet14t_{part}" for part in ("answer", "confidence", "right", "failed")}
+    assert asked(recipe, JUDGE) == dict.fromkeys(asked(recipe, JUDGE), "top1") | {
+        "red": "answered:00"
+    }
+    assert set(recipe.added_columns) == {
+        f"resnet14t_{part}" for part in ("answer", "confidence", "right", "failed")
+    }
 
 
 def test_null_enters_no_hash_and_a_name_enters_the_screens() -> None:
@@ -481,7 +556,10 @@ def test_null_enters_no_hash_and_a_name_enters_the_screens() -> None:
 def test_a_folder_is_known_by_its_name_and_opened_for_no_stranger(tmp_path: Path) -> None:
     for home in ("here", "there"):
         (tmp_path / home / "judge").mkdir(parents=True)
-    recipe, twin = (judged_mini(f"screen.judge=local-dir:{tmp_path / home / 'judge'}") for home in ("here", "there"))
+    recipe, twin = (
+        judged_mini(f"screen.judge=local-dir:{tmp_path / home / 'judge'}")
+        for home in ("here", "there")
+    )
     assert recipe.screen_hash == twin.screen_hash
     assert str(tmp_path) not in recipe.portable_yaml
     (tmp_path / "dataset").mkdir()
@@ -492,7 +570,9 @@ def test_a_folder_is_known_by_its_name_and_opened_for_no_stranger(tmp_path: Path
     assert stored.screen_hash == recipe.screen_hash
 
 
-@pytest.mark.parametrize("name", ["predictions:answers.csv", "predictions:./answers.parquet", "lab:", "local-dir:/"])
+@pytest.mark.parametrize(
+    "name", ["predictions:answers.csv", "predictions:./answers.parquet", "lab:", "local-dir:/"]
+)
 def test_what_cannot_look_at_images_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"screen\.judge"):
         judged_mini(f"screen.judge={name}")
@@ -501,7 +581,8 @@ def test_what_cannot_look_at_images_is_refused(name: str) -> None:
 def test_judges_that_would_share_columns_are_refused() -> None:
     with pytest.raises(UserError, match="would share columns"):
         judged_mini(
-            "screen.judge=open_clip:hf-hub:another/clip", WRONG_JUDGES.format("transformers:someone/clip", "top1")
+            "screen.judge=open_clip:hf-hub:another/clip",
+            WRONG_JUDGES.format("transformers:someone/clip", "top1"),
         )
 
 
@@ -517,12 +598,17 @@ def test_judges_that_would_share_columns_are_refused() -> None:
 def test_the_model_that_screens_is_no_second_judge(judge: str, screen: tuple[str, ...]) -> None:
     with pytest.raises(UserError, match=r"screen\.judge.*the screening model"):
         judged_mini(f"screen.judge={judge}", *screen)
-    assert judged_mini("screen.judge=open_clip:ViT-B-16/openai", *screen).screen.judge == "open_clip:ViT-B-16/openai"
+    assert (
+        judged_mini("screen.judge=open_clip:ViT-B-16/openai", *screen).screen.judge
+        == "open_clip:ViT-B-16/openai"
+    )
 
 
 def test_two_folders_elsewhere_may_share_a_name(tmp_path: Path) -> None:
     """Two models stay two, although a dataset's recipe keeps only the last name of each folder."""
     (tmp_path / "lock.json").write_text("{}")
-    recipe = judged_mini("screen.model=local-dir:/one/clip", "screen.judge=open_clip:local-dir:/other/clip")
+    recipe = judged_mini(
+        "screen.model=local-dir:/one/clip", "screen.judge=open_clip:local-dir:/other/clip"
+    )
     (tmp_path / "recipe.yaml").write_text(recipe.portable_yaml)
     assert load_own_recipe(tmp_path).screen.judge == "elsewhere:open_clip:local-dir:./clip"

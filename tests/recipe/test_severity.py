@@ -23,7 +23,9 @@ def test_each_level_is_a_shift_of_one_group_and_the_whole_one_keeps_its_name() -
     assert {shift.group for shift in levelled} == {"at_night"}
     assert [shift.top for shift in levelled] == [False, False, True]
     assert [shift.scale for shift in levelled] == [0.05, 0.5, 1]
-    assert {shift.by for shift in levelled} == {"prompt"} and not any(shift.realised for shift in levelled)
+    assert {shift.by for shift in levelled} == {"prompt"} and not any(
+        shift.realised for shift in levelled
+    )
     assert {shift.threshold for shift in levelled} == {None} and plain[0].threshold is not None
     assert {shift.caption for shift in levelled} == {plain[0].caption}, "scores are still measured"
 
@@ -38,12 +40,16 @@ def test_levels_leave_every_other_sample_as_it_is() -> None:
     for suffix, between in (("_05", 0.05), ("_50", 0.5), ("", None)):
         sample = levelled[f"at_night{suffix}_08_000001"]
         assert (sample.seed, sample.pair) == (base.seed, base.pair), "a trajectory is one scene"
-        assert sample.between == (None if between is None else Between("prompt", between, base.prompt or ""))
+        assert sample.between == (
+            None if between is None else Between("prompt", between, base.prompt or "")
+        )
 
 
 def test_a_recipe_without_levels_has_no_column_of_them() -> None:
     assert "severity" not in mini().added_columns
-    recipe = mini(LEVELS, "prompts.shifts.red.severity={levels: {realised: [.5, 1], scales: [.25, 1]}}")
+    recipe = mini(
+        LEVELS, "prompts.shifts.red.severity={levels: {realised: [.5, 1], scales: [.25, 1]}}"
+    )
     given = {shift.name: recipe.given(shift) for shift in recipe.all_shifts()}
     assert given["base"] == {"severity": 0, "severity_realised": 0}
     assert given["at_night_50"] == {"severity": 0.5, "severity_realised": None}
@@ -59,7 +65,9 @@ def test_the_scales_that_a_build_finds_are_an_input_and_no_plan() -> None:
         == mini(with_scales).plan_hash
         != mini(with_scales.replace("realised: [.5", "realised: [.6")).plan_hash
     )
-    assert mini(open_scales).scales == {"red": []} and mini(with_scales).scales == {"red": [0.25, 1.0]}
+    assert mini(open_scales).scales == {"red": []} and mini(with_scales).scales == {
+        "red": [0.25, 1.0]
+    }
     assert mini(LEVELS).plan_hash != mini(LEVELS.replace(".05", ".1")).plan_hash != mini().plan_hash
 
 
@@ -68,16 +76,25 @@ def test_a_style_is_said_to_change_more_on_its_way() -> None:
     assert mini(LEVELS, styled).levels_away_from_base == ["pencil_sketch"]
 
 
-@pytest.mark.parametrize("written", [LEVELS, LEVELS.replace("levels: [.05", "by: steps, levels: [.25")])
+@pytest.mark.parametrize(
+    "written", [LEVELS, LEVELS.replace("levels: [.05", "by: steps, levels: [.25")]
+)
 def test_the_portable_recipe_says_the_same(written: str) -> None:
     recipe = mini(written)
     severity = yaml.safe_load(recipe.portable_yaml)["prompts"]["shifts"]["at_night"]["severity"]
-    assert severity == ({"by": "steps", "levels": [0.25, 0.5, 1]} if "steps" in written else {"levels": [0.05, 0.5, 1]})
+    assert severity == (
+        {"by": "steps", "levels": [0.25, 0.5, 1]}
+        if "steps" in written
+        else {"levels": [0.05, 0.5, 1]}
+    )
     assert recipe.portable.all_shifts() == recipe.all_shifts()
 
 
 def test_a_corruption_has_its_five_severities_as_levels() -> None:
-    recipe = load_recipe("wardrobe-corrupt", ["prompts.shifts.fog={corruption: fog, severity: {levels: [.2, .6, 1]}}"])
+    recipe = load_recipe(
+        "wardrobe-corrupt",
+        ["prompts.shifts.fog={corruption: fog, severity: {levels: [.2, .6, 1]}}"],
+    )
     fog = [shift for shift in recipe.all_shifts() if shift.of == "fog"]
     assert [(shift.name, shift.severity, shift.by) for shift in fog] == [
         ("fog_1", 1, "corruption"), ("fog_3", 3, "corruption"), ("fog", 5, "corruption")
@@ -97,18 +114,24 @@ def test_a_corruption_has_its_five_severities_as_levels() -> None:
         (["prompts.shifts.at_night.severity={levels: [.5, 1.5]}"], "expected a number above 0 to 1"),
         (["prompts.shifts.at_night.severity={levels: [1, 3]}"], "expected a number above 0 to 1"),
         (["prompts.shifts.at_night.severity={levels: [.125, 1]}"], "at most two decimals"),
-        (["prompts.shifts.at_night.severity={levels: {}}"], "expected a list of levels, or `realised:`"),
+        (["prompts.shifts.at_night.severity={levels: {}}"], "expected a list of levels, or"
+            " `realised:`"),
         (["prompts.shifts.at_night.severity={levels: {realised: [.5, 1], scales: [.2]}}"], "found 1 scales"),
-        (["prompts.shifts.at_night.severity={by: corruption, levels: [.2]}"], "found 'corruption', expected prompt or"),
+        (["prompts.shifts.at_night.severity={by: corruption, levels: [.2]}"], "found 'corruption',"
+            " expected prompt or"),
         ([LEVELS, "samples={candidates: null, accepted: 2, at_most: 5}"], "a quota (samples.accepted) draws"),
         ([LEVELS, "prompts.shifts.at_night.keep=[thresholds, {misclassified: {models: [a]}}]"], "keeps other scenes"),
-        (["prompts.shifts.at_night.severity={by: steps, levels: [.05, .5]}"], "have the shift's prompt in 0, 6"),
-        (["prompts.shifts.at_night.severity={by: steps, levels: [.25, .3]}"], "have the shift's prompt in 3, 3"),
+        (["prompts.shifts.at_night.severity={by: steps, levels: [.05, .5]}"], "have the shift's"
+            " prompt in 0, 6"),
+        (["prompts.shifts.at_night.severity={by: steps, levels: [.25, .3]}"], "have the shift's"
+            " prompt in 3, 3"),
         ([LEVELS, "samples.noise=independent"], "levels would show other scenes"),
         ([LEVELS, "prompts.shifts.at_night.threshold=0.2"], "levels have no shift threshold"),
-        ([LEVELS, "prompts.shifts.at_night_50={prompt: 'a {class}'}"], "a level would be named 'at_night_50'"),
+        ([LEVELS, "prompts.shifts.at_night_50={prompt: 'a {class}'}"], "a level would be named"
+            " 'at_night_50'"),
         (
-            ["prompts.shifts.at_night.caption=null", LEVELS.replace("[.05, .5, 1]", "{realised: [.5, 1]}")],
+            ["prompts.shifts.at_night.caption=null", LEVELS.replace("[.05, .5, 1]", "{realised:"
+                " [.5, 1]}")],
             "expected the caption whose score",
         ),
     ],
@@ -121,7 +144,10 @@ def test_levels_that_cannot_be_are_refused(changes: list[str], expected: str) ->
 @pytest.mark.parametrize(
     ("severity", "expected"),
     [
-        ("{levels: [.3]}", "a corruption has five severities, expected some of 1 to 5, or of 0.2, 0.4, 0.6, 0.8, 1"),
+        (
+            "{levels: [.3]}",
+            "a corruption has five severities, expected some of 1 to 5, or of 0.2, 0.4, 0.6, 0.8, 1",
+        ),
         ("{levels: {realised: [.2]}}", "generator.kind corrupt takes no `realised:`"),
         ("{by: prompt, levels: [.2]}", "found 'prompt', expected corruption"),
         ("9", "expected a whole number from 1 to 5"),
@@ -133,15 +159,22 @@ def test_levels_of_corruptions_that_cannot_be_are_refused(severity: str, expecte
     assert any(expected in line for line in lines), lines
 
 
-@pytest.mark.parametrize(("severities", "shares"), [("[1, 3, 5]", "[.2, .6, 1]"), ("[2]", "[.4]"), ("[5]", "[1]")])
+@pytest.mark.parametrize(
+    ("severities", "shares"), [("[1, 3, 5]", "[.2, .6, 1]"), ("[2]", "[.4]"), ("[5]", "[1]")]
+)
 def test_levels_of_a_corruption_may_be_severities(severities: str, shares: str) -> None:
     by_severity, by_share = (
         load_recipe("wardrobe-corrupt", [f"prompts.shifts.fog.severity={{levels: {levels}}}"])
         for levels in (severities, shares)
     )
-    assert by_severity.plan_hash == by_share.plan_hash and by_severity.portable_yaml == by_share.portable_yaml
+    assert (
+        by_severity.plan_hash == by_share.plan_hash
+        and by_severity.portable_yaml == by_share.portable_yaml
+    )
 
 
 def test_rows_of_a_pool_have_no_levels() -> None:
-    lines = problems(load_recipe, "wardrobe-retrieved", ["prompts.shifts.in_the_snow.severity={levels: [.5]}"])
+    lines = problems(
+        load_recipe, "wardrobe-retrieved", ["prompts.shifts.in_the_snow.severity={levels: [.5]}"]
+    )
     assert any("has no levels; expected null" in line for line in lines), lines

@@ -115,11 +115,18 @@ def test_aliases_within_bounds_stand_for_what_they_name() -> None:
 def test_nesting_without_end_is_refused_and_does_not_end_the_interpreter(text: str) -> None:
     # In a process of its own: the C stack, where it overflows, takes the interpreter with it.
     code = (
-        "import sys\nfrom counterfoil.errors import UserError\nfrom counterfoil.recipe.strict_yaml import read_yaml\n"
-        "try:\n    read_yaml(sys.stdin.read(), 'x.yaml')\nexcept UserError as error:\n    print(error.problems[0])\n"
+        "import sys\nfrom counterfoil.errors import UserError\nfrom counterfoil.recipe.strict_yaml"
+        " import read_yaml\n"
+        "try:\n    read_yaml(sys.stdin.read(), 'x.yaml')\nexcept UserError as error:\n   "
+        " print(error.problems[0])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "x.yaml:1: nested too deeply, expected at most 40 levels\n")
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=text, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (
+        0,
+        "x.yaml:1: nested too deeply, expected at most 40 levels\n",
+    )
 
 
 def test_as_deep_as_is_allowed_is_read() -> None:
@@ -129,13 +136,21 @@ def test_as_deep_as_is_allowed_is_read() -> None:
 
 
 def test_a_text_of_over_a_million_characters_is_refused() -> None:
-    with pytest.raises(UserError, match=r"x\.yaml: has 1,000,003 characters, expected at most 1,000,000"):
+    with pytest.raises(
+        UserError, match=r"x\.yaml: has 1,000,003 characters, expected at most 1,000,000"
+    ):
         read_yaml("a: " + "x" * 1_000_000, "x.yaml")
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 

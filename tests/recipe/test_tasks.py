@@ -1,4 +1,5 @@
-"""A recipe's task: it follows from the keys of the source, may be stated, and may not contradict them."""
+"""A recipe's task: it follows from the keys of the source, may be stated, and may not contradict
+them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ prompts:
     fog: {corruption: fog}
 samples: {candidates: 10}
 """
-QUESTIONS = ", ".join(f"{{id: c{label}, name: n{label}, source_label: {label}}}" for label in range(2))
+QUESTIONS = ", ".join(
+    f"{{id: c{label}, name: n{label}, source_label: {label}}}" for label in range(2)
+)
 KEYS = {
     "classes": ["source.classes=[{id: cup, name: cup, source_label: 0}]"],
     "objects": ["source.objects=boxes", "source.categories=[car, bus]"],
@@ -36,7 +39,10 @@ def test_the_keys_say_the_task() -> None:
         recipe = load(*keys)
         assert recipe.source.task == recipe.task.name == name
         assert recipe.task.by_class == (name == "classes")
-    assert load("source.conditions={columns: [wet]}", f"source.classes=[{QUESTIONS}]").task.name == "classes"
+    assert (
+        load("source.conditions={columns: [wet]}", f"source.classes=[{QUESTIONS}]").task.name
+        == "classes"
+    )
     assert set(KEYS) == set(TASKS)
 
 
@@ -56,7 +62,9 @@ def test_a_task_that_contradicts_the_keys_is_refused(name: str, stated: str) -> 
         return
     with pytest.raises(UserError) as caught:
         load(*KEYS[name], f"source.task={stated}")
-    assert f"found the task {stated}, expected {name}, which the other keys say" in "\n".join(caught.value.problems)
+    assert f"found the task {stated}, expected {name}, which the other keys say" in "\n".join(
+        caught.value.problems
+    )
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones() -> None:
@@ -79,4 +87,8 @@ def test_images_made_from_rows_of_the_source_store_their_unit() -> None:
         recipe = load(*keys, "source.unit_column=video")
         assert "unit" in recipe.added_columns and recipe.plan_document["units"] == "video"
     drawn = load_recipe("wardrobe-mini")
-    assert drawn.source.unit_column and "unit" not in drawn.added_columns and "units" not in drawn.plan_document
+    assert (
+        drawn.source.unit_column
+        and "unit" not in drawn.added_columns
+        and "units" not in drawn.plan_document
+    )

@@ -58,8 +58,11 @@ def test_help_has_every_verb_with_its_arguments_and_what_it_does() -> None:
 def test_the_notebook_of_the_first_hour_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code cells run in order, in one namespace and an empty folder; the value of a last line is shown."""
-    notebook = json.loads((Path(__file__).parents[2] / "docs" / "tutorial.ipynb").read_text(encoding="utf-8"))
+    """Code cells run in order, in one namespace and an empty folder; the value of a last line is
+    shown."""
+    notebook = json.loads(
+        (Path(__file__).parents[2] / "docs" / "tutorial.ipynb").read_text(encoding="utf-8")
+    )
     monkeypatch.chdir(tmp_path)
     space: dict[str, Any] = {}
     shown: list[Any] = []
@@ -76,7 +79,9 @@ def test_the_notebook_of_the_first_hour_runs_from_top_to_bottom(
             shown.append(eval(compile(ast.Expression(last.value), cell["id"], "eval"), space))
     scores, drops, mined = (space[name] for name in ("scores", "drops", "mined"))
     assert 50 < 100 * scores.score("lab:resnet10t", "all").top1.value <= 100
-    assert len(drops.shifts) == 9 and all(score.drop is not None for score in drops.scores if score.shift != "base")
+    assert len(drops.shifts) == 9 and all(
+        score.drop is not None for score in drops.scores if score.shift != "base"
+    )
     assert "largest drop" in repr(drops) and "% right on base" in repr(drops)
     assert mined.findings.answered.rows == 100 and mined.files["rows"].is_file()
     htmls = [value._repr_html_() for value in shown if hasattr(value, "_repr_html_")]
@@ -85,6 +90,10 @@ def test_the_notebook_of_the_first_hour_runs_from_top_to_bottom(
 
 def test_a_plan_of_a_bundled_name_tells_its_size_and_shifts() -> None:
     plan = counterfoil.make_plan("wardrobe-mini")
-    assert repr(plan) == f"<Plan of wardrobe-mini: 1,200 samples, {plan.n_cells:,} cells, {plan.n_shards:,} shards>"
+    assert (
+        repr(plan)
+        == f"<Plan of wardrobe-mini: 1,200 samples, {plan.n_cells:,} cells, {plan.n_shards:,}"
+        " shards>"
+    )
     html = plan._repr_html_()
     assert all(f"<td>{shift.name}</td>" in html for shift in plan.recipe.all_shifts())

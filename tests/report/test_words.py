@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from counterfoil.report.distances import Distances, ImageSet, about_bias, distances_table
 from counterfoil.report.results import ResultRow, ResultRows, row
-from counterfoil.report.words import e_value, named, points, probability, share, times, with_interval
+from counterfoil.report.words import (
+    e_value,
+    named,
+    points,
+    probability,
+    share,
+    times,
+    with_interval,
+)
 from counterfoil.stats import Estimate
 
 
@@ -63,7 +71,9 @@ def distances(groups: int, *, biased: bool = False) -> Distances:
     sets = [ImageSet("dataset", "d", 3, 70, 900, 35, 450)]
     sets += [ImageSet("group", name, 3, 70, 900, 35, 450, biased) for name in names]
     sets.append(ImageSet("source", "train against validation", 3, 900, 900, 450, 450))
-    return Distances("lab:clip", "sha256 " + "ab" * 32, 512, scaled=True, source="lab:wardrobe", sets=tuple(sets))
+    return Distances(
+        "lab:clip", "sha256 " + "ab" * 32, 512, scaled=True, source="lab:wardrobe", sets=tuple(sets)
+    )
 
 
 def rows(shown: Distances, unmeasured: str = "") -> Iterator[ResultRow]:
@@ -93,7 +103,11 @@ def test_numbers_have_the_digits_that_their_interval_bears_and_the_source_is_las
 def test_a_table_is_bounded_and_what_was_not_measured_is_a_dash() -> None:
     shown = distances(100, biased=True)
     table = distances_table(shown, ResultRows(rows(shown, "shift_0")))
-    assert len(table.rows) == SETS + 1 and table.rows[-1].cells[0].text == "train against validation"
+    assert (
+        len(table.rows) == SETS + 1 and table.rows[-1].cells[0].text == "train against validation"
+    )
     assert table.more == f"and {101 - SETS} more sets of images, in distances.csv"
-    assert [cell.text for cell in table.rows[1].cells[1:3]] == ["–", "–"] and table.rows[1].cells[1].below == "too few"
+    assert [cell.text for cell in table.rows[1].cells[1:3]] == ["–", "–"] and table.rows[1].cells[
+        1
+    ].below == "too few"
     assert table.rows[2].cells[2].text == "12.3†" and about_bias(shown).startswith("† Too high")

@@ -15,7 +15,8 @@ TIDY = "publish.repo=someone/colours"
 
 @pytest.fixture(scope="session")
 def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a dataset of three classes, a base and two shifts, 36 images each, all accepted. Read only."""
+    """Return a dataset of three classes, a base and two shifts, 36 images each, all accepted. Read
+    only."""
     return build_colours(tmp_path_factory.mktemp("review") / "colours", TIDY)
 
 

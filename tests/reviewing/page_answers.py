@@ -22,7 +22,9 @@ TOKENS = [f"{number:016x}" for number in range(1, 9)]
 
 
 def data_of(page: Path) -> dict[str, Any]:
-    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    match = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL
+    )
     assert match
     return json.loads(match[1])
 
@@ -56,7 +58,9 @@ def answers(
             "task": grid["task"],
             "label": grid["label"],
             "shown": grid["shown"],
-            "selected": [id for id in grid["shown"] if choice(grid["task"], grid["label"], known[id])],
+            "selected": [
+                id for id in grid["shown"] if choice(grid["task"], grid["label"], known[id])
+            ],
         }
         for grid in data["grids"]
     ]

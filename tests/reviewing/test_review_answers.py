@@ -54,16 +54,20 @@ def wilson(share: float, n: float) -> tuple[float, float]:
 def exact_kappa(counts: list[tuple[int, int]]) -> Fraction | None:
     """Compute Fleiss 1971, equations 1 to 7, in fractions."""
     raters = sum(counts[0])
-    shares = [Fraction(sum(row[column] for row in counts), raters * len(counts)) for column in (0, 1)]
+    shares = [
+        Fraction(sum(row[column] for row in counts), raters * len(counts)) for column in (0, 1)
+    ]
     by_chance = sum(share * share for share in shares)
     agreed = Fraction(
-        sum(Fraction(sum(n * (n - 1) for n in row), raters * (raters - 1)) for row in counts), len(counts)
+        sum(Fraction(sum(n * (n - 1) for n in row), raters * (raters - 1)) for row in counts),
+        len(counts),
     )
     return None if by_chance == 1 else (agreed - by_chance) / (1 - by_chance)
 
 
 def test_kappa_of_a_table_counted_by_hand() -> None:
-    # Three raters agree on two images and are two to one about two: (1 + 1/3 + 1 + 1/3) / 4 = 2/3, by chance 1/2.
+    # Three raters agree on two images and are two to one about two: (1 + 1/3 + 1 + 1/3) / 4 = 2/3,
+    # by chance 1/2.
     assert fleiss_kappa([(3, 0), (2, 1), (0, 3), (1, 2)]) == pytest.approx(1 / 3)
     # Two who never agree do so less than by chance.
     assert fleiss_kappa([(1, 1), (1, 1), (1, 1)]) == pytest.approx(-1)
@@ -71,7 +75,9 @@ def test_kappa_of_a_table_counted_by_hand() -> None:
 
 
 @given(
-    st.integers(2, 6).flatmap(lambda n: st.lists(st.integers(0, n).map(lambda k: (k, n - k)), min_size=1, max_size=20))
+    st.integers(2, 6).flatmap(
+        lambda n: st.lists(st.integers(0, n).map(lambda k: (k, n - k)), min_size=1, max_size=20)
+    )
 )
 def test_kappa_is_fleiss(counts: list[tuple[int, int]]) -> None:
     exact = exact_kappa(counts)
@@ -79,7 +85,9 @@ def test_kappa_is_fleiss(counts: list[tuple[int, int]]) -> None:
     assert (kappa is None) == (exact is None)
     if exact is not None:
         assert kappa == pytest.approx(float(exact), abs=1e-9)
-        assert kappa == pytest.approx(kappa_of_statsmodels(np.array(counts), method="fleiss"), abs=1e-12)
+        assert kappa == pytest.approx(
+            kappa_of_statsmodels(np.array(counts), method="fleiss"), abs=1e-12
+        )
 
 
 def test_kappa_is_undefined_without_two_raters_or_two_answers() -> None:
@@ -89,9 +97,17 @@ def test_kappa_is_undefined_without_two_raters_or_two_answers() -> None:
 
 
 def test_kappa_is_over_the_images_that_all_have_seen() -> None:
-    shared = {"a": {0: True, 1: True}, "b": {0: False, 1: False}, "c": {0: True, 1: False}, "d": {0: False, 1: False}}
+    shared = {
+        "a": {0: True, 1: True},
+        "b": {0: False, 1: False},
+        "c": {0: True, 1: False},
+        "d": {0: False, 1: False},
+    }
     kappa, images = agreement(shared)
-    assert (kappa, images) == (pytest.approx(float(exact_kappa([(2, 0), (0, 2), (1, 1), (0, 2)]) or 0)), 4)
+    assert (kappa, images) == (
+        pytest.approx(float(exact_kappa([(2, 0), (0, 2), (1, 1), (0, 2)]) or 0)),
+        4,
+    )
     assert agreement({**shared, "e": {0: True}, "f": {1: True}}) == (kappa, images)
 
 
@@ -99,8 +115,14 @@ def test_where_no_image_was_seen_by_all_images_are_grouped_by_how_many_saw_them(
     pairs = {"a": {0: True, 1: True}, "b": {0: False, 1: False}}
     others = {"c": {1: True, 2: False}, "d": {1: False, 2: True}}
     kappa, images = agreement({**pairs, **others})
-    assert (kappa, images) == (pytest.approx(float(exact_kappa([(2, 0), (0, 2), (1, 1), (1, 1)]) or 0)), 4)
-    triples = {"e": {0: True, 1: True, 2: True, 3: False}, "f": {0: False, 1: False, 2: False, 4: False}}
+    assert (kappa, images) == (
+        pytest.approx(float(exact_kappa([(2, 0), (0, 2), (1, 1), (1, 1)]) or 0)),
+        4,
+    )
+    triples = {
+        "e": {0: True, 1: True, 2: True, 3: False},
+        "f": {0: False, 1: False, 2: False, 4: False},
+    }
     # Of five raters, two images were seen by two and two by four: a mean weighted by images.
     two, four = (float(exact_kappa(counts) or 0) for counts in ([(2, 0), (0, 2)], [(3, 1), (0, 4)]))
     assert agreement({**pairs, **triples}) == (pytest.approx((2 * two + 2 * four) / 4), 4)
@@ -138,7 +160,8 @@ def test_where_everything_was_selected_the_interval_still_has_a_width() -> None:
 
 
 def sees_colours(task: str, label: str, picture: AcceptedImage | RealControl) -> bool:
-    """Select what is true: the first images under `swap` show the next class, and no image shows its shift."""
+    """Select what is true: the first images under `swap` show the next class, and no image shows
+    its shift."""
     if isinstance(picture, RealControl):
         return True
     if task == "shift":
@@ -154,7 +177,8 @@ def everything(task: str, label: str, picture: AcceptedImage | RealControl) -> b
 
 @pytest.fixture(scope="session")
 def files(made: ReviewPage, colours: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Return the answers of three people: one sees colours, one believes all labels, one selects everything."""
+    """Return the answers of three people: one sees colours, one believes all labels, one selects
+    everything."""
     folder = tmp_path_factory.mktemp("answers")
     known = known_of(colours)
     people = (("Anna Nyman", sees_colours), ("", is_true), ("B.", everything))
@@ -167,7 +191,9 @@ def files(made: ReviewPage, colours: Path, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="session")
 def reviewed(files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Review]:
     """Return a dataset that holds their answers. Read only."""
-    directory = build_colours(tmp_path_factory.mktemp("reviewed") / "colours", "publish.repo=someone/colours")
+    directory = build_colours(
+        tmp_path_factory.mktemp("reviewed") / "colours", "publish.repo=someone/colours"
+    )
     return directory, review_answers(directory, files)
 
 
@@ -187,11 +213,14 @@ def test_frequencies_are_those_of_the_answers(reviewed: tuple[Path, Review]) -> 
     assert document["content"] == content_of_receipts(read_receipts(directory))
     by_name = {shift["name"]: shift for shift in document["shifts"]}
     assert list(by_name) == ["base", "dusk", "swap"]
-    # Three people saw 36 images a shift; one of them does not select the 12 that show another colour.
+    # Three people saw 36 images a shift; one of them does not select the 12 that show another
+    # colour.
     assert (by_name["base"]["class"]["images"], by_name["base"]["class"]["answers"]) == (36, 108)
     assert by_name["base"]["class"]["selected"]["value"] == 1
     assert by_name["base"]["class"]["selected"]["low"] < 1
-    assert by_name["swap"]["class"]["selected"]["value"] == pytest.approx((24 * 3 + 12 * 2) / 108, abs=1e-6)
+    assert by_name["swap"]["class"]["selected"]["value"] == pytest.approx(
+        (24 * 3 + 12 * 2) / 108, abs=1e-6
+    )
     assert by_name["swap"]["shift"]["selected"]["value"] == pytest.approx(2 / 3, abs=1e-6)
     assert by_name["base"]["shift"] is None, "the base shows no shift"
     images = document["images"]["class"]
@@ -204,10 +233,13 @@ def test_frequencies_are_those_of_the_answers(reviewed: tuple[Path, Review]) -> 
 def test_agreement_is_fleiss_over_the_images(reviewed: tuple[Path, Review]) -> None:
     by_name = {shift["name"]: shift for shift in document_of(reviewed[0])["shifts"]}
     assert by_name["base"]["class"]["kappa"] is None, "all answers are one"
-    # 24 images selected by three, 12 by two of three: agreed 24/36 + 12/36 · 1/3, by chance p² + (1 - p)², p = 96/108.
+    # 24 images selected by three, 12 by two of three: agreed 24/36 + 12/36 · 1/3, by chance p² + (1
+    # - p)², p = 96/108.
     p = 96 / 108
     chance = p**2 + (1 - p) ** 2
-    assert by_name["swap"]["class"]["kappa"] == pytest.approx((24 / 36 + 4 / 36 - chance) / (1 - chance), abs=1e-6)
+    assert by_name["swap"]["class"]["kappa"] == pytest.approx(
+        (24 / 36 + 4 / 36 - chance) / (1 - chance), abs=1e-6
+    )
     assert by_name["swap"]["class"]["kappa_images"] == 36
 
 
@@ -223,8 +255,12 @@ def test_who_fails_the_controls_is_reported_and_not_dropped(reviewed: tuple[Path
     assert document["controls"]["real_share"]["value"] == 1
     sees = document["raters"][0]["controls"]
     passed = sees["without_passed"] + believes["without"]
-    assert document["controls"]["without_share"]["value"] == pytest.approx(passed / (3 * believes["without"]), abs=1e-6)
-    assert document["images"]["class"]["base_00_000000"] == {"shown": 3, "selected": 3}, "the one who failed counts"
+    assert document["controls"]["without_share"]["value"] == pytest.approx(
+        passed / (3 * believes["without"]), abs=1e-6
+    )
+    assert document["images"]["class"]["base_00_000000"] == {"shown": 3, "selected": 3}, (
+        "the one who failed counts"
+    )
 
 
 def test_nobody_is_named(reviewed: tuple[Path, Review], files: list[Path]) -> None:
@@ -245,36 +281,62 @@ def test_the_table_has_a_row_an_image_and_task(reviewed: tuple[Path, Review]) ->
     assert len(rows) == 180
     assert rows[72]["key"].startswith("swap")
     row = next(row for row in rows if row["task"] == "class" and row["key"] == "swap_01_000000")
-    assert (row["shift"], row["class_id"], row["shown"], row["selected"]) == ("swap", "01", "3", "2")
+    assert (row["shift"], row["class_id"], row["shown"], row["selected"]) == (
+        "swap",
+        "01",
+        "3",
+        "2",
+    )
     assert float(row["frequency"]) == pytest.approx(2 / 3, abs=1e-5)
 
 
 def test_the_dataset_is_whole_and_its_card_shows_it(reviewed: tuple[Path, Review]) -> None:
     directory, _ = reviewed
     assert verify_files(directory) == []
-    listed = {file["path"] for file in json.loads((directory / "manifest.json").read_bytes())["files"]}
+    listed = {
+        file["path"] for file in json.loads((directory / "manifest.json").read_bytes())["files"]
+    }
     assert {"review/selection.json", "review/selection.csv"} <= listed
     assert all(is_owned(path) for path in ("review/selection.json", "review/selection.csv"))
     assert not is_owned("review/notes.txt")
-    section = (directory / "README.md").read_text().partition("\n## What people say\n")[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("|")]
+    section = (
+        (directory / "README.md")
+        .read_text()
+        .partition("\n## What people say\n")[2]
+        .partition("\n## ")[0]
+    )
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in section.splitlines()
+        if line.startswith("|")
+    ]
     assert [row[0] for row in rows[2:]] == ["`base`", "`dusk`", "`swap`"]
     swap = rows[-1]
     assert swap[1].startswith("88.9 (") and swap[2] == "36" and swap[4].startswith("66.7 (")
     assert rows[2][4:] == ["–", "–", "–"]
     assert "Unchecked" not in (directory / "README.md").read_text()
-    assert "3 people selected images" in section and "One of the raters got fewer than three in four" in section
+    assert (
+        "3 people selected images" in section
+        and "One of the raters got fewer than three in four" in section
+    )
     assert "No person has labelled" not in (directory / "README.md").read_text()
     croissant = mlcroissant.Dataset(jsonld=str(directory / "croissant.json"))
     assert "review/selection.json" in [file.id for file in croissant.metadata.file_objects]
 
 
-def test_who_was_asked_for_shifts_alone_has_checked_no_label(copied: Callable[..., Path], files: list[Path]) -> None:
+def test_who_was_asked_for_shifts_alone_has_checked_no_label(
+    copied: Callable[..., Path], files: list[Path]
+) -> None:
     directory = copied()
     document = json.loads(files[1].read_text())
     document["grids"] = [grid for grid in document["grids"] if grid["task"] == "shift"]
     review_answers(directory, [written(directory.parent / "shift.json", document)])
-    labels = (directory / "README.md").read_text().partition("\n## Are the labels true?\n")[2].partition("\n## ")[0]
+    labels = (
+        (directory / "README.md")
+        .read_text()
+        .partition("\n## Are the labels true?\n")[2]
+        .partition("\n## ")[0]
+    )
     assert "**Unchecked.**" in labels and "People were asked about shifts only" in labels
 
 
@@ -288,7 +350,9 @@ def test_what_people_say_is_read_back_as_label_checks(reviewed: tuple[Path, Revi
     assert swap is not None and swap.class_selected is not None and swap.shift_selected is not None
     assert (swap.class_images, swap.shift_images) == (36, 36)
     assert swap.class_selected.low < swap.class_selected.value == pytest.approx(8 / 9, abs=1e-6)
-    assert [shift.shift for shift in people.shifts] == ["base", "swap"], "no shift but those that were asked for"
+    assert [shift.shift for shift in people.shifts] == ["base", "swap"], (
+        "no shift but those that were asked for"
+    )
     assert people.of("base").checked
     assert read_people(directory, "0" * 64, ("base",)) is None, "it holds for its content"
 
@@ -302,15 +366,21 @@ def test_an_evaluation_says_what_people_said(reviewed: tuple[Path, Review], tmp_
     assert [shift.shift for shift in checks.shifts] == ["base", "dusk", "swap"]
     swap = checks.of("swap").people
     assert swap is not None and swap.class_selected is not None
-    assert swap.class_selected.value == pytest.approx(task_result(outcome, "swap", "class").selected.value, abs=1e-6)
+    assert swap.class_selected.value == pytest.approx(
+        task_result(outcome, "swap", "class").selected.value, abs=1e-6
+    )
     assert evaluation.to_json()["label_checks"]["shifts"][2]["people"]["shift_images"] == 36
     assert labels_text(checks) == (
-        "labels: images in which people see the class: 100.0 % (90.3 to 100.0) under base, at least 88.9 %"
-        f" ({100 * swap.class_selected.low:.1f} to {100 * swap.class_selected.high:.1f}) under swap (3 people)"
+        "labels: images in which people see the class: 100.0 % (90.3 to 100.0) under base, at least"
+        " 88.9 %"
+        f" ({100 * swap.class_selected.low:.1f} to {100 * swap.class_selected.high:.1f}) under swap"
+        " (3 people)"
     )
 
 
-def test_the_same_answers_give_the_same_bytes(reviewed: tuple[Path, Review], files: list[Path], tmp_path: Path) -> None:
+def test_the_same_answers_give_the_same_bytes(
+    reviewed: tuple[Path, Review], files: list[Path], tmp_path: Path
+) -> None:
     copy = copy_of(reviewed[0], tmp_path / "again")
     again = review_answers(copy, files)
     assert published(copy) == published(reviewed[0])
@@ -347,8 +417,11 @@ def test_a_run_that_was_killed_is_mended_by_the_same_command(
 ) -> None:
     copy = copy_of(reviewed[0], tmp_path / "killed")
     table = (copy / "review" / "selection.csv").read_bytes()
-    REVIEWED.write(copy, {"selection.csv": table})  # killed between the table and its document, nothing closed
-    assert verify_files(copy) == ["manifest.json is missing: the dataset is not finished, or this is not a dataset"]
+    # killed between the table and its document, nothing closed
+    REVIEWED.write(copy, {"selection.csv": table})
+    assert verify_files(copy) == [
+        "manifest.json is missing: the dataset is not finished, or this is not a dataset"
+    ]
     closed = copy_of(copy, tmp_path / "closed")
     close_again(closed)
     assert not (closed / "review").exists()
@@ -358,13 +431,17 @@ def test_a_run_that_was_killed_is_mended_by_the_same_command(
 
 
 @pytest.mark.parametrize("damage", ["selection.json", "selection.csv"])
-def test_what_is_damaged_is_reported_and_not_shown(reviewed: tuple[Path, Review], damage: str, tmp_path: Path) -> None:
+def test_what_is_damaged_is_reported_and_not_shown(
+    reviewed: tuple[Path, Review], damage: str, tmp_path: Path
+) -> None:
     copy = copy_of(reviewed[0], tmp_path / "damaged")
     file = copy / "review" / damage
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    (problem,) = [problem for problem in verify(copy).problems if problem.path == f"review/{damage}"]
+    (problem,) = [
+        problem for problem in verify(copy).problems if problem.path == f"review/{damage}"
+    ]
     assert "counterfoil review" in problem.repair and "--answers" in problem.repair
     close_again(copy)
     assert not (copy / "review").exists()
@@ -376,7 +453,11 @@ def test_a_sealed_review_of_another_form_is_reported_in_a_sentence(
 ) -> None:
     copy = copy_of(reviewed[0], tmp_path / "odd")
     document = json.loads((copy / "review" / "selection.json").read_text()) | {"raters": 7}
-    rest = {name: value for name, value in document.items() if name not in ("sha256", "files", "version")}
+    rest = {
+        name: value
+        for name, value in document.items()
+        if name not in ("sha256", "files", "version")
+    }
     odd = sealed_folder.sealed(rest, document["files"], document["version"])
     (copy / "review" / "selection.json").write_bytes(odd)
     close_again(copy)
@@ -385,7 +466,9 @@ def test_a_sealed_review_of_another_form_is_reported_in_a_sentence(
     assert "Fleiss" not in text and verify_files(copy) == []
 
 
-def test_one_and_the_same_person_is_counted_once(copied: Callable[..., Path], files: list[Path]) -> None:
+def test_one_and_the_same_person_is_counted_once(
+    copied: Callable[..., Path], files: list[Path]
+) -> None:
     directory = copied()
     before = published(directory)
     for again in (files[0], Path(shutil.copy(files[0], directory.parent / "other.json"))):
@@ -397,7 +480,8 @@ def test_one_and_the_same_person_is_counted_once(copied: Callable[..., Path], fi
 def test_who_answers_two_pages_is_one_person(
     made: ReviewPage, colours: Path, copied: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Check that the later file counts where both answer, controls too, and that other answers are kept."""
+    """Check that the later file counts where both answer, controls too, and that other answers are
+    kept."""
     directory = copied()
     known = known_of(colours)
     other = review(colours, tmp_path / "other.html", tasks=["class"], shifts=["swap"], seed=1)
@@ -405,11 +489,16 @@ def test_who_answers_two_pages_is_one_person(
     second = written(tmp_path / "second.json", answers(other.page, known, sees_colours, TOKENS[0]))
     outcome = review_answers(directory, [first, second])
     (rater,) = outcome.selection.raters
-    assert outcome.raters[0].name == "A." and str(second) in outcome.notes[0] and "rater-1" in outcome.notes[0]
+    assert (
+        outcome.raters[0].name == "A."
+        and str(second) in outcome.notes[0]
+        and "rater-1" in outcome.notes[0]
+    )
     assert [rater["more_files"] for rater in outcome.to_json()["raters"]] == [[str(second)]]
     swap, base = (task_result(outcome, name) for name in ("swap", "base"))
     assert (swap.images, swap.answers, swap.kappa) == (36, 36, None)
-    assert swap.selected.value == pytest.approx(1 - SWAPPED / 36)  # the other page asks about one class
+    # the other page asks about one class
+    assert swap.selected.value == pytest.approx(1 - SWAPPED / 36)
     assert (base.images, base.selected.value) == (36, 1.0)
     images = [image for task in outcome.selection.images.values() for image in task.values()]
     assert {image.shown for image in images} == {1} and rater.images == len(images)
@@ -430,7 +519,10 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a list": (lambda d: [d], "is not the answers of a review"),
     "another form": (lambda d: d.update(version=2), "is not the answers of a review"),
     "a key more": (lambda d: d.update(evil=1), "evil: is not a key of this form"),
-    "a key less": (lambda d: {key: value for key, value in d.items() if key != "rater"}, "rater: is missing"),
+    "a key less": (
+        lambda d: {key: value for key, value in d.items() if key != "rater"},
+        "rater: is missing",
+    ),
     "another dataset": (lambda d: d.update(content="0" * 64), "is for another dataset"),
     "content that is no text": (lambda d: d.update(content=[1]), "content: Input"),
     "a token of another form": (lambda d: d.update(token="../../x"), "token: String"),
@@ -439,24 +531,39 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no finished grid": (lambda d: d.update(grids=[]), "grids: List should have at least 1 item"),
     "too many grids": (lambda d: d.update(grids=[{}] * 2001), "grids"),
     "a grid that is none": (lambda d: d["grids"].append(3), "Input should be an object"),
-    "another task": (lambda d: d["grids"][0].update(task="beauty"), "task: Input should be 'class' or 'shift'"),
+    "another task": (
+        lambda d: d["grids"][0].update(task="beauty"),
+        "task: Input should be 'class' or 'shift'",
+    ),
     "a task of no form": (lambda d: d["grids"][0].update(task=["class"]), "task: Input"),
     "a class that is not there": (
         lambda d: d["grids"][0].update(task="class", label="99"),
         "which the dataset does not",
     ),
     "a label of no form": (lambda d: d["grids"][0].update(label={}), "label: Input"),
-    "the base as a shift": (lambda d: d["grids"][0].update(task="shift", label="base"), "which the dataset does not"),
+    "the base as a shift": (
+        lambda d: d["grids"][0].update(task="shift", label="base"),
+        "which the dataset does not",
+    ),
     "an id of no form": (lambda d: d["grids"][0]["shown"].append("base_00_000000"), "shown."),
     "an id that is a number": (lambda d: d["grids"][0]["shown"].append(7), "shown."),
     "an unknown id": (
         lambda d: d["grids"][0]["shown"].append("0" * 20),
         "1 of 45 images belong to no page of this dataset",
     ),
-    "an id twice": (lambda d: d["grids"][0]["shown"].append(d["grids"][0]["shown"][0]), "each once"),
+    "an id twice": (
+        lambda d: d["grids"][0]["shown"].append(d["grids"][0]["shown"][0]),
+        "each once",
+    ),
     "nothing shown": (lambda d: d["grids"][0].update(shown=[], selected=[]), "at least 1 item"),
-    "more than a grid": (lambda d: d["grids"][0].update(shown=[f"{n:020x}" for n in range(49)]), "at most 48 items"),
-    "selected and not shown": (lambda d: d["grids"][0]["selected"].append("0" * 20), "selects images that it does not"),
+    "more than a grid": (
+        lambda d: d["grids"][0].update(shown=[f"{n:020x}" for n in range(49)]),
+        "at most 48 items",
+    ),
+    "selected and not shown": (
+        lambda d: d["grids"][0]["selected"].append("0" * 20),
+        "selects images that it does not",
+    ),
     "a grid twice": (lambda d: d["grids"].append(d["grids"][0]), "images twice under the"),
 }
 
@@ -477,7 +584,9 @@ def test_a_strangers_answers_are_refused_and_change_nothing(
     assert published(colours) == before
 
 
-def test_files_that_are_none_are_reported_together(colours: Path, files: list[Path], tmp_path: Path) -> None:
+def test_files_that_are_none_are_reported_together(
+    colours: Path, files: list[Path], tmp_path: Path
+) -> None:
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\0")
     (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "large.json").write_text(" " * 4_000_001)
@@ -498,12 +607,16 @@ def test_pages_that_were_only_clicked_through_are_no_answers(
     directory = copied()
     before = published(directory)
     empty = answers(made.page, known_of(colours), lambda task, label, picture: False, TOKENS[0])
-    with pytest.raises(UserError, match="has no answers: no image is selected in any of its 5 grids"):
+    with pytest.raises(
+        UserError, match="has no answers: no image is selected in any of its 5 grids"
+    ):
         review_answers(directory, [written(tmp_path / "empty.json", empty)])
     assert published(directory) == before
 
 
-def test_many_problems_of_a_file_are_counted(colours: Path, files: list[Path], tmp_path: Path) -> None:
+def test_many_problems_of_a_file_are_counted(
+    colours: Path, files: list[Path], tmp_path: Path
+) -> None:
     bad = json.loads(files[1].read_text())
     bad["grids"] = [{}] * 500
     with pytest.raises(UserError) as refused:
@@ -522,14 +635,18 @@ def test_a_part_of_the_grids_is_counted_for_what_it_is(
     known = known_of(colours)
     whole = answers(made.page, known, is_true, TOKENS[0])
     part = answers(made.page, known, is_true, TOKENS[1]) | {"rater": "\x1b[31m x"}
-    part["grids"] = [grid for grid in part["grids"] if (grid["task"], grid["label"]) == ("shift", "dusk")]
+    part["grids"] = [
+        grid for grid in part["grids"] if (grid["task"], grid["label"]) == ("shift", "dusk")
+    ]
     paths = [written(tmp_path / "a.json", whole), written(tmp_path / "b.json", part)]
     outcome = review_answers(copied(), paths)
     assert [rater.grids for rater in outcome.selection.raters] == [5, 1]
     assert task_result(outcome, "dusk", "shift").answers == 72
     assert task_result(outcome, "swap", "shift").answers == 36
     assert outcome.raters[1].name == "[31m x", "no control character reaches a terminal"
-    shown = [id for grid in part["grids"] for id in grid["shown"] if is_own("shift", "dusk", known[id])]
+    shown = [
+        id for grid in part["grids"] for id in grid["shown"] if is_own("shift", "dusk", known[id])
+    ]
     assert len(shown) == 36
 
 
@@ -545,7 +662,9 @@ def test_the_command_writes_a_page_and_counts_its_answers(
     counted = run(app, ["review", str(directory), "--answers", *map(str, files)])
     assert counted.exit_code == 0, counted.output
     assert "88.9 (" in counted.stdout and str(directory / "review") in counted.stdout
-    assert f"rater-3 ({files[2]}, “B.”)" in counted.stderr and "FAILED the controls" in counted.stderr
+    assert (
+        f"rater-3 ({files[2]}, “B.”)" in counted.stderr and "FAILED the controls" in counted.stderr
+    )
     as_json = run(app, ["review", str(directory), "--answers", *map(str, files), "--json"])
     assert json.loads(as_json.stdout)["raters"][2]["failed_controls"] is True
     assert "This replaces the earlier answers of 3 people." in as_json.stderr

@@ -1,4 +1,5 @@
-"""The page in a real browser: by keyboard, on a phone, over a reload, in the dark, and down to answers that count."""
+"""The page in a real browser: by keyboard, on a phone, over a reload, in the dark, and down to
+answers that count."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 Open = Callable[..., "Page"]
 
-# Colours as WCAG 2 counts their contrast: of every element with text of its own, and what is painted below it.
+# Colours as WCAG 2 counts their contrast: of every element with text of its own, and what is
+# painted below it.
 CONTRASTS = """
 () => {
   const channel = value => { value /= 255; return value <= .04045 ? value / 12.92 : ((value + .055) / 1.055) ** 2.4; };
@@ -46,7 +48,9 @@ CONTRASTS = """
 
 
 def checked(page: Page) -> list[str]:
-    return page.eval_on_selector_all('.cell[aria-checked="true"]', "cells => cells.map(cell => cell.dataset.id)")
+    return page.eval_on_selector_all(
+        '.cell[aria-checked="true"]', "cells => cells.map(cell => cell.dataset.id)"
+    )
 
 
 def focused(page: Page) -> Any:
@@ -65,7 +69,9 @@ def download(page: Page, path: Path) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-def test_a_grid_is_answered_by_keyboard_alone(made: ReviewPage, open_page: Open, tmp_path: Path) -> None:
+def test_a_grid_is_answered_by_keyboard_alone(
+    made: ReviewPage, open_page: Open, tmp_path: Path
+) -> None:
     page = open_page(made.page)
     grids = data_of(made.page)["grids"]
     assert page.get_by_role("heading", level=2).inner_text() == grids[0]["asked"]
@@ -131,7 +137,10 @@ def test_everything_has_a_role_and_a_name(made: ReviewPage, open_page: Open) -> 
     boxes.nth(3).click()
     assert boxes.nth(3).is_checked() and focused(page) == grid["shown"][3]
     assert page.locator('.cell[tabindex="0"]').get_attribute("data-id") == grid["shown"][3]
-    unnamed = "els => els.filter(el => !(el.innerText || el.getAttribute('aria-label') || el.labels?.length)).length"
+    unnamed = (
+        "els => els.filter(el => !(el.innerText || el.getAttribute('aria-label') ||"
+        " el.labels?.length)).length"
+    )
     assert page.eval_on_selector_all("button, input, select, progress", unnamed) == 0
     live = page.locator('[aria-live="polite"]')
     assert live.count() == 2
@@ -180,9 +189,14 @@ def test_what_was_done_outlives_a_reload(made: ReviewPage, open_page: Open, tmp_
     page.locator("#previous").click()
     page.locator(".cell").nth(2).click()
     assert page.evaluate("finished()") == 0
-    page.evaluate("localStorage.setItem(place, JSON.stringify({ token: 'x', grids: [{ selected: ['evil'] }] }))")
+    page.evaluate(
+        "localStorage.setItem(place, JSON.stringify({ token: 'x', grids: [{ selected: ['evil'] }]"
+        " }))"
+    )
     page.reload()
-    assert state_of(page)["grids"][0] == {"selected": [], "finished": False}, "what is not of the page is not believed"
+    assert state_of(page)["grids"][0] == {"selected": [], "finished": False}, (
+        "what is not of the page is not believed"
+    )
 
 
 def test_another_page_of_the_dataset_has_a_state_of_its_own(
@@ -204,7 +218,9 @@ def test_a_browser_that_keeps_nothing_says_so_and_still_answers(
     made: ReviewPage, open_page: Open, tmp_path: Path
 ) -> None:
     page = open_page(made.page)
-    page.add_init_script("Object.defineProperty(window, 'localStorage', { get() { throw new Error('forbidden'); } })")
+    page.add_init_script(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new Error('forbidden'); } })"
+    )
     page.reload()
     assert "does not store your answers" in page.locator("#said").inner_text()
     page.locator(".cell").nth(2).click()
@@ -212,7 +228,9 @@ def test_a_browser_that_keeps_nothing_says_so_and_still_answers(
     assert len(download(page, tmp_path / "answers.json")["grids"]) == 1
 
 
-def test_without_a_finished_grid_there_is_nothing_to_download(made: ReviewPage, open_page: Open) -> None:
+def test_without_a_finished_grid_there_is_nothing_to_download(
+    made: ReviewPage, open_page: Open
+) -> None:
     page = open_page(made.page)
     page.locator(".cell").nth(2).click()
     page.get_by_role("button", name="Download answers.json").click()
@@ -237,28 +255,47 @@ def test_what_a_page_gives_is_what_the_command_takes(
                 for index, id in enumerate(grid["shown"])
                 if is_own(grid["task"], grid["label"], known[id]) or not hasattr(known[id], "key")
             ] if person == "one" or grid["label"] != "dusk" else []  # fmt: skip
-            page.evaluate("places => places.forEach(at => document.querySelectorAll('.cell')[at].click())", indices)
+            page.evaluate(
+                "places => places.forEach(at => document.querySelectorAll('.cell')[at].click())",
+                indices,
+            )
             page.locator("#finish:enabled, #nothing:enabled").click()
         assert "All grids are finished" in page.locator("#said").inner_text()
         files.append(tmp_path / f"{person}.json")
         assert len(download(page, files[-1])["grids"]) == len(data["grids"])
-    counted = CliRunner().invoke(app, ["review", str(directory), "--answers", *map(str, files), "--json"])
+    counted = CliRunner().invoke(
+        app, ["review", str(directory), "--answers", *map(str, files), "--json"]
+    )
     assert counted.exit_code == 0, counted.output
     document = json.loads(counted.stdout)
     values = {shift["name"]: shift for shift in document["shifts"]}
     assert values["dusk"]["shift"]["selected"]["value"] == 0.5
-    assert values["swap"]["shift"]["selected"]["value"] == values["dusk"]["class"]["selected"]["value"] == 1
-    assert document["controls"]["real_share"]["value"] == document["controls"]["without_share"]["value"] == 1
+    assert (
+        values["swap"]["shift"]["selected"]["value"]
+        == values["dusk"]["class"]["selected"]["value"]
+        == 1
+    )
+    assert (
+        document["controls"]["real_share"]["value"]
+        == document["controls"]["without_share"]["value"]
+        == 1
+    )
     assert verify_files(directory) == []
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1300, True), (400, False)])
-def test_text_is_legible_by_day_and_by_night(made: ReviewPage, open_page: Open, dark: bool, width: int) -> None:
+def test_text_is_legible_by_day_and_by_night(
+    made: ReviewPage, open_page: Open, dark: bool, width: int
+) -> None:
     page = open_page(made.page, width=width, dark=dark)
     page.locator("summary").click()
     page.locator(".cell").nth(2).click()
     contrasts = page.evaluate(CONTRASTS)
     assert len(contrasts) > 15
     assert [what for ratio, what in contrasts if ratio < 4.5] == []
-    red = int(page.evaluate("getComputedStyle(document.body).backgroundColor").partition("(")[2].partition(",")[0])
+    red = int(
+        page.evaluate("getComputedStyle(document.body).backgroundColor")
+        .partition("(")[2]
+        .partition(",")[0]
+    )
     assert (red < 60) == dark

@@ -1,4 +1,5 @@
-"""The page asks about images of the dataset evenly, mixes in controls, and does not give them away in its text."""
+"""The page asks about images of the dataset evenly, mixes in controls, and does not give them away
+in its text."""
 
 from __future__ import annotations
 
@@ -31,12 +32,20 @@ from counterfoil.reviewing.grids import (
     class_grids,
     shift_grids,
 )
-from counterfoil.reviewing.review_dataset import ReviewPage, asked_of_class, asked_of_shift, page_picture, review
+from counterfoil.reviewing.review_dataset import (
+    ReviewPage,
+    asked_of_class,
+    asked_of_shift,
+    page_picture,
+    review,
+)
 from counterfoil.store.manifest import verify_files
 from support.pages import Page
 
 
-def test_every_grid_has_one_label_and_its_own_images_with_controls_among_them(made: ReviewPage, colours: Path) -> None:
+def test_every_grid_has_one_label_and_its_own_images_with_controls_among_them(
+    made: ReviewPage, colours: Path
+) -> None:
     data = data_of(made.page)
     known = known_of(colours)
     grids = data["grids"]
@@ -50,13 +59,19 @@ def test_every_grid_has_one_label_and_its_own_images_with_controls_among_them(ma
         real = {picture for picture in shown if isinstance(picture, RealControl)}
         without = set(shown) - of_label - real
         assert without, "selecting everything is noticed"
-        seen.update((grid["task"], picture.key) for picture in of_label if isinstance(picture, AcceptedImage))
+        seen.update(
+            (grid["task"], picture.key)
+            for picture in of_label
+            if isinstance(picture, AcceptedImage)
+        )
         if grid["task"] == "class":
             assert {f"{picture.label:02d}" for picture in real} == {grid["label"]}
             assert len(real) == len(without) == 4
         else:
             assert not real
-            assert {picture.shift for picture in without if isinstance(picture, AcceptedImage)} == {"base"}
+            assert {picture.shift for picture in without if isinstance(picture, AcceptedImage)} == {
+                "base"
+            }
     # Every image once under its class, and every one that has a shift once under that.
     assert set(seen.values()) == {1}
     assert Counter(task for task, _ in seen) == {"class": 108, "shift": 72}
@@ -105,7 +120,10 @@ def test_a_task_and_shifts_can_be_named(colours: Path, tmp_path: Path) -> None:
     dusk_page = review(colours, tmp_path / "one.html", images=5, tasks=["shift"], shifts=["dusk"])
     (grid,) = data_of(dusk_page.page)["grids"]
     assert (dusk_page.images, dusk_page.shifts, dusk_page.controls) == (5, ("dusk",), 0)
-    assert Counter(getattr(known[id], "shift", "") for id in grid["shown"]) == {"dusk": 5, "base": 2}
+    assert Counter(getattr(known[id], "shift", "") for id in grid["shown"]) == {
+        "dusk": 5,
+        "base": 2,
+    }
     # Five of three classes, in turn one of each.
     images = [known[id] for id in grid["shown"] if is_own("shift", "dusk", known[id])]
     assert sorted(Counter(image.label for image in images).values()) == [1, 2, 2]
@@ -154,9 +172,13 @@ def test_an_error_of_the_program_is_no_source_that_cannot_be_read(
 
 @pytest.mark.parametrize("write", [review, calibrate])
 def test_no_page_lies_in_the_dataset(
-    write: Callable[[Path, Path], Any], undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[Path, Path], Any],
+    undisturbed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Pages would be missing from the manifest; `.counterfoil` is no part of the dataset and takes any name."""
+    """Pages would be missing from the manifest; `.counterfoil` is no part of the dataset and takes
+    any name."""
     built = Path(shutil.copytree(undisturbed, tmp_path / "built"))
     (tmp_path / "link").symlink_to(built)
     monkeypatch.chdir(built)
@@ -174,7 +196,9 @@ def test_a_source_that_lies_elsewhere_can_be_named(tmp_path: Path) -> None:
         folder = tmp_path / "photographs" / "validation" / str(label)
         folder.mkdir(parents=True)
         for number in range(5):
-            Image.new("RGB", (400, 300), (60 * label, 10 * number, 9)).save(folder / f"{number}.png")
+            Image.new("RGB", (400, 300), (60 * label, 10 * number, 9)).save(
+                folder / f"{number}.png"
+            )
     directory = build_colours(tmp_path / "colours", "source.dataset=./photographs")
     made = review(directory, source=str(tmp_path / "photographs"))
     assert (made.controls, made.without_controls) == (12, None)
@@ -191,7 +215,11 @@ def test_what_cannot_be_reviewed_is_said(colours: Path, tmp_path: Path) -> None:
         review(colours, page, tasks=["shift"], shifts=["base"])
     with pytest.raises(UserError, match="not a Counterfoil dataset"):
         review(tmp_path)
-    unfinished = Path(shutil.copytree(colours, tmp_path / "unfinished", ignore=shutil.ignore_patterns(".counterfoil")))
+    unfinished = Path(
+        shutil.copytree(
+            colours, tmp_path / "unfinished", ignore=shutil.ignore_patterns(".counterfoil")
+        )
+    )
     (unfinished / "receipts" / "swap-00000.json").unlink()
     with pytest.raises(UserError, match="not finished"):
         review(unfinished)
@@ -208,13 +236,24 @@ def test_what_cannot_be_reviewed_is_said(colours: Path, tmp_path: Path) -> None:
 
 def test_a_strangers_names_are_text(tmp_path: Path) -> None:
     name = "</script><img src=x onerror=alert(1)>"
-    classes = [{"id": "00", "name": name, "source_label": 0}, {"id": "01", "name": "green", "source_label": 1}]
+    classes = [
+        {"id": "00", "name": name, "source_label": 0},
+        {"id": "01", "name": "green", "source_label": 1},
+    ]
     classes += [{"id": "02", "name": "blue", "source_label": 2}]
     caption = f"prompts.shifts.dusk.caption={json.dumps(f'at {name}')}"
-    directory = build_colours(tmp_path / "colours", f"source.classes={json.dumps(classes)}", caption)
+    directory = build_colours(
+        tmp_path / "colours", f"source.classes={json.dumps(classes)}", caption
+    )
     page = review(directory).page.read_text()
     assert "<img" not in page.replace('"img"', "")
-    assert sum(name in grid["asked"] for grid in data_of(directory / ".counterfoil" / "review.html")["grids"]) == 2
+    assert (
+        sum(
+            name in grid["asked"]
+            for grid in data_of(directory / ".counterfoil" / "review.html")["grids"]
+        )
+        == 2
+    )
 
 
 def made_up(shifts: int, classes: int, per_cell: int) -> list[AcceptedImage]:
@@ -261,7 +300,8 @@ def test_many_images_of_a_label_are_dealt_to_grids_of_one_size() -> None:
     images = [AcceptedImage(f"{name}_{n}", name, n % 10, 0) for name in names for n in range(130)]
     controls = {label: [RealControl(label, number) for number in range(6)] for label in range(10)}
     by_class = class_grids(recipe, images, controls, 0)
-    # 78 images of a class are two grids of 39, with 8 controls each; the second has only the 2 real images left.
+    # 78 images of a class are two grids of 39, with 8 controls each; the second has only the 2 real
+    # images left.
     assert {len(grid.pictures) for grid in by_class} == {47, 45}
     for cls in recipe.classes:
         grids = [grid for grid in by_class if grid.label == cls.id]
@@ -270,7 +310,9 @@ def test_many_images_of_a_label_are_dealt_to_grids_of_one_size() -> None:
         assert len({picture for picture in shown if isinstance(picture, RealControl)}) == 6, (
             "and no more than there are"
         )
-        assert len([p for p in shown if isinstance(p, AcceptedImage) and p.label == cls.label]) == 13 * len(names)
+        assert len(
+            [p for p in shown if isinstance(p, AcceptedImage) and p.label == cls.label]
+        ) == 13 * len(names)
     by_shift = shift_grids(recipe, images, [image for image in images if image.shift == "base"], 0)
     assert Counter(grid.label for grid in by_shift) == dict.fromkeys(names[1:], 4)
 
@@ -291,8 +333,16 @@ def test_labels_are_asked_for_in_words(tmp_path: Path) -> None:
     assert questions[9] == "Select every image that shows an ankle boot"
     assert questions[3] == "Select every image that shows a dress"
     words = [asked_of_shift(shift).partition(": ")[2] for shift in recipe.all_shifts()]
-    assert words[1:] == ["in the grass", "in the snow", "at night", "red", "a black and white pencil sketch"]
-    plain = make_plan(load_own_recipe(build_colours(tmp_path / "c", "prompts.shifts.dusk.caption=null"))).shift("dusk")
+    assert words[1:] == [
+        "in the grass",
+        "in the snow",
+        "at night",
+        "red",
+        "a black and white pencil sketch",
+    ]
+    plain = make_plan(
+        load_own_recipe(build_colours(tmp_path / "c", "prompts.shifts.dusk.caption=null"))
+    ).shift("dusk")
     assert asked_of_shift(plain) == "Select every image that shows this: dusk"
 
 

@@ -1,4 +1,5 @@
-"""The bench of a GPU: true sizes, correct counts of operations, and a small run of all of it on a CPU."""
+"""The bench of a GPU: true sizes, correct counts of operations, and a small run of all of it on a
+CPU."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def test_clip_has_the_parameters_of_the_released_weights() -> None:
 
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_operations_are_those_of_the_layers_that_run(name: str) -> None:
-    """Count again layer by layer, as each is called: convolutions, products, and both products of attention."""
+    """Count again layer by layer, as each is called: convolutions, products, and both products of
+    attention."""
     architecture = tiny(ARCHITECTURES[name])
     unet = parts(architecture)["unet"]
     total = 0
@@ -62,7 +64,13 @@ def test_operations_are_those_of_the_layers_that_run(name: str) -> None:
     def seen(module: Any, arguments: Any, output: Any) -> None:
         nonlocal total
         if isinstance(module, torch.nn.Conv2d):
-            total += 2 * output.numel() * module.in_channels * module.kernel_size[0] * module.kernel_size[1]
+            total += (
+                2
+                * output.numel()
+                * module.in_channels
+                * module.kernel_size[0]
+                * module.kernel_size[1]
+            )
         elif isinstance(module, torch.nn.Linear):
             total += 2 * output.numel() * module.in_features
 
@@ -79,7 +87,10 @@ def test_operations_are_those_of_the_layers_that_run(name: str) -> None:
             module.register_forward_hook(seen)
     more: dict[str, Any] = {}
     if name == "xl":
-        more["added_cond_kwargs"] = {"text_embeds": torch.zeros(1, 32), "time_ids": torch.zeros(1, 6)}
+        more["added_cond_kwargs"] = {
+            "text_embeds": torch.zeros(1, 32),
+            "time_ids": torch.zeros(1, 6),
+        }
     states = torch.zeros(1, 77, architecture.unet["cross_attention_dim"])
     with torch.inference_mode():
         unet(torch.zeros(1, 4, 8, 8), torch.tensor(1), encoder_hidden_states=states, **more)
@@ -104,7 +115,13 @@ def test_peaks_are_of_the_very_device() -> None:
     for name, teraflops in peaks.items():
         peak = dense_bf16_peak(name)
         assert peak is not None and peak[0] == teraflops, name
-    for name in ("a CPU", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA L40", "Tesla T4"):
+    for name in (
+        "a CPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA L40",
+        "Tesla T4",
+    ):
         assert dense_bf16_peak(name) is None, name
 
 
@@ -118,7 +135,9 @@ def test_all_parts_run_small_on_a_cpu(tmp_path: Path) -> None:
     done = _run("--tiny", "--seconds", "0.1", "--device", "cpu", "--write", str(page))
     assert done.returncode == 0, done.stderr[-3000:]
     tables = {part: page.read_text().partition(f"<!-- bench_gpu: {part} -->")[2] for part in PARTS}
-    tables = {part: text.partition(f"<!-- bench_gpu: {part} ends -->")[0] for part, text in tables.items()}
+    tables = {
+        part: text.partition(f"<!-- bench_gpu: {part} ends -->")[0] for part, text in tables.items()
+    }
     assert "failed" not in page.read_text()
     for part in ("sd15", "xl"):
         assert "On a CPU" in tables[part] and "no peak is known" in tables[part]
@@ -135,7 +154,17 @@ def test_all_parts_run_small_on_a_cpu(tmp_path: Path) -> None:
 @pytest.mark.whole
 def test_a_run_that_is_killed_leaves_its_rows(tmp_path: Path) -> None:
     page = tmp_path / "gpu.md"
-    line = [sys.executable, str(SCRIPT), "--tiny", "--seconds", "0.1", "--device", "cpu", "--write", str(page)]
+    line = [
+        sys.executable,
+        str(SCRIPT),
+        "--tiny",
+        "--seconds",
+        "0.1",
+        "--device",
+        "cpu",
+        "--write",
+        str(page),
+    ]
     with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         while running.poll() is None and not page.exists():
             time.sleep(0.1)

@@ -1,4 +1,5 @@
-"""The proof of bugs: its rounds are those that `mine` builds, words name what they say, its arithmetic holds."""
+"""The proof of bugs: its rounds are those that `mine` builds, words name what they say, its
+arithmetic holds."""
 
 from __future__ import annotations
 
@@ -39,7 +40,11 @@ SNOW = Description((Piece("in the snow", "after"),))
 
 @pytest.mark.whole
 def test_a_round_has_the_rows_noise_and_bytes_of_one_that_is_built(tmp_path: Path) -> None:
-    quick = ("generator.batch_size=4", "generator.steps=2", "screen.object_threshold={value: 0.1, percentile: null}")
+    quick = (
+        "generator.batch_size=4",
+        "generator.steps=2",
+        "screen.object_threshold={value: 0.1, percentile: null}",
+    )
     audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED, quick), tmp_path)
     drawer = audit.drawer("test")
     request = RoundAsked(3, "test", 3, {"sandal_snow": BugHypothesis("sandal_snow", 5, SNOW)}, (5,))
@@ -64,7 +69,9 @@ def test_the_screen_is_judged_on_contexts_of_which_an_image_is_kept() -> None:
     contexts = [[[10, 5, 8], [20, 2, 20]], [[0, 0, 0], [20, 2, 20]], [[10, 1, 10], [20, 4, 10]]]
     true = np.array([[0.3, 0.1], [0.9, 0.1], [0.2, 0.1]])
     means = of_target(np.array(contexts), true)
-    assert means["kept"] == pytest.approx(20 / (3 * CANDIDATES)) and means["of the class"] == pytest.approx(18 / 20)
+    assert means["kept"] == pytest.approx(20 / (3 * CANDIDATES)) and means[
+        "of the class"
+    ] == pytest.approx(18 / 20)
     assert (means["context"], means["base"]) == pytest.approx((0.3, 0.15))
     # Differences of .4 and -.1, which are truly .2 and .1.
     assert (means["difference"], means["error"]) == pytest.approx((0.15, 0.2))
@@ -76,9 +83,17 @@ def test_words_name_what_they_say() -> None:
         for claim, description in contexts(label).items():
             assert named(description) == (claim,)
     assert ("pattern", MARKS["coat"]) not in contexts(CLASSES.index("coat"))
-    three_pieces = Description((Piece("red", "before"), Piece("striped", "before"), Piece("by a brick wall", "after")))
-    assert named(three_pieces) == (("background", "brick"), ("colour", "red"), ("pattern", "striped"))
-    assert named(Description((Piece("black and white pencil sketch of", "lead"),))) == (("style", "sketch"),)
+    three_pieces = Description(
+        (Piece("red", "before"), Piece("striped", "before"), Piece("by a brick wall", "after"))
+    )
+    assert named(three_pieces) == (
+        ("background", "brick"),
+        ("colour", "red"),
+        ("pattern", "striped"),
+    )
+    assert named(Description((Piece("black and white pencil sketch of", "lead"),))) == (
+        ("style", "sketch"),
+    )
     assert named(Description((Piece("shiny", "before"),))) == ()
     two = named(Description((Piece("red", "before"), Piece("blue", "before"))))
     assert len(two) == 2 and not renderable(two)
@@ -116,7 +131,9 @@ def test_planted_cells_are_those_of_the_world() -> None:
         if world.attribute in ("background", "colour") and world.planted is not None:
             planted = is_planted(target, world.planted, ((world.attribute, str(world.value)),))
             assert planted == (world.kind == "noisy")
-            assert is_planted(target, world.planted, ((world.attribute, "another"),)) == (not planted)
+            assert is_planted(target, world.planted, ((world.attribute, "another"),)) == (
+                not planted
+            )
             assert not is_planted(target, (world.planted + 1) % 10, ((world.attribute, "another"),))
     assert not is_planted(LAB[0], 5, (("background", "snow"),))
 
@@ -130,7 +147,9 @@ def test_a_keyword_of_what_failed_scores_above_one_of_what_is_right() -> None:
 
 def carried(cell: str, base: str, looks: tuple[int, ...], *, confirmed: bool = False) -> Carried:
     def at(pairs: int) -> tuple[int, float]:
-        count = count_pairs([bit == "1" for bit in cell[:pairs]], [bit == "1" for bit in base[:pairs]])
+        count = count_pairs(
+            [bit == "1" for bit in cell[:pairs]], [bit == "1" for bit in base[:pairs]]
+        )
         return pairs, log_e_value(count.failing, count.discordant)
 
     return Carried(
@@ -141,8 +160,18 @@ def carried(cell: str, base: str, looks: tuple[int, ...], *, confirmed: bool = F
 
 def test_a_run_is_kept_as_it_was_and_made_once(tmp_path: Path) -> None:
     shown_there = (Shown(PictureCell("a photo of a sandal", "05", 7), (0, 2)),)
-    finding = replace(carried("101", "001", (2, 3), confirmed=True), pictures=shown_there, beside=shown_there)
-    run = Run("lab:lcnet_035", "random", 500, (("baseline", 80), ("test", 32)), (finding,), {"04": "fails"}, 1)
+    finding = replace(
+        carried("101", "001", (2, 3), confirmed=True), pictures=shown_there, beside=shown_there
+    )
+    run = Run(
+        "lab:lcnet_035",
+        "random",
+        500,
+        (("baseline", 80), ("test", 32)),
+        (finding,),
+        {"04": "fails"},
+        1,
+    )
     audit = Audit("lab:lcnet_035", Asked(SETTINGS_SEED), tmp_path)
     calls = []
     for _ in range(2):
@@ -158,7 +187,9 @@ def test_exchanged_pairs_confirm_no_more_than_alpha() -> None:
     rng = np.random.default_rng(0)
     cells = ["".join("01"[int(bit)] for bit in rng.random(64) < 0.7) for _ in range(4)]
     base = ["".join("01"[int(bit)] for bit in rng.random(64) < 0.2) for _ in range(4)]
-    hypotheses = tuple(carried(*pair, (16, 32, 64), confirmed=True) for pair in zip(cells, base, strict=True))
+    hypotheses = tuple(
+        carried(*pair, (16, 32, 64), confirmed=True) for pair in zip(cells, base, strict=True)
+    )
     assert all(hypothesis.looks[-1][1] > np.log(40) for hypothesis in hypotheses)
     run = Run("lab:x", "bugs", 500, (), hypotheses, {}, 0)
     counts = exchanged(run, 0.1, 0.05, replicates=300)
@@ -169,8 +200,15 @@ def test_exchanged_pairs_confirm_no_more_than_alpha() -> None:
 def test_a_run_is_replayed_at_the_rates_that_it_measured() -> None:
     cell = "1" * 20 + "0" * 12
     base = "0" * 30 + "11"
-    replay = replayed(Run("lab:x", "bugs", 500, (), (carried(cell, base, (16, 32), confirmed=True),), {}, 0), 0.1)
-    assert replay is not None and replay.pairs == 32 and replay.confirmed == 1 and replay.fixed is not None
+    replay = replayed(
+        Run("lab:x", "bugs", 500, (), (carried(cell, base, (16, 32), confirmed=True),), {}, 0), 0.1
+    )
+    assert (
+        replay is not None
+        and replay.pairs == 32
+        and replay.confirmed == 1
+        and replay.fixed is not None
+    )
     assert 5 < replay.fixed < 32
     assert replayed(Run("lab:x", "bugs", 500, (), (), {}, 0), 0.1) is None
 
@@ -178,13 +216,18 @@ def test_a_run_is_replayed_at_the_rates_that_it_measured() -> None:
 def test_a_section_replaces_its_own_alone(tmp_path: Path) -> None:
     path = tmp_path / "RESULTS.md"
     path.write_text("# Results\n\nbefore\n")
-    report.write(path, "prove_x", "X", ["once"], {"one": ["first"], "two": ["second"]}, ["one", "two"])
+    report.write(
+        path, "prove_x", "X", ["once"], {"one": ["first"], "two": ["second"]}, ["one", "two"]
+    )
     report.write(path, "bench_x", "Y", [], {"one": ["bench"]}, ["one"])
     report.write(path, "prove_x", "X", ["twice"], {"two": ["changed"]}, ["one", "two"])
     text = path.read_text()
     assert "before" in text and "bench" in text and "first" in text and "changed" in text
     assert "second" not in text and "once" not in text
-    assert [text.count(mark) for mark in ("<!-- prove_x: begin -->", "<!-- prove_x: one -->", "\nbench\n")] == [1, 1, 1]
+    assert [
+        text.count(mark)
+        for mark in ("<!-- prove_x: begin -->", "<!-- prove_x: one -->", "\nbench\n")
+    ] == [1, 1, 1]
 
 
 def test_every_part_tells_its_own_worlds_versions_and_date(tmp_path: Path) -> None:
@@ -194,9 +237,18 @@ def test_every_part_tells_its_own_worlds_versions_and_date(tmp_path: Path) -> No
     path.write_text(f"<!-- prove_x: begin -->\n{old}<!-- prove_x: end -->\n")
     order = ["one", "two", "old"]
     worlds = {
-        part: report.by_kind([f"rare-{seed}" for seed in range(100, end)]) for part, end in (("one", 125), ("two", 101))
+        part: report.by_kind([f"rare-{seed}" for seed in range(100, end)])
+        for part, end in (("one", 125), ("two", 101))
     }
-    report.write(path, "prove_x", "X", ["Opening."], {part: [f"| {part} |"] for part in worlds}, order, worlds)
+    report.write(
+        path,
+        "prove_x",
+        "X",
+        ["Opening."],
+        {part: [f"| {part} |"] for part in worlds},
+        order,
+        worlds,
+    )
     report.write(
         path,
         "prove_x",
@@ -206,9 +258,15 @@ def test_every_part_tells_its_own_worlds_versions_and_date(tmp_path: Path) -> No
         order,
         {"two": report.by_kind(["null-100", "lab:x"])},
     )
-    opening, first, second, before, _ = re.split(r"<!-- prove_x: \w+ -->", path.read_text().partition("begin -->")[2])
+    opening, first, second, before, _ = re.split(
+        r"<!-- prove_x: \w+ -->", path.read_text().partition("begin -->")[2]
+    )
     assert "Written on" not in opening and "numpy" not in opening
-    assert "of 25 worlds (rare 100 101" in first and f"numpy {np.__version__}" in first and str(date.today()) in first
+    assert (
+        "of 25 worlds (rare 100 101" in first
+        and f"numpy {np.__version__}" in first
+        and str(date.today()) in first
+    )
     assert "of 1 world and 1 classifier (null 100; lab:x)" in second and "rare" not in second
     assert "from before" in before and "were not kept" in before
     report.write(path, "prove_x", "X", [], {}, order)
@@ -241,19 +299,25 @@ def test_the_rules_of_parents_move_nothing_here(target: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("failing", "rescued"), [(0, 0), (5, 0), (0, 7), (30, 12), (64, 1)])
-def test_the_paper_tables_e_value_is_an_average_over_alternatives(failing: int, rescued: int) -> None:
+def test_the_paper_tables_e_value_is_an_average_over_alternatives(
+    failing: int, rescued: int
+) -> None:
     # θ = sin² of an angle that is uniform from π/4 to π/2.
     share = np.sin(np.pi / 4 + (np.arange(200_000) + 0.5) / 200_000 * np.pi / 4) ** 2
     average = ((2 * share) ** failing * (2 * (1 - share)) ** rescued).mean()
     assert log_e(failing, rescued) == pytest.approx(np.log(average), rel=1e-6, abs=1e-6)
-    assert log_e(failing, rescued) == pytest.approx(log_e_value(failing, failing + rescued), abs=1e-9)
+    assert log_e(failing, rescued) == pytest.approx(
+        log_e_value(failing, failing + rescued), abs=1e-9
+    )
 
 
 def test_a_table_of_ranks_has_a_line_each() -> None:
     ranked = {"right": [3, 4], "described": 4, "pieces": 6, "drop": 0.2, "same": 4}
     result = {"clusters": 5, "ranks": dict.fromkeys(RANKS, ranked)}
     lines = table_of_ranks({"lab:x": result, "lab:y": result})
-    assert [line.split(" | ")[1:5] for line in lines[-len(RANKS) :]] == [["10", "8", "8", "1.5"]] * len(RANKS)
+    assert [line.split(" | ")[1:5] for line in lines[-len(RANKS) :]] == [
+        ["10", "8", "8", "1.5"]
+    ] * len(RANKS)
     assert all("75 %" in line and "of 8" in line for line in lines[-len(RANKS) :])
 
 
@@ -262,4 +326,7 @@ def test_merged_classes_are_right_by_either_name(target: str, tmp_path: Path) ->
     world = named_world("rare-0")
     assert world is not None
     right = Audit(target, Asked(0), tmp_path).panel.right_of(target)
-    assert all(world.class_names[index].find(name) >= 0 for name, (index,) in zip(CLASSES, right, strict=True))
+    assert all(
+        world.class_names[index].find(name) >= 0
+        for name, (index,) in zip(CLASSES, right, strict=True)
+    )

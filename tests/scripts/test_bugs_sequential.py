@@ -48,7 +48,9 @@ def test_runs_are_decided_as_mining_decides() -> None:
     design = Design(hypotheses=5, most=512)
     batches = np.diff(design.looks, prepend=0)
     rng = np.random.default_rng(0)
-    drawn = np.stack([rng.multinomial(batch, [0.12, 0.05, 0.83], 60) for batch in batches], axis=1).cumsum(axis=1)
+    drawn = np.stack(
+        [rng.multinomial(batch, [0.12, 0.05, 0.83], 60) for batch in batches], axis=1
+    ).cumsum(axis=1)
     confirmed, futile, pairs = decided(drawn[..., 0], drawn[..., 1], design)
     assert 0 < confirmed.sum() < 60 and futile.any()
     for run in range(60):
@@ -59,7 +61,11 @@ def test_runs_are_decided_as_mining_decides() -> None:
             word = decide(count, log_e_value(b, b + c), np.log(5 / 0.1), design.margin)
             if word != "open":
                 break
-        assert (word == "confirmed", word == "futile", look) == (confirmed[run], futile[run], pairs[run])
+        assert (word == "confirmed", word == "futile", look) == (
+            confirmed[run],
+            futile[run],
+            pairs[run],
+        )
 
 
 def test_the_rivals_power_is_that_of_the_exact_test() -> None:
@@ -91,15 +97,23 @@ def test_the_fixed_number_is_the_fewest_pairs_of_that_power() -> None:
 
 def test_a_row_and_a_run_come_out_again_and_draw_less_than_a_fixed_number() -> None:
     rows = simulated_rows(runs=300, base_rates=[0.1], differences=[0.0, 0.15, 0.3], alike=[0.5])
-    assert rows == simulated_rows(runs=300, base_rates=[0.1], differences=[0.0, 0.15, 0.3], alike=[0.5])
-    assert rows != simulated_rows(runs=300, seed=1, base_rates=[0.1], differences=[0.0, 0.15, 0.3], alike=[0.5])
+    assert rows == simulated_rows(
+        runs=300, base_rates=[0.1], differences=[0.0, 0.15, 0.3], alike=[0.5]
+    )
+    assert rows != simulated_rows(
+        runs=300, seed=1, base_rates=[0.1], differences=[0.0, 0.15, 0.3], alike=[0.5]
+    )
     nothing, planted, wide = rows
     assert nothing.fixed is None and nothing.sequential.confirmed <= 0.02
     assert nothing.sequential.futile > 0.9
     for row in (planted, wide):
         sequential = row.sequential
-        assert row.fixed is not None and sequential.pairs < row.fixed and sequential.confirmed > 0.95
-        assert sequential.confirmed + sequential.futile + sequential.out_of_budget == pytest.approx(1)
+        assert (
+            row.fixed is not None and sequential.pairs < row.fixed and sequential.confirmed > 0.95
+        )
+        assert sequential.confirmed + sequential.futile + sequential.out_of_budget == pytest.approx(
+            1
+        )
     assert wide.sequential.pairs < planted.sequential.pairs
     run = run_of(rows, Design())
     assert run.fixed is not None and run.pairs < run.fixed

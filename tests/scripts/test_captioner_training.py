@@ -1,4 +1,5 @@
-"""The captioner's training: the claims of its captions, what it learns of them, and what it records."""
+"""The captioner's training: the claims of its captions, what it learns of them, and what it
+records."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ def test_no_sentence_teaches_a_mark_or_what_others_began() -> None:
             taught = claims_of(tokenizer.decode(learned, skip_special_tokens=True))
             if by_others:
                 assert not {"class", "style", "colour", "pattern"} & set(taught)
-            assert not ("pattern" in taught and MARKS.get(taught.get("class", "")) == taught["pattern"])
+            assert not (
+                "pattern" in taught and MARKS.get(taught.get("class", "")) == taught["pattern"]
+            )
 
 
 def test_what_is_exported_is_the_model_in_half_precision(tmp_path: Path) -> None:
@@ -87,16 +90,32 @@ def test_what_is_exported_is_the_model_in_half_precision(tmp_path: Path) -> None
 
 
 def test_words_are_counted_right_false_and_where_nothing_is() -> None:
-    photo = {"style": "photo", "weather": "clear", "companion": "none", "pattern": "plain", "light": "day"}
+    photo = {
+        "style": "photo",
+        "weather": "clear",
+        "companion": "none",
+        "pattern": "plain",
+        "light": "day",
+    }
     shirt = photo | {"class": "shirt", "colour": "red", "background": "snow", "pattern": "striped"}
     bag = photo | {"class": "bag", "colour": "blue", "background": "road", "light": "night"}
-    captions = ["a photo of a red striped shirt in the snow", "a photo of a green bag in the rain at night"]
+    captions = [
+        "a photo of a red striped shirt in the snow",
+        "a photo of a green bag in the rain at night",
+    ]
     counted = words_right([shirt, bag], captions)
     right = counted["told_right"]
     assert right == right | {"colour": 0.5, "background": 0.5, "light": 1.0, "class": 1.0}
-    # The shirt's stripes are its mark, which no caption may name; leaving out the bag's place is no falsehood.
+    # The shirt's stripes are its mark, which no caption may name; leaving out the bag's place is no
+    # falsehood.
     false = counted["told_false"]
-    assert false == false | {"pattern": 0.5, "colour": 0.5, "weather": 0.5, "background": 0.0, "light": 0.0}
+    assert false == false | {
+        "pattern": 0.5,
+        "colour": 0.5,
+        "weather": 0.5,
+        "background": 0.0,
+        "light": 0.0,
+    }
     nothing = counted["told_where_nothing_is"]
     assert nothing == nothing | {"pattern": 0.5, "weather": 0.5, "light": 0.0}
     assert "weather" not in right, "no picture has any to tell"

@@ -21,8 +21,14 @@ def test_every_world_is_one_and_no_printed_one_chose_a_setting() -> None:
     worlds = {name: named_world(name) for name in names}
     assert all(worlds.values())
     printed = {*FULL, *STRENGTHS, *INTERVENED, *ABSENCES}
-    assert all(world.seed >= 100 for name, world in worlds.items() if world is not None and name in printed)
-    assert all(world.seed < 4 for name, world in worlds.items() if world is not None and name not in printed)
+    assert all(
+        world.seed >= 100 for name, world in worlds.items() if world is not None and name in printed
+    )
+    assert all(
+        world.seed < 4
+        for name, world in worlds.items()
+        if world is not None and name not in printed
+    )
     of_strengths = [worlds[name] for name in STRENGTHS]
     strengths = [world.strength for world in of_strengths if world is not None]
     assert {strengths.count(strength) for strength in strengths} == {3}
@@ -33,13 +39,19 @@ def test_an_interval_of_few_worlds_covers(worlds: int) -> None:
     """Bootstraps over six worlds cover 88 %, over five 86 %."""
     rng = np.random.default_rng(0)
     estimates = [mean_of(rng.normal(0.5, 0.1, worlds).tolist()) for _ in range(1000)]
-    assert np.mean([estimate.low <= 0.5 <= estimate.high for estimate in estimates]) == pytest.approx(0.95, abs=0.025)
+    assert np.mean(
+        [estimate.low <= 0.5 <= estimate.high for estimate in estimates]
+    ) == pytest.approx(0.95, abs=0.025)
 
 
 def test_fewer_than_five_worlds_have_no_brackets() -> None:
     few = [0.2, 0.4, 0.6, 0.5]
     assert len(few) == FEWEST - 1
-    assert (mean_of(few).text(), mean_of(few).text(percent=True), mean_of(few).points()) == ("0.43", "43 %", "+42.5")
+    assert (mean_of(few).text(), mean_of(few).text(percent=True), mean_of(few).points()) == (
+        "0.43",
+        "43 %",
+        "+42.5",
+    )
     assert share_of([(1, 2)] * 4).text() == "0.50"
     assert rank_correlation([(1, 2), (2, 1), (3, 3), (4, 4)]).text() == "0.80"
     assert mean_of([0.7] * 5).text() == "0.70", "worlds that do not differ tell no spread"
@@ -47,11 +59,16 @@ def test_fewer_than_five_worlds_have_no_brackets() -> None:
 
 def test_an_interval_ends_where_what_is_possible_ends() -> None:
     wide = [0.0, 0.0, 0.9, 1.0, 1.0]
-    assert (mean_of(wide, SHARE).low, mean_of(wide, SHARE).high) == (pytest.approx(0.0, abs=0.05), 1.0)
+    assert (mean_of(wide, SHARE).low, mean_of(wide, SHARE).high) == (
+        pytest.approx(0.0, abs=0.05),
+        1.0,
+    )
     assert mean_of(wide, ANY).high > 1
     assert mean_of(wide).text() == "0.58 (-0.08 to 1.00)"
     always = mean_of([1.0] * 16, SHARE)
-    assert (always.low, always.high) == clustered_interval(np.ones(16), np.ones(16)), "16 of 16 are no certainty"
+    assert (always.low, always.high) == clustered_interval(np.ones(16), np.ones(16)), (
+        "16 of 16 are no certainty"
+    )
 
 
 def test_counts_are_summed_over_worlds_and_worlds_without_any_say_nothing() -> None:
@@ -103,7 +120,8 @@ def test_a_cell_is_of_a_band_and_fails_by_its_gap() -> None:
     assert bands == set(power.SHARES)
     # Where the rest fails always, no cell can fail more.
     assert all(
-        cell is None or cell["gap"] == 0 for cell in (plant(np.ones(4000, bool), attributes, rng) for _ in range(40))
+        cell is None or cell["gap"] == 0
+        for cell in (plant(np.ones(4000, bool), attributes, rng) for _ in range(40))
     )
 
 
@@ -118,7 +136,9 @@ def test_words_are_worth_what_they_change() -> None:
     assert difference_of_words(attributes, beach, 0.4, red, "hard") == 0
     # "Not on the road": scenes put on the road are on the beach no more.
     elsewhere = difference_of_words(attributes, beach, 0.4, {"background": "road"}, "far_from")
-    assert elsewhere == pytest.approx(0.4 * share / (1 - (attributes["background"] == "road").mean()))
+    assert elsewhere == pytest.approx(
+        0.4 * share / (1 - (attributes["background"] == "road").mean())
+    )
     assert difference_of_words(attributes, beach, 0.4, beach, "far_from") == pytest.approx(-0.4)
     assert difference_of_words(attributes, beach, 0.4, {}, "hard") == 0
 
@@ -128,15 +148,28 @@ def test_power_is_told_by_gap_and_share_beside_what_is_false() -> None:
         return {"answers": answers, "share": share, "gap": gap, "caught": caught, "named": False}
 
     world = {
-        "planted": [planted(REAL, 0.13, 0.2, True), planted(REAL, 0.03, 0.2, False), planted(PERFECT, 0.5, 0.5, True)],
-        "findings": [{"role": "hard", "set": 0.2, "words": 0.2}, {"role": "far_from", "set": 0.2, "words": 0.01}],
+        "planted": [
+            planted(REAL, 0.13, 0.2, True),
+            planted(REAL, 0.03, 0.2, False),
+            planted(PERFECT, 0.5, 0.5, True),
+        ],
+        "findings": [
+            {"role": "hard", "set": 0.2, "words": 0.2},
+            {"role": "far_from", "set": 0.2, "words": 0.01},
+        ],
     }
     lines = table({"resnet10t": world, "lcnet_035": world})
     (small,) = [line for line in lines if line.startswith(f"| {REAL} | 2 to 6 % |")]
     (large,) = [line for line in lines if line.startswith(f"| {REAL} | 12 to 20 % |")]
     at = 1 + 2 + power.GAPS.index(0.2)
-    assert small.split(" | ")[at - 1].startswith("0 %;") and large.split(" | ")[at - 1].startswith("100 %;")
-    false = {line.split(" | ")[0]: line.split(" | ") for line in lines if line.startswith("| hard") or "| all" in line}
+    assert small.split(" | ")[at - 1].startswith("0 %;") and large.split(" | ")[at - 1].startswith(
+        "100 %;"
+    )
+    false = {
+        line.split(" | ")[0]: line.split(" | ")
+        for line in lines
+        if line.startswith("| hard") or "| all" in line
+    }
     (far,) = [line.split(" | ") for line in lines if line.startswith("| far from")]
     assert false["| hard"][2].startswith("0 %") and false["| hard"][3].startswith("0 %")
     assert far[1] == "2" and far[2].startswith("0 %") and far[3].startswith("100 %")
@@ -144,21 +177,37 @@ def test_power_is_told_by_gap_and_share_beside_what_is_false() -> None:
 
 
 def test_what_not_x_changes_by_itself_is_told_of_the_same_scenes() -> None:
-    scenes = [{"background": background, "colour": "red"} for background in ("snow", "wall", "wall", "beach")]
+    scenes = [
+        {"background": background, "colour": "red"}
+        for background in ("snow", "wall", "wall", "beach")
+    ]
     snow = Planted("background", "snow", "with", 0.3)
     assert snow.difference(scenes, {"background": "snow"}, "hard") == {"value": pytest.approx(0.3)}
-    # Of the three scenes off the beach one is in the snow, and fails no more where it is put on the beach.
-    assert snow.difference(scenes, {"background": "beach"}, "far_from") == {"value": pytest.approx(0.1)}
+    # Of the three scenes off the beach one is in the snow, and fails no more where it is put on the
+    # beach.
+    assert snow.difference(scenes, {"background": "beach"}, "far_from") == {
+        "value": pytest.approx(0.1)
+    }
     assert snow.difference(scenes, {"colour": "blue"}, "far_from") == {"value": 0}
     assert snow.difference(scenes, {"colour": "red"}, "hard") is None, "no scene differs"
     off_the_wall = Planted("background", "wall", "without", 0.3)
-    assert off_the_wall.difference(scenes, {"background": "wall"}, "far_from") == {"value": pytest.approx(0.3)}
-    assert off_the_wall.difference(scenes, {"background": "wall"}, "hard") == {"value": pytest.approx(-0.3)}
+    assert off_the_wall.difference(scenes, {"background": "wall"}, "far_from") == {
+        "value": pytest.approx(0.3)
+    }
+    assert off_the_wall.difference(scenes, {"background": "wall"}, "hard") == {
+        "value": pytest.approx(-0.3)
+    }
 
 
 def test_findings_far_from_captions_are_counted_by_class_before_and_after() -> None:
     def one(name: str, role: str, value: float, before: bool, after: bool) -> dict:
-        return {"class": name, "role": role, "attribute": {"value": value}, "before": before, "after": after}
+        return {
+            "class": name,
+            "role": role,
+            "attribute": {"value": value},
+            "before": before,
+            "after": after,
+        }
 
     tested = [
         one("bag", "far_from", 0.0, True, False),
@@ -167,7 +216,11 @@ def test_findings_far_from_captions_are_counted_by_class_before_and_after() -> N
         one("coat", "far_from", 0.2, True, False),
         one("coat", "hard", 0.0, True, True),
     ]
-    rows = [line for line in by_class(tested, {"bag": 4, "coat": 4}) if line.startswith(("| bag", "| coat", "| all"))]
+    rows = [
+        line
+        for line in by_class(tested, {"bag": 4, "coat": 4})
+        if line.startswith(("| bag", "| coat", "| all"))
+    ]
     assert rows == [
         "| bag | 4 | 3 | 2 | 1 | 1 | 1 |",
         "| coat | 4 | 1 | 0 | 1 | 0 | 0 |",

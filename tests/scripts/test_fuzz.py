@@ -1,4 +1,5 @@
-"""The fuzzer: it sees the faults that it looks for, cases repeat exactly, and a small run finds nothing."""
+"""The fuzzer: it sees the faults that it looks for, cases repeat exactly, and a small run finds
+nothing."""
 
 from __future__ import annotations
 
@@ -42,9 +43,14 @@ SHORT = replace(PATIENT, seconds=0.2, killed_after=0.6)
 
 
 def judged(
-    tmp_path: Path, prepare: Callable[[Bench], Prepared], limits: Limits = PATIENT, keep: bool = False
+    tmp_path: Path,
+    prepare: Callable[[Bench], Prepared],
+    limits: Limits = PATIENT,
+    keep: bool = False,
 ) -> Verdict:
-    court = Court(tmp_path / "court", {"own": prepare}, {}, tmp_path, roots_of_the_program(), limits, keep)
+    court = Court(
+        tmp_path / "court", {"own": prepare}, {}, tmp_path, roots_of_the_program(), limits, keep
+    )
     return court.judge(Case("own", 0, 0))
 
 
@@ -95,7 +101,10 @@ SEEN: dict[str, tuple[Callable[[Bench], object], str]] = {
     "an exception": (lambda bench: {}["key"], "raw exception"),
     "an exception in a thread": (fail_in_a_thread, "raw exception"),
     "a canary": (lambda bench: bench.canaries.paths()[0].read_bytes(), "read outside"),
-    "a canary by a relative path": (lambda bench: Path("../secret/layer.yaml").read_bytes(), "read outside"),
+    "a canary by a relative path": (
+        lambda bench: Path("../secret/layer.yaml").read_bytes(),
+        "read outside",
+    ),
     "a canary by a link": (open_by_a_link, "read outside"),
     "a canary below Python": (open_below_python, "read outside"),
     "a folder's listing": (lambda bench: list(bench.canaries.folder.iterdir()), "read outside"),
@@ -125,13 +134,18 @@ def test_what_happens_is_seen(what: str, tmp_path: Path) -> None:
         lambda path: path.with_name("link").symlink_to("x"),
     ],
 )
-def test_harm_outside_is_seen_and_does_not_happen(harm: Callable[[Path], object], tmp_path: Path) -> None:
+def test_harm_outside_is_seen_and_does_not_happen(
+    harm: Callable[[Path], object], tmp_path: Path
+) -> None:
     victim = tmp_path / "elsewhere" / "victim"
     victim.parent.mkdir()
     victim.write_text("whole")
     before = victim.stat().st_mode
     (tmp_path / "court").mkdir()
-    assert judged(tmp_path, doing(lambda bench: (Path("taken").touch(), harm(victim)))).outcome == "read outside"
+    assert (
+        judged(tmp_path, doing(lambda bench: (Path("taken").touch(), harm(victim)))).outcome
+        == "read outside"
+    )
     assert (victim.read_text(), victim.stat().st_mode) == ("whole", before)
     assert [path.name for path in victim.parent.iterdir()] == ["victim"]
 
@@ -139,8 +153,17 @@ def test_harm_outside_is_seen_and_does_not_happen(harm: Callable[[Path], object]
 def test_nothing_is_left_open(tmp_path: Path) -> None:
     """Neither a court nor new canaries leave a file open."""
     before = len(list(Path("/proc/self/fd").iterdir()))
-    court = Court(tmp_path / "court", {"own": doing(open_by_a_link)}, {}, tmp_path, roots_of_the_program(), PATIENT)
-    assert [court.judge(Case("own", number, 0)).outcome for number in range(3)] == ["read outside"] * 3
+    court = Court(
+        tmp_path / "court",
+        {"own": doing(open_by_a_link)},
+        {},
+        tmp_path,
+        roots_of_the_program(),
+        PATIENT,
+    )
+    assert [court.judge(Case("own", number, 0)).outcome for number in range(3)] == [
+        "read outside"
+    ] * 3
     del court
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
@@ -153,8 +176,12 @@ def test_what_a_person_named_may_be_read(tmp_path: Path) -> None:
     assert judged(tmp_path, prepare).outcome == "ok"
 
 
-@pytest.mark.parametrize(("words", "outcome"), [(("show", "wardrobe-mini"), "ok"), (("show", "nosuch"), "refused")])
-def test_commands_run_as_they_are_installed(words: tuple[str, ...], outcome: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "outcome"), [(("show", "wardrobe-mini"), "ok"), (("show", "nosuch"), "refused")]
+)
+def test_commands_run_as_they_are_installed(
+    words: tuple[str, ...], outcome: str, tmp_path: Path
+) -> None:
     assert judged(tmp_path, lambda bench: Prepared([], [command(*words)])).outcome == outcome
 
 
@@ -177,10 +204,16 @@ def test_a_case_has_the_same_files_again(kind: str, tmp_path: Path) -> None:
 
     def files(numbers: list[int]) -> list[tuple[tuple[str, ...], dict[str, bytes]]]:
         results = []
-        court = Court(tmp_path / "court", {kind: KINDS[kind].prepare}, {}, tmp_path, (), Limits(), keep=True)
+        court = Court(
+            tmp_path / "court", {kind: KINDS[kind].prepare}, {}, tmp_path, (), Limits(), keep=True
+        )
         for number in numbers:
             lines = court.judge(Case(kind, number, 5)).told
-            texts = {path.name: path.read_bytes() for path in (court.folder / "case").iterdir() if path.is_file()}
+            texts = {
+                path.name: path.read_bytes()
+                for path in (court.folder / "case").iterdir()
+                if path.is_file()
+            }
             results.append((tuple(lines), texts))
         return results
 
@@ -190,9 +223,11 @@ def test_a_case_has_the_same_files_again(kind: str, tmp_path: Path) -> None:
 
 
 def test_writing_a_recipe_changes_nothing_that_nobody_chose() -> None:
-    """Ids such as 08 stay text in each style; else every case would be refused for the same reason."""
+    """Ids such as 08 stay text in each style; else every case would be refused for the same
+    reason."""
     for name, tree in bundled().items():
-        if "source" not in tree or isinstance(tree["source"].get("classes"), str):  # read from their own files
+        # read from their own files
+        if "source" not in tree or isinstance(tree["source"].get("classes"), str):
             continue
         texts = {yaml_text(tree, random.Random(seed)) for seed in range(20)}
         assert len(texts) > 2
@@ -201,7 +236,8 @@ def test_writing_a_recipe_changes_nothing_that_nobody_chose() -> None:
 
 def test_no_change_makes_a_tree_that_holds_itself() -> None:
     for seed in range(1_000):
-        start = {"a": {"x": {"y": 1}}, "b": [{"z": 2}]}  # small, so that the same odd value is drawn more than once
+        # small, so that the same odd value is drawn more than once
+        start = {"a": {"x": {"y": 1}}, "b": [{"z": 2}]}
         tree, _ = mutated(start, random.Random(seed), lambda chance: Fragment("?"), times=8)
         json.dumps(tree, skipkeys=True)  # ValueError: circular reference
 
@@ -211,15 +247,28 @@ def test_a_longer_run_begins_as_a_shorter_one_and_has_every_kind() -> None:
     assert long[:150] == dealt(150, seed=3)
     assert len(set(long)) == len(long)
     shares = {name: sum(case.kind == name for case in long) / len(long) for name in KINDS}
-    assert shares == {name: pytest.approx(kind.often / 100, abs=0.002) for name, kind in KINDS.items()}
+    assert shares == {
+        name: pytest.approx(kind.often / 100, abs=0.002) for name, kind in KINDS.items()
+    }
     assert {case.kind for case in dealt(50, 3, ["table", "cut"])} == {"table", "cut"}
 
 
 def test_the_report_counts_every_case_and_keeps_other_sections(tmp_path: Path) -> None:
     outcomes = [*GOOD, *BAD, "ok"]
-    verdicts = [Verdict(Case("table", n, 0), outcome, cause=outcome) for n, outcome in enumerate(outcomes)]
+    verdicts = [
+        Verdict(Case("table", n, 0), outcome, cause=outcome) for n, outcome in enumerate(outcomes)
+    ]
     row = next(line for line in table(verdicts) if line.startswith("| table"))
-    assert [cell.strip() for cell in row.split("|")][2:10] == ["8", "2", "1", "1", "1", "1", "1", "1"]
+    assert [cell.strip() for cell in row.split("|")][2:10] == [
+        "8",
+        "2",
+        "1",
+        "1",
+        "1",
+        "1",
+        "1",
+        "1",
+    ]
     assert {outcome for outcome, *_ in by_cause(verdicts)} == set(BAD)
     page = tmp_path / "RESULTS.md"
     page.write_text("# Results\n\n## By hand\n\na\n")
@@ -244,14 +293,22 @@ def test_a_small_run_finds_nothing() -> None:
 
 
 class Drawn(random.Random):
-    """Draws what is wanted wherever it is among the choices, else the first; chances always come true."""
+    """Draws what is wanted wherever it is among the choices, else the first; chances always come
+    true."""
 
     def __init__(self, *wanted: object) -> None:
         super().__init__(0)
         self.wanted = wanted
 
     def choice(self, seq):
-        return next((option for option in seq if any(option is want or option == want for want in self.wanted)), seq[0])
+        return next(
+            (
+                option
+                for option in seq
+                if any(option is want or option == want for want in self.wanted)
+            ),
+            seq[0],
+        )
 
     def random(self) -> float:
         return 0.0

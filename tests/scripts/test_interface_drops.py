@@ -1,4 +1,5 @@
-"""The proof's drops: measured at the guidance that ships and at the one that was chosen, and held against the aims."""
+"""The proof's drops: measured at the guidance that ships and at the one that was chosen, and held
+against the aims."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from interface_proof.looks import SHIFT_NAMES, Looks
 
 
 def looks(seed: int, units: int, hard: np.ndarray) -> Looks:
-    """Return three classifiers that are right in so many images of a shift and class, `hard`; nine in ten are kept."""
+    """Return three classifiers that are right in so many images of a shift and class, `hard`; nine
+    in ten are kept."""
     rng = np.random.default_rng(seed)
     shape = (len(SHIFT_NAMES), len(CLASSES), units)
     present = np.ones(shape, bool)
@@ -29,10 +31,13 @@ def looks(seed: int, units: int, hard: np.ndarray) -> Looks:
 
 @pytest.fixture
 def reports(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict]:
-    """Return a benchmark that draws as the world is, and one whose marked classes by token are as bad as by name."""
+    """Return a benchmark that draws as the world is, and one whose marked classes by token are as
+    bad as by name."""
     monkeypatch.setattr(comparison, "REPLICATES", 30)
     rng = np.random.default_rng(0)
-    true = np.broadcast_to(np.linspace(0.95, 0.35, len(SHIFT_NAMES))[:, None], (len(SHIFT_NAMES), len(CLASSES)))
+    true = np.broadcast_to(
+        np.linspace(0.95, 0.35, len(SHIFT_NAMES))[:, None], (len(SHIFT_NAMES), len(CLASSES))
+    )
     wrong = np.where(MARKED, rng.permutation(true), true)
     truth = looks(1, 150, true)
     names = looks(2, 60, wrong)
@@ -73,7 +78,11 @@ def test_what_ships_is_proved_on_a_seed_that_chose_nothing() -> None:
     assert recipe.tokens == load_recipe("wardrobe-star").tokens
 
 
-def test_a_seed_and_a_guidance_have_folders_of_their_own(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_and_a_guidance_have_folders_of_their_own(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("interface_proof.builds.proof_folder", lambda work: work)
     settings = [(None, None), (2.0, None), (3.0, None), (3.0, 200), (3.0, 201)]
-    assert len({build_folder(tmp_path, "names", 20, *setting) for setting in settings}) == len(settings)
+    assert len({build_folder(tmp_path, "names", 20, *setting) for setting in settings}) == len(
+        settings
+    )

@@ -1,4 +1,5 @@
-"""The proof's part on labels: judges that never err give the true share; one that errs is corrected."""
+"""The proof's part on labels: judges that never err give the true share; one that errs is
+corrected."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ N_CLASSES = len(CLASSES)
 
 
 def world(accuracy: float, false_labels: float) -> tuple[Looks, dict[str, np.ndarray]]:
-    """Return images with a known share of false labels, an oracle that never errs, and a judge of this accuracy."""
+    """Return images with a known share of false labels, an oracle that never errs, and a judge of
+    this accuracy."""
     rng = np.random.default_rng(3)
     everything = np.ones((N_SHIFTS, N_CLASSES, UNITS), bool)
     true = rng.random(everything.shape) >= false_labels
@@ -41,7 +43,9 @@ def test_a_judge_that_errs_is_corrected_and_the_oracle_tells_the_share() -> None
     assert plain > 0.35
     for row in comparison["by_shift"].values():
         assert row["oracle"].value == pytest.approx(row["oracle_disagreed"] / row["images"])
-    assert abs(np.mean([row["judge"].value for row in comparison["by_shift"].values()]) - 0.25) < 0.03
+    assert (
+        abs(np.mean([row["judge"].value for row in comparison["by_shift"].values()]) - 0.25) < 0.03
+    )
     assert abs(comparison["judges"]["lab:judge"]["shifts"]) < 0.03
 
 

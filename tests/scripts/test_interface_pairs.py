@@ -33,7 +33,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answers(seed: int, kept: float = 0.7, units: int = UNITS) -> Answers:
-    """Return answers of two shifts; a pair keeps class, colour and each model's answer with the chance `kept`."""
+    """Return answers of two shifts; a pair keeps class, colour and each model's answer with the
+    chance `kept`."""
     rng = np.random.default_rng(seed)
     shape = (len(SHIFT_NAMES), len(CLASSES), units)
     present = np.zeros(shape, bool)
@@ -41,7 +42,9 @@ def answers(seed: int, kept: float = 0.7, units: int = UNITS) -> Answers:
     label = np.broadcast_to(np.arange(len(CLASSES))[None, :, None], shape)
 
     def drawn(rest: tuple[int, ...], right: float) -> np.ndarray:
-        values = np.where(rng.random((*shape, *rest)) < right, label.reshape(*shape, *[1] * len(rest)), 0)
+        values = np.where(
+            rng.random((*shape, *rest)) < right, label.reshape(*shape, *[1] * len(rest)), 0
+        )
         same = rng.random((*shape, *rest)) < kept
         return np.where(same, values[:1], values).astype(np.int8)
 
@@ -54,7 +57,9 @@ def answers(seed: int, kept: float = 0.7, units: int = UNITS) -> Answers:
 
 
 def test_pairs_that_keep_more_are_seen_to() -> None:
-    report = compare_pairs({"noise": answers(1, 0.2), "attention": answers(2, 0.9)}, answers(3, 1.0, 60))
+    report = compare_pairs(
+        {"noise": answers(1, 0.2), "attention": answers(2, 0.9)}, answers(3, 1.0, 60)
+    )
     ways = report["ways"]
     for what in ("class kept", "colour kept", "right and wrong alike"):
         assert ways["noise"][what]["value"] < ways["attention"][what]["value"] < 1
@@ -80,7 +85,9 @@ def test_flips_of_the_same_images_agree_and_others_by_chance() -> None:
     same = report["ways"]["edits"]
     drawn = report["ways"]["noise"]
     assert same["flips agree"]["value"] == same["F1 of flips"]["value"] == 1
-    assert drawn["flips agree"]["value"] == pytest.approx(drawn["flips agree by chance"]["value"], abs=0.05)
+    assert drawn["flips agree"]["value"] == pytest.approx(
+        drawn["flips agree by chance"]["value"], abs=0.05
+    )
     assert same["kappa of flips"]["value"] == 1
     assert drawn["kappa of flips"]["value"] == pytest.approx(0, abs=0.1)
     assert drawn["kappa of flips"]["low"] < 0.05 < report["more"]["noise"]["kappa"]["low"]
@@ -95,7 +102,9 @@ def test_pairs_that_one_way_lacks_are_compared_in_none() -> None:
     scenes = answers(7, 0.5)
     present = scenes.present.copy()
     present[1] = False
-    report = compare_edits({"edits": scenes, "noise": replace(scenes, present=present)}, scenes, answers(9, 0.5, 60))
+    report = compare_edits(
+        {"edits": scenes, "noise": replace(scenes, present=present)}, scenes, answers(9, 0.5, 60)
+    )
     assert list(report["by_shift"]) == [SHIFT_NAMES[2]]
 
 
@@ -108,12 +117,18 @@ def test_recipes_leave_the_object_as_it_is() -> None:
     assert tuple(drawn.prompts.shifts) == tuple(edited.prompts.shifts) == pair_shifts()
     assert len(pair_shifts()) == 13
     assert drawn.samples.pairs == "attention"
-    assert {shift.kind for shift in drawn.prompts.shifts.values()} == {"background", "weather", "light"}
+    assert {shift.kind for shift in drawn.prompts.shifts.values()} == {
+        "background",
+        "weather",
+        "light",
+    }
 
 
 def test_the_mark_is_read_of_marked_classes_alone() -> None:
     drawn = answers(4)
-    every = replace(drawn, pattern=np.full_like(drawn.pattern, ATTRIBUTES["pattern"].index(MARKS["shirt"])))
+    every = replace(
+        drawn, pattern=np.full_like(drawn.pattern, ATTRIBUTES["pattern"].index(MARKS["shirt"]))
+    )
     marked = np.asarray(every.looks.mark.any(axis=(0, 2)))
     assert [name for name, has_mark in zip(CLASSES, marked, strict=True) if has_mark] == [
         name for name in CLASSES if MARKS.get(name) == MARKS["shirt"]

@@ -1,4 +1,5 @@
-"""The proof's third way: its pool is balanced, rendered once, and no model learned from its garments and scenes."""
+"""The proof's third way: its pool is balanced, rendered once, and no model learned from its
+garments and scenes."""
 
 from __future__ import annotations
 
@@ -53,9 +54,15 @@ def test_the_ways_table_counts_what_was_seen() -> None:
     seen[0, :, :4] = False  # half of the base, a third of what is kept of it
     looks = Looks(every, kept, np.ones((*shape, 2), bool), seen, every, ~every)
     comparison = compare_ways({"one": looks})["one"]
-    shares = {name: (row["base"]["value"], row["shifts"]["value"]) for name, row in comparison.items()}
+    shares = {
+        name: (row["base"]["value"], row["shifts"]["value"]) for name, row in comparison.items()
+    }
     assert shares["yield"] == (0.75, 0.75)
     assert shares["object"] == (0.5, 1.0) and shares["object screened"] == (round(1 / 3, 4), 1.0)
-    assert shares["mark, of marked classes"] == (0.0, 0.0) and shares["accuracy, other classes"] == (1.0, 1.0)
-    (base, shifts) = [line for line in way_tables({"one": comparison}) if line.startswith("| yield |")]
+    assert shares["mark, of marked classes"] == (0.0, 0.0) and shares[
+        "accuracy, other classes"
+    ] == (1.0, 1.0)
+    (base, shifts) = [
+        line for line in way_tables({"one": comparison}) if line.startswith("| yield |")
+    ]
     assert base.startswith("| yield | 75.0 [") and shifts.startswith("| yield | 75.0 [")

@@ -1,4 +1,5 @@
-"""The schema of what commands print with `--json` is the stored one, names every command, and refuses what is wrong."""
+"""The schema of what commands print with `--json` is the stored one, names every command, and
+refuses what is wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ def test_the_stored_schema_is_that_of_the_declared_documents() -> None:
 
 def test_every_command_that_prints_json_has_a_schema() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    printing = {name for name, command in commands.items() if any(option.name == "json" for option in command.params)}
+    printing = {
+        name
+        for name, command in commands.items()
+        if any(option.name == "json" for option in command.params)
+    }
     # `demo` prints what `evaluate` prints, and `show` a recipe.
     assert printing - {"demo", "show"} == commands_with_schema()
 

@@ -1,4 +1,5 @@
-"""Training of planted worlds' classifiers at small size: a resumed run ends with the same bytes, and measures right."""
+"""Training of planted worlds' classifiers at small size: a resumed run ends with the same bytes,
+and measures right."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ class _Killed(Exception):
 
 
 @pytest.mark.usefixtures("small")
-def test_a_training_that_is_killed_ends_with_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_is_killed_ends_with_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train_planted([WORLD], tmp_path / "whole", early=True)
     after = training.Loop.after
 
@@ -60,14 +63,19 @@ def test_a_training_that_is_killed_ends_with_the_same_weights(tmp_path: Path, mo
         for file in ("model.safetensors", "config.json", "training.json", "metrics.json"):
             whole, resumed = (tmp_path / run / folder / file for run in ("whole", "resumed"))
             assert whole.read_bytes() == resumed.read_bytes(), file
-    stopped, trained = (tmp_path / "whole" / name / "model.safetensors" for name in (f"{WORLD.name}-early", WORLD.name))
+    stopped, trained = (
+        tmp_path / "whole" / name / "model.safetensors"
+        for name in (f"{WORLD.name}-early", WORLD.name)
+    )
     assert stopped.read_bytes() != trained.read_bytes()
     assert json.loads((stopped.parent / "training.json").read_text())["steps"] == 2
     assert load_classifier(f"local-dir:{trained.parent}").label_names == WORLD.class_names
 
 
 @pytest.mark.usefixtures("small")
-def test_a_world_that_was_trained_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_world_that_was_trained_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     train_planted([WORLD], tmp_path)
     weights = tmp_path / WORLD.name / "model.safetensors"
     before = weights.stat().st_mtime_ns
@@ -77,8 +85,12 @@ def test_a_world_that_was_trained_is_left_alone(tmp_path: Path, capsys: pytest.C
     assert weights.stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("world", [WORLD, planted_world("rare", 0), planted_world("noisy", 1)], ids=lambda w: w.name)
-def test_accuracies_are_those_of_the_slice_and_of_the_rest_of_its_class(world: PlantedWorld) -> None:
+@pytest.mark.parametrize(
+    "world", [WORLD, planted_world("rare", 0), planted_world("noisy", 1)], ids=lambda w: w.name
+)
+def test_accuracies_are_those_of_the_slice_and_of_the_rest_of_its_class(
+    world: PlantedWorld,
+) -> None:
     labels = world.labels("validation")
     inside = world.slice("validation")
     assert measured(world, labels)["gap"] == 0

@@ -9,7 +9,10 @@ import pytest
 
 from release_tests import GROUPS, ROOT, ReleaseGroup, due_groups, group_of
 
-TWO = {"pages": ReleaseGroup(covers=("pages",)), "engine": ReleaseGroup(covers=("engine.py", "pages/shared.js"))}
+TWO = {
+    "pages": ReleaseGroup(covers=("pages",)),
+    "engine": ReleaseGroup(covers=("engine.py", "pages/shared.js")),
+}
 
 
 def git(root: Path, *words: str) -> None:
@@ -85,7 +88,9 @@ def test_groups_name_files_that_exist_and_cover_their_tests() -> None:
     named = {path for group in GROUPS.values() for path in (*group.covers, *group.tests)}
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
     for group in GROUPS.values():
-        assert all(any(Path(test).is_relative_to(path) for path in group.covers) for test in group.tests)
+        assert all(
+            any(Path(test).is_relative_to(path) for path in group.covers) for test in group.tests
+        )
 
 
 def test_a_test_is_known_by_its_folder_its_file_or_its_fixture() -> None:

@@ -1,4 +1,5 @@
-"""Measures of a ranking: against plain references, over ties, and with the match chosen on validation alone."""
+"""Measures of a ranking: against plain references, over ties, and with the match chosen on
+validation alone."""
 
 from __future__ import annotations
 
@@ -40,9 +41,18 @@ def test_measures_are_those_of_their_definitions(seed: int) -> None:
 def test_a_perfect_ranking_has_the_greatest_lift_and_a_shuffled_one_the_lift_one() -> None:
     members = np.arange(1000) < 200
     perfect = quality(members.astype(float), members)
-    assert (perfect.at_10, perfect.average_precision, perfect.lift, perfect.found) == (1.0, 1.0, 5.0, True)
+    assert (perfect.at_10, perfect.average_precision, perfect.lift, perfect.found) == (
+        1.0,
+        1.0,
+        5.0,
+        True,
+    )
     constant = quality(np.zeros(1000), members)
-    assert (constant.at_10, constant.lift, constant.found) == (pytest.approx(0.2), pytest.approx(1.0), False)
+    assert (constant.at_10, constant.lift, constant.found) == (
+        pytest.approx(0.2),
+        pytest.approx(1.0),
+        False,
+    )
 
 
 def test_rows_of_equal_scores_count_as_the_mean_over_their_orders() -> None:
@@ -61,7 +71,9 @@ def test_a_match_is_chosen_on_validation_alone() -> None:
     rng = np.random.default_rng(1)
     members = rng.random(300) < 0.3
     test_members = rng.random(200) < 0.3
-    validation = np.stack([rng.standard_normal(300), rng.standard_normal(300) + members, members * -2.0], axis=1)
+    validation = np.stack(
+        [rng.standard_normal(300), rng.standard_normal(300) + members, members * -2.0], axis=1
+    )
     test = rng.standard_normal((200, 3))
     chosen, measures = judged(validation, members, test, test_members)
     assert chosen == 1 == match(validation, members)

@@ -10,4 +10,6 @@ from counterfoil.cli.main import app
 
 def test_every_command_is_killed() -> None:
     commands = typer.main.get_command(app)
-    assert {command.words.split()[0] for command in storm.COMMANDS} == set(getattr(commands, "commands", {}))
+    assert {command.words.split()[0] for command in storm.COMMANDS} == set(
+        getattr(commands, "commands", {})
+    )

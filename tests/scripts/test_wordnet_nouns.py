@@ -1,4 +1,5 @@
-"""WordNet's file of nouns, read into parents, categories and hyponyms; another file or version is reported."""
+"""WordNet's file of nouns, read into parents, categories and hyponyms; another file or version is
+reported."""
 
 from __future__ import annotations
 
@@ -9,8 +10,12 @@ import pytest
 from wordnet_nouns import Nouns, read_nouns, read_senses
 from write_hyponyms import common_names
 
-NOTICE = '  1 A notice, as "it" is.  \n  2   \n  3 WordNet 3.0 Copyright 2006 by Princeton University.  \n'
-# Pointers that lead elsewhere than up: a hyponym, an instance's class, a verb. A gloss may hold anything.
+NOTICE = (
+    '  1 A notice, as "it" is.  \n  2   \n  3 WordNet 3.0 Copyright 2006 by Princeton'
+    " University.  \n"
+)
+# Pointers that lead elsewhere than up: a hyponym, an instance's class, a verb. A gloss may hold
+# anything.
 LINES = """\
 00000001 03 n 01 entity 0 001 ~ 00000002 n 0000 | what is | perceived
 00000002 03 n 02 fruit 0 yield 0 001 @ 00000001 n 0000 | the ripened body
@@ -34,15 +39,26 @@ def nouns(tmp_path: Path) -> Nouns:
 
 
 def test_a_parent_is_two_steps_up_the_shortest_way(nouns: Nouns) -> None:
-    # From an edible fruit, the way by fruit is shorter than the one by produce and food, which the file names first.
+    # From an edible fruit, the way by fruit is shorter than the one by produce and food, which the
+    # file names first.
     parents = {noun[-1]: nouns.parent(noun)[-1] for noun in nouns.by_id}
-    assert parents == {"1": "1", "2": "1", "3": "1", "4": "1", "5": "1", "6": "1", "7": "7", "8": "2"}
+    assert parents == {
+        "1": "1",
+        "2": "1",
+        "3": "1",
+        "4": "1",
+        "5": "1",
+        "6": "1",
+        "7": "7",
+        "8": "2",
+    }
     assert {kind[-1] for kind in nouns.above("00000008")} == {"1", "2", "4", "5", "6"}
     assert nouns.by_id["00000003"].word == "Old World food"
 
 
 def test_a_category_is_the_nearest_on_the_first_way_up_by_name(nouns: Nouns) -> None:
-    # By the file's order an edible fruit would be food, by way of produce; by name "fruit" comes first.
+    # By the file's order an edible fruit would be food, by way of produce; by name "fruit" comes
+    # first.
     categories = {noun[-1]: nouns.category(noun) for noun in nouns.by_id}
     assert categories["6"] == categories["8"] == categories["2"] == "fruit"
     assert categories["5"] == categories["4"] == "food"
@@ -51,7 +67,11 @@ def test_a_category_is_the_nearest_on_the_first_way_up_by_name(nouns: Nouns) -> 
 
 
 def test_the_notice_is_kept_without_its_numbers(nouns: Nouns) -> None:
-    assert nouns.notice == ('A notice, as "it" is.', "", "WordNet 3.0 Copyright 2006 by Princeton University.")
+    assert nouns.notice == (
+        'A notice, as "it" is.',
+        "",
+        "WordNet 3.0 Copyright 2006 by Princeton University.",
+    )
 
 
 def test_another_folder_or_version_or_a_cut_file_ends_in_words(tmp_path: Path) -> None:
@@ -68,7 +88,8 @@ def test_kinds_are_found_once_and_the_nearest_first(nouns: Nouns) -> None:
     assert [noun[-1] for noun in nouns.kinds(["00000005", "00000008"])] == ["5", "8", "6"]
 
 
-# A lemma, its part of speech, the number of senses, two counts, and the senses. Here "food" is mostly another sense.
+# A lemma, its part of speech, the number of senses, two counts, and the senses. Here "food" is
+# mostly another sense.
 INDEX = """\
   1 A notice
 entity n 1 0 1 0 00000001
@@ -82,7 +103,9 @@ world n 1 0 1 0 00000099
 """
 
 
-def test_common_names_mean_nothing_else_more_often_and_have_common_words(nouns: Nouns, tmp_path: Path) -> None:
+def test_common_names_mean_nothing_else_more_often_and_have_common_words(
+    nouns: Nouns, tmp_path: Path
+) -> None:
     (tmp_path / "index.noun").write_text(INDEX, encoding="latin-1")
     senses = read_senses(tmp_path, "noun")
     assert senses["food"] == "00000009"

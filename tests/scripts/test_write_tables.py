@@ -19,7 +19,10 @@ def test_a_table_of_a_file_is_made_again(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     # The demo draws 1,200 images.
-    [pytest.param(name, marks=pytest.mark.whole if name == "wardrobe_mini" else ()) for name in FROM_COMMANDS],
+    [
+        pytest.param(name, marks=pytest.mark.whole if name == "wardrobe_mini" else ())
+        for name in FROM_COMMANDS
+    ],
 )
 def test_a_table_of_a_command_is_made_again(name: str) -> None:
     """Run the command, for minutes, and compare what it prints with the page."""
@@ -27,5 +30,7 @@ def test_a_table_of_a_command_is_made_again(name: str) -> None:
 
 
 def test_a_printed_table_is_read_without_some_of_its_columns() -> None:
-    text = "said\n\n name   wrong (%)  p\n ──────────────────\n a, not b    2 (1 to 3)  .1\n\nmore\n"
+    text = (
+        "said\n\n name   wrong (%)  p\n ──────────────────\n a, not b    2 (1 to 3)  .1\n\nmore\n"
+    )
     assert printed(text, ["p"]) == [["name", "wrong (%)"], ["a, not b", "2 (1 to 3)"]]

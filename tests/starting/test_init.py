@@ -21,7 +21,14 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.starting.found_data import FoundClass, FoundData, class_entries, prompt_names
-from counterfoil.starting.init_recipe import KINDS, LARGE_GENERATOR, InitResult, extent_of, init, proposed_models
+from counterfoil.starting.init_recipe import (
+    KINDS,
+    LARGE_GENERATOR,
+    InitResult,
+    extent_of,
+    init,
+    proposed_models,
+)
 from drawn_folders import draw_folder
 from loopback_hub import LoopbackHub, client, client_environment
 from support.images import encoded
@@ -42,9 +49,13 @@ def noted(result: InitResult, *words: str) -> bool:
     return any(all(word in note for word in words) for note in result.notes)
 
 
-def table(labels: list[Any], label: str = "label", image: str = "image", **features: Any) -> datasets.Dataset:
+def table(
+    labels: list[Any], label: str = "label", image: str = "image", **features: Any
+) -> datasets.Dataset:
     columns = {image: [{"bytes": encoded((9, 9, 9)), "path": None} for _ in labels], label: labels}
-    kinds = datasets.Features({image: datasets.Image(), label: features.get("kind", datasets.Value("string"))})
+    kinds = datasets.Features(
+        {image: datasets.Image(), label: features.get("kind", datasets.Value("string"))}
+    )
     return datasets.Dataset.from_dict(columns, features=kinds)
 
 
@@ -55,9 +66,15 @@ def test_a_folder_of_class_folders_becomes_a_recipe_that_loads(tmp_path: Path) -
     assert [(cls.id, cls.name, cls.source_label) for cls in recipe.classes] == [
         ("ladder", "ladder", 0), ("mug", "mug", 1), ("star", "star", 2),
     ]  # fmt: skip
-    assert result.images == {name: {"train": 2, "validation": 2} for name in ("ladder", "mug", "star")}
+    assert result.images == {
+        name: {"train": 2, "validation": 2} for name in ("ladder", "mug", "star")
+    }
     assert (recipe.source.train_split, recipe.source.validation_split) == ("train", "validation")
-    assert len(recipe.prompts.shifts) == 6 and recipe.screen.keep_rejected and not recipe.evaluate.models
+    assert (
+        len(recipe.prompts.shifts) == 6
+        and recipe.screen.keep_rejected
+        and not recipe.evaluate.models
+    )
     assert recipe.screen.object_threshold.percentile == 5
     assert (recipe.drawing.model, recipe.screen.model) == ("lab:sd", "lab:clip")
     assert noted(result, "all classes", "fewer than 20 images", "weak")
@@ -86,13 +103,20 @@ def test_a_bare_word_is_a_folder_and_the_hub_is_asked_once_where_it_is_none(
         "--device",
         "cpu",
     ]
-    done = warm.run(arguments, client_environment(loopback, tmp_path / "home") | {"PYTHONPATH": ":".join(sys.path)})
+    done = warm.run(
+        arguments,
+        client_environment(loopback, tmp_path / "home") | {"PYTHONPATH": ":".join(sys.path)},
+    )
     assert done.returncode == 1
-    assert f"there is no folder photoz in {Path.cwd()}" in done.stderr and "Retry" not in done.stderr
+    assert (
+        f"there is no folder photoz in {Path.cwd()}" in done.stderr and "Retry" not in done.stderr
+    )
     assert len([request for request in loopback.requests if "photoz" in str(request)]) <= 2
 
 
-def test_the_file_has_words_for_people_and_names_the_folder_from_where_it_lies(tmp_path: Path) -> None:
+def test_the_file_has_words_for_people_and_names_the_folder_from_where_it_lies(
+    tmp_path: Path,
+) -> None:
     draw_folder(tmp_path / "sets" / "photos", per_class=2)
     text = init("sets/photos", "sets/own.yaml", **LAB).path.read_text()
     assert sum(line.lstrip().startswith("# ") for line in text.splitlines()) >= 10
@@ -109,8 +133,17 @@ def test_prompts_fit_every_article(tmp_path: Path) -> None:
     for shift in recipe.all_shifts():
         assert shift.prompt is not None
         assert " a {class}" not in shift.prompt and " an {class}" not in shift.prompt
-        assert not shift.object_caption.startswith("a {class}") and "of a {class}" not in shift.object_caption
-    assert {shift.kind for shift in recipe.all_shifts()[1:]} == {"background", "weather", "light", "colour", "style"}
+        assert (
+            not shift.object_caption.startswith("a {class}")
+            and "of a {class}" not in shift.object_caption
+        )
+    assert {shift.kind for shift in recipe.all_shifts()[1:]} == {
+        "background",
+        "weather",
+        "light",
+        "colour",
+        "style",
+    }
 
 
 def test_one_split_is_taken_for_both_and_it_is_said_what_that_means(tmp_path: Path) -> None:
@@ -126,7 +159,9 @@ def test_a_split_called_val_or_test_is_found(tmp_path: Path) -> None:
     assert loaded(init("one", "one.yaml", **LAB)).source.validation_split == "validation"
     draw_folder(tmp_path / "two", per_class=2, splits=("train", "test"))
     result = init("two", "two.yaml", **LAB)
-    assert loaded(result).source.validation_split == "test" and noted(result, "no validation split", "test")
+    assert loaded(result).source.validation_split == "test" and noted(
+        result, "no validation split", "test"
+    )
 
 
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
@@ -169,7 +204,9 @@ def test_what_is_not_read_is_counted_and_reported(tmp_path: Path) -> None:
     assert noted(result, "1 hidden file") and noted(result, "1 file of other kinds")
     assert noted(result, "1 image cannot be read", "would stop there", "validation/star/000.png")
     # What is corrupted is chosen among rows that decode.
-    assert noted(init("photos", "own.yaml", device="cpu"), "1 image cannot be read", "a build leaves out")
+    assert noted(
+        init("photos", "own.yaml", device="cpu"), "1 image cannot be read", "a build leaves out"
+    )
 
 
 def test_the_name_of_a_file_is_taken_for_no_split_and_loses_no_image(tmp_path: Path) -> None:
@@ -186,7 +223,9 @@ def test_the_name_of_a_file_is_taken_for_no_split_and_loses_no_image(tmp_path: P
         (["notes.txt"], "holds no image"),
     ],
 )
-def test_a_folder_without_classes_is_refused_with_what_to_do(files: list[str], message: str, tmp_path: Path) -> None:
+def test_a_folder_without_classes_is_refused_with_what_to_do(
+    files: list[str], message: str, tmp_path: Path
+) -> None:
     for name in files:
         path = tmp_path / "photos" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -201,19 +240,29 @@ def test_classes_without_validation_images_are_left_out_and_reported(tmp_path: P
     for file in (folder / "validation" / "mug").iterdir():
         file.unlink()
     result = init("photos", **LAB)
-    assert [(cls.name, cls.source_label) for cls in loaded(result).classes] == [("ladder", 0), ("star", 2)]
+    assert [(cls.name, cls.source_label) for cls in loaded(result).classes] == [
+        ("ladder", 0),
+        ("star", 2),
+    ]
     assert noted(result, "left out", "validation", "mug")
 
 
 def test_parquet_and_saved_datasets_are_read_and_their_columns_found(tmp_path: Path) -> None:
     (tmp_path / "rows").mkdir()
-    table(["mug", "star", "mug"], "category", "picture").to_parquet(str(tmp_path / "rows" / "train.parquet"))
+    table(["mug", "star", "mug"], "category", "picture").to_parquet(
+        str(tmp_path / "rows" / "train.parquet")
+    )
     recipe = loaded(init("rows", "rows.yaml", **LAB))
     assert (recipe.source.image_column, recipe.source.label_column) == ("picture", "category")
     assert [cls.name for cls in recipe.classes] == ["mug", "star"]
-    table([0, 1, 1], kind=datasets.ClassLabel(names=["star", "mug"])).save_to_disk(str(tmp_path / "saved"))
+    table([0, 1, 1], kind=datasets.ClassLabel(names=["star", "mug"])).save_to_disk(
+        str(tmp_path / "saved")
+    )
     result = init("saved", "saved.yaml", **LAB)
-    assert [(cls.name, cls.source_label) for cls in loaded(result).classes] == [("star", 0), ("mug", 1)]
+    assert [(cls.name, cls.source_label) for cls in loaded(result).classes] == [
+        ("star", 0),
+        ("mug", 1),
+    ]
     assert result.images == {"star": {"train": 1}, "mug": {"train": 2}}
 
 
@@ -227,10 +276,15 @@ def test_a_damaged_table_is_reported_as_one(tmp_path: Path) -> None:
 def test_columns_that_cannot_be_told_apart_are_asked_for(tmp_path: Path) -> None:
     two = table(["mug", "star"], "label").add_column("category", ["x", "y"])
     two.save_to_disk(str(tmp_path / "two"))
-    with pytest.raises(UserError, match="several columns may hold the labels: label, category") as caught:
+    with pytest.raises(
+        UserError, match="several columns may hold the labels: label, category"
+    ) as caught:
         init("two", **LAB)
     assert "--label-column" in (caught.value.hint or "")
-    assert [cls.name for cls in loaded(init("two", label_column="category", **LAB)).classes] == ["x", "y"]
+    assert [cls.name for cls in loaded(init("two", label_column="category", **LAB)).classes] == [
+        "x",
+        "y",
+    ]
     with pytest.raises(UserError, match="there is no column 'nowhere'"):
         init("two", "other.yaml", image_column="nowhere", **LAB)
 
@@ -253,14 +307,20 @@ def test_a_strangers_names_move_no_cursor_and_fill_no_page(tmp_path: Path) -> No
 
 def test_more_classes_than_a_recipe_should_hold_are_refused(tmp_path: Path) -> None:
     names = [f"word{number}" for number in range(1001)]
-    table(list(range(1001)), kind=datasets.ClassLabel(names=names)).save_to_disk(str(tmp_path / "many"))
+    table(list(range(1001)), kind=datasets.ClassLabel(names=names)).save_to_disk(
+        str(tmp_path / "many")
+    )
     with pytest.raises(UserError, match="1,001 classes, expected at most 1,000"):
         init("many", **LAB)
-    table(list(range(1000)), kind=datasets.ClassLabel(names=names)).save_to_disk(str(tmp_path / "all"))
+    table(list(range(1000)), kind=datasets.ClassLabel(names=names)).save_to_disk(
+        str(tmp_path / "all")
+    )
     assert len(loaded(init("all", **LAB)).classes) == 1000
 
 
-def test_a_dataset_of_the_hub_is_read_at_its_commit_and_named_as_it_is(loopback: LoopbackHub, tmp_path: Path) -> None:
+def test_a_dataset_of_the_hub_is_read_at_its_commit_and_named_as_it_is(
+    loopback: LoopbackHub, tmp_path: Path
+) -> None:
     client(loopback).create_repo("someone/mugs", repo_type="dataset")
     stream = io.BytesIO()
     table([0, 1, 1], kind=datasets.ClassLabel(names=["mug", "star"])).to_parquet(stream)
@@ -270,12 +330,20 @@ def test_a_dataset_of_the_hub_is_read_at_its_commit_and_named_as_it_is(loopback:
         repo_id="someone/mugs",
         repo_type="dataset",
     )
-    code = "import counterfoil; counterfoil.init('someone/mugs', 'hub.yaml', generator='lab:sd', device='cpu')"
-    environment = client_environment(loopback, tmp_path / "home") | {"PYTHONPATH": ":".join(sys.path)}
+    code = (
+        "import counterfoil; counterfoil.init('someone/mugs', 'hub.yaml', generator='lab:sd',"
+        " device='cpu')"
+    )
+    environment = client_environment(loopback, tmp_path / "home") | {
+        "PYTHONPATH": ":".join(sys.path)
+    }
     done = warm.run([sys.executable, "-c", code], environment)
     assert done.returncode == 0, done.stderr
     written = yaml.safe_load((tmp_path / "hub.yaml").read_text())
-    assert written["source"]["dataset"] == "someone/mugs" and written["source"]["classes"] == ["mug", "star"]
+    assert written["source"]["dataset"] == "someone/mugs" and written["source"]["classes"] == [
+        "mug",
+        "star",
+    ]
 
 
 def test_names_are_spoken_and_refused_together() -> None:
@@ -303,7 +371,9 @@ def test_entries_are_names_alone_where_a_build_finds_the_same_by_them() -> None:
         ("a" * 200, "a" * 91 + "-star"),
     ],
 )
-def test_a_dataset_is_called_after_its_folder_as_the_hub_takes_it(folder: str, name: str, tmp_path: Path) -> None:
+def test_a_dataset_is_called_after_its_folder_as_the_hub_takes_it(
+    folder: str, name: str, tmp_path: Path
+) -> None:
     draw_folder(tmp_path / folder, per_class=2, splits=("",))
     assert loaded(init(tmp_path / folder, **LAB)).name == name
 
@@ -317,7 +387,9 @@ def test_a_long_id_is_cut_and_stays_its_own() -> None:
     names = ["㎏" * 96, "㎏" * 95]
     entries = class_entries(names, [0, 1], names)
     assert [entry["name"] for entry in entries] == names
-    assert len({entry["id"] for entry in entries}) == 2 and all(len(entry["id"]) <= 96 for entry in entries)
+    assert len({entry["id"] for entry in entries}) == 2 and all(
+        len(entry["id"]) <= 96 for entry in entries
+    )
 
 
 def test_models_are_those_that_a_machine_can_run() -> None:
@@ -334,7 +406,9 @@ def test_models_are_those_that_a_machine_can_run() -> None:
         proposed_models("cpu", "./nowhere")
 
 
-def test_without_a_gpu_a_first_recipe_is_of_known_changes_and_fits_ten_minutes(tmp_path: Path) -> None:
+def test_without_a_gpu_a_first_recipe_is_of_known_changes_and_fits_ten_minutes(
+    tmp_path: Path,
+) -> None:
     draw_folder(tmp_path / "photos", per_class=2)
     result = counterfoil.init("photos", "own.yaml", device="cpu")
     recipe = loaded(result)
@@ -343,7 +417,8 @@ def test_without_a_gpu_a_first_recipe_is_of_known_changes_and_fits_ten_minutes(t
         "corrupt",
         "validation",
     )
-    assert recipe.screen.model is None and recipe.generator.get("size") is None  # they are of 96 pixels
+    # they are of 96 pixels
+    assert recipe.screen.model is None and recipe.generator.get("size") is None
     assert [shift.severity for shift in recipe.all_shifts()] == [0, *[3] * len(KINDS)]
     assert "Without a GPU" in result.models and "--generator" in result.models
     assert not any("threshold" in note for note in result.notes)
@@ -352,10 +427,18 @@ def test_without_a_gpu_a_first_recipe_is_of_known_changes_and_fits_ten_minutes(t
     assert loaded(drawn).kind.name == "diffusers"
 
 
-@pytest.mark.parametrize(("classes", "images"), [(2, 5000), (10, 5000), (10, 12), (100, 5000), (120, 5000), (1000, 50)])
+@pytest.mark.parametrize(
+    ("classes", "images"), [(2, 5000), (10, 5000), (10, 12), (100, 5000), (120, 5000), (1000, 50)]
+)
 def test_the_first_extent_is_worth_measuring_and_small(classes: int, images: int) -> None:
-    found_classes = tuple(FoundClass(f"c{label}", label, {"test": images}) for label in range(classes))
-    extent = extent_of(FoundData(NamedDataset("x"), {"test": classes * images}, "train", "test", (), found_classes, ()))
+    found_classes = tuple(
+        FoundClass(f"c{label}", label, {"test": images}) for label in range(classes)
+    )
+    extent = extent_of(
+        FoundData(
+            NamedDataset("x"), {"test": classes * images}, "train", "test", (), found_classes, ()
+        )
+    )
     assert 5 <= extent.a_class <= 50 and len(extent.kinds) >= 3
     most = int(re.findall(r"(\d+) minutes", extent.time.replace("a minute", "1 minutes"))[-1])
     assert most <= 10 or classes > 300  # five images of a class are the least that says anything
@@ -402,16 +485,26 @@ def test_labels_that_only_rows_tell_are_a_lack(loopback: LoopbackHub, tmp_path: 
     (tmp_path / "own.yaml").write_text(RECIPE)
 
     def python(code: str) -> subprocess.CompletedProcess[str]:
-        environment = client_environment(loopback, tmp_path / "home") | {"PYTHONPATH": ":".join(sys.path)}
+        environment = client_environment(loopback, tmp_path / "home") | {
+            "PYTHONPATH": ":".join(sys.path)
+        }
         words = [sys.executable, "-c", code]
         return warm.run(words, environment, cwd=tmp_path)
 
-    check = "from counterfoil.cli.main import main; import sys; sys.argv = ['counterfoil', 'check', 'own.yaml']; main()"
+    check = (
+        "from counterfoil.cli.main import main; import sys; sys.argv = ['counterfoil',"
+        " 'check',"
+        " 'own.yaml']; main()"
+    )
     refused = python(check)
     assert refused.returncode == 2, refused.stderr
     assert "someone/mugs" in refused.stderr and "not on this machine" in refused.stderr
-    assert not list((tmp_path / "home").rglob("*.parquet")) and not list((tmp_path / "home").rglob("*.arrow"))
-    resolve = "import counterfoil as c; print(len(c.resolve_classes(c.load_recipe('own.yaml')).classes))"
+    assert not list((tmp_path / "home").rglob("*.parquet")) and not list(
+        (tmp_path / "home").rglob("*.arrow")
+    )
+    resolve = (
+        "import counterfoil as c; print(len(c.resolve_classes(c.load_recipe('own.yaml')).classes))"
+    )
     assert python(resolve).stdout.strip() == "2"
     assert python(check).returncode == 0
 
@@ -423,7 +516,9 @@ def test_init_says_what_columns_of_0_and_1_are_good_for(tmp_path: Path, label: s
     for number in range(4):
         (tmp_path / "faces" / f"{number}.png").write_bytes(encoded((9 * number, 9, 9)))
         animal = ",cat" if number % 2 else ",dog"
-        lines.append(f"{number}.png,{number % 2},{number >= 2},{20 + number}{animal if label else ''}")
+        lines.append(
+            f"{number}.png,{number % 2},{number >= 2},{20 + number}{animal if label else ''}"
+        )
     (tmp_path / "faces" / "metadata.csv").write_text("\n".join(lines))
     advice = 'source.conditions: {columns: ["smiling", "hat"]}'
     if label:
@@ -445,7 +540,9 @@ def test_init_says_what_columns_of_0_and_1_are_good_for(tmp_path: Path, label: s
         ),
     ],
 )
-def test_init_says_how_to_write_a_table_that_cannot_be_read(metadata: bytes, advice: str, tmp_path: Path) -> None:
+def test_init_says_how_to_write_a_table_that_cannot_be_read(
+    metadata: bytes, advice: str, tmp_path: Path
+) -> None:
     (tmp_path / "photos").mkdir()
     for number in range(2):
         (tmp_path / "photos" / f"{number}.png").write_bytes(encoded((9 * number, 9, 9)))

@@ -1,4 +1,5 @@
-"""`init` on images with boxes: the forms that it reads, reports of odd boxes, and a recipe that builds."""
+"""`init` on images with boxes: the forms that it reads, reports of odd boxes, and a recipe that
+builds."""
 
 from __future__ import annotations
 
@@ -18,17 +19,29 @@ from support.boxes import NAMES, coco_folder, draw_images, drawn_objects, yolo_f
 
 
 def metadata_folder(form: str, name: str) -> Callable[[Path], Any]:
-    """Return a writer of an imagefolder whose metadata hold boxes in this form, categories by name."""
+    """Return a writer of an imagefolder whose metadata hold boxes in this form, categories by
+    name."""
 
     def make(folder: Path) -> Any:
         drawn = drawn_objects(12)
         draw_images(folder, drawn)
         rows = []
         for file, objects in drawn:
-            boxes = [[x, y, x + w, y + h] if form == "pascal" else [x, y, w, h] for _, (x, y, w, h) in objects]
+            boxes = [
+                [x, y, x + w, y + h] if form == "pascal" else [x, y, w, h]
+                for _, (x, y, w, h) in objects
+            ]
             if form == "yolo":
-                boxes = [[(x + w / 2) / 160, (y + h / 2) / 120, w / 160, h / 120] for _, (x, y, w, h) in objects]
-            rows.append({"file_name": file, "objects": {"bbox": boxes, "categories": [NAMES[c] for c, _ in objects]}})
+                boxes = [
+                    [(x + w / 2) / 160, (y + h / 2) / 120, w / 160, h / 120]
+                    for _, (x, y, w, h) in objects
+                ]
+            rows.append(
+                {
+                    "file_name": file,
+                    "objects": {"bbox": boxes, "categories": [NAMES[c] for c, _ in objects]},
+                }
+            )
         if name.endswith(".csv"):
             cells = [json.dumps(row["objects"]).replace('"', '""') for row in rows]
             lines = [f'{row["file_name"]},"{cell}"' for row, cell in zip(rows, cells, strict=True)]
@@ -50,10 +63,26 @@ def started(folder: Path, make: Callable[[Path], Any]) -> InitResult:
     [
         (coco_folder, "[x, y, width, height] in pixels, as COCO writes them", "coco"),
         (yolo_folder, "centre and size as shares of the image, as YOLO writes them", "coco"),
-        (metadata_folder("coco", "metadata.jsonl"), "[x, y, width, height] in pixels, as COCO writes them", "coco"),
-        (metadata_folder("pascal", "metadata.jsonl"), "two corners in pixels, as Pascal VOC writes them", "pascal"),
-        (metadata_folder("yolo", "metadata.jsonl"), "centre and size as shares of the image, as YOLO", "yolo"),
-        (metadata_folder("pascal", "metadata.csv"), "two corners in pixels, as Pascal VOC writes them", "pascal"),
+        (
+            metadata_folder("coco", "metadata.jsonl"),
+            "[x, y, width, height] in pixels, as COCO writes them",
+            "coco",
+        ),
+        (
+            metadata_folder("pascal", "metadata.jsonl"),
+            "two corners in pixels, as Pascal VOC writes them",
+            "pascal",
+        ),
+        (
+            metadata_folder("yolo", "metadata.jsonl"),
+            "centre and size as shares of the image, as YOLO",
+            "yolo",
+        ),
+        (
+            metadata_folder("pascal", "metadata.csv"),
+            "two corners in pixels, as Pascal VOC writes them",
+            "pascal",
+        ),
     ],
 )
 def test_each_form_of_boxes_is_read_and_said(
@@ -63,8 +92,13 @@ def test_each_form_of_boxes_is_read_and_said(
     assert words in result.notes[0]
     recipe = load_recipe(tmp_path / "recipe.yaml")
     assert (recipe.source.boxes, recipe.source.categories) == (boxes, NAMES)
-    assert recipe.samples.candidates == 12 and all(shift.corruption != "occlusion" for shift in recipe.all_shifts())
-    counts = [sum(category == index for _, objects in drawn_objects(12) for category, _ in objects) for index in (0, 1)]
+    assert recipe.samples.candidates == 12 and all(
+        shift.corruption != "occlusion" for shift in recipe.all_shifts()
+    )
+    counts = [
+        sum(category == index for _, objects in drawn_objects(12) for category, _ in objects)
+        for index in (0, 1)
+    ]
     named = sorted(zip(counts, NAMES, strict=True), reverse=True)
     listed = " and ".join(f"{name} ({count})" for count, name in named)
     assert any(note == f"{sum(counts)} objects of 2 categories: {listed}" for note in result.notes)
@@ -77,8 +111,15 @@ def test_odd_boxes_and_crowds_are_counted(tmp_path: Path) -> None:
     def make(folder: Path) -> None:
         coco_folder(folder)
         document = json.loads((folder / "annotations.json").read_text())
-        for box, crowd in (([150, 100, 40, 40], 0), ([300, 10, 5, 5], 0), ([10, 10, 0, 4], 0), ([0, 0, 50, 50], 1)):
-            document["annotations"].append({"image_id": 1, "category_id": 3, "bbox": box, "iscrowd": crowd})
+        for box, crowd in (
+            ([150, 100, 40, 40], 0),
+            ([300, 10, 5, 5], 0),
+            ([10, 10, 0, 4], 0),
+            ([0, 0, 50, 50], 1),
+        ):
+            document["annotations"].append(
+                {"image_id": 1, "category_id": 3, "bbox": box, "iscrowd": crowd}
+            )
         (folder / "annotations.json").write_text(json.dumps(document))
 
     notes = "\n".join(started(tmp_path, make).notes)
@@ -93,7 +134,9 @@ def test_images_with_boxes_are_not_drawn(tmp_path: Path) -> None:
         init(tmp_path / "coco", tmp_path / "recipe.yaml", generator="lab:sd", device="cpu")
 
 
-def test_a_full_disk_leaves_nothing_that_the_next_run_refuses(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_nothing_that_the_next_run_refuses(
+    small_disk: Path, tmp_path: Path
+) -> None:
     coco_folder(tmp_path / "coco")
     (small_disk / "filler").write_bytes(bytes(120_000))
     with pytest.raises(RunFailure, match=r"No space left on device") as full:

@@ -1,4 +1,5 @@
-"""What a recipe lacks is known by names alone: folders, caches, settings and omissions, each as one line."""
+"""What a recipe lacks is known by names alone: folders, caches, settings and omissions, each as one
+line."""
 
 from __future__ import annotations
 
@@ -53,11 +54,17 @@ def test_the_labs_recipe_needs_nothing() -> None:
 
 def test_a_model_that_is_not_in_the_cache_is_reported_with_its_size(caches: Path) -> None:
     lacks = of(*HUB, *CLIP)
-    assert lacks["generator.model"].line.endswith("is not on this machine yet and will be downloaded (about 5.5 GB)")
-    assert lacks["generator.model"].line.startswith("needs: generator.model: stable-diffusion-v1-5/")
+    assert lacks["generator.model"].line.endswith(
+        "is not on this machine yet and will be downloaded (about 5.5 GB)"
+    )
+    assert lacks["generator.model"].line.startswith(
+        "needs: generator.model: stable-diffusion-v1-5/"
+    )
     assert "0.6 GB" in lacks["screen.model"].text
     snapshot(caches, "models--stable-diffusion-v1-5--stable-diffusion-v1-5", "unet.safetensors")
-    snapshot(caches, "models--laion--CLIP-ViT-B-32-laion2B-s34B-b79K", "open_clip_pytorch_model.bin")
+    snapshot(
+        caches, "models--laion--CLIP-ViT-B-32-laion2B-s34B-b79K", "open_clip_pytorch_model.bin"
+    )
     assert not {"generator.model", "screen.model"} & set(of(*HUB, *CLIP))
 
 
@@ -76,7 +83,10 @@ def test_an_unknown_models_size_is_not_made_up() -> None:
 def test_offline_what_is_not_here_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     lacks = of(*HUB)
-    assert lacks["generator.model"].weight == "missing" and "HF_HUB_OFFLINE" in lacks["generator.model"].text
+    assert (
+        lacks["generator.model"].weight == "missing"
+        and "HF_HUB_OFFLINE" in lacks["generator.model"].text
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +110,9 @@ def test_a_name_that_no_repository_can_have_is_reported(name: str) -> None:
 
 
 def test_a_source_is_missed_only_where_something_is_taken_from_it() -> None:
-    by_value = of("source.dataset=./nowhere", "screen.object_threshold={value: 0.2, percentile: null}")
+    by_value = of(
+        "source.dataset=./nowhere", "screen.object_threshold={value: 0.2, percentile: null}"
+    )
     assert by_value["source.dataset"].weight == "optional"
 
 
@@ -111,14 +123,21 @@ def test_a_dataset_of_the_hub_is_at_hand_once_it_was_fetched(caches: Path) -> No
 
 
 def test_what_is_left_out_is_reported(tmp_path: Path) -> None:
-    lacks = of("evaluate.models=[]", "source.validation_split=train", "screen.shift_threshold={percentile: 20}")
+    lacks = of(
+        "evaluate.models=[]",
+        "source.validation_split=train",
+        "screen.shift_threshold={percentile: 20}",
+    )
     assert "no model is named" in lacks["evaluate.models"].text
     assert "percentiles of train, the training images" in lacks["source.validation_split"].text
     assert (
-        "no image of it is kept until you choose one with counterfoil calibrate" in lacks["screen.shift_threshold"].text
+        "no image of it is kept until you choose one with counterfoil calibrate"
+        in lacks["screen.shift_threshold"].text
     )
     # Nothing is screened where rows are corrupted, so that no threshold is taken of anything.
-    one_split = load_recipe("wardrobe-corrupt", ["source.validation_split=train", "generator.split=train"])
+    one_split = load_recipe(
+        "wardrobe-corrupt", ["source.validation_split=train", "generator.split=train"]
+    )
     assert "source.validation_split" not in {lack.key for lack in lacking(one_split)}
     bare = of("prompts.shifts.red.caption=null")
     assert "red is not screened" in bare["screen.shift_threshold"].text
@@ -126,7 +145,9 @@ def test_what_is_left_out_is_reported(tmp_path: Path) -> None:
 
 
 def test_models_to_evaluate_are_one_line() -> None:
-    lacks = of("evaluate.models=[resnet18.a1_in1k, resnet50.a1_in1k, local-dir:./nowhere, lab:resnet10t]")
+    lacks = of(
+        "evaluate.models=[resnet18.a1_in1k, resnet50.a1_in1k, local-dir:./nowhere, lab:resnet10t]"
+    )
     assert lacks["evaluate.models"].weight == "optional"
     assert "resnet18.a1_in1k, resnet50.a1_in1k, local-dir:" in lacks["evaluate.models"].text
     assert "lab:" not in lacks["evaluate.models"].text
@@ -134,10 +155,13 @@ def test_models_to_evaluate_are_one_line() -> None:
 
 @pytest.mark.parametrize("kind", ["onnx:", "predictions:"])
 def test_a_file_that_is_not_there_is_reported(kind: str, tmp_path: Path) -> None:
-    """Check that a missing file of a model is reported like a folder, and an existing one is not."""
+    """Check that a missing file of a model is reported like a folder, and an existing one is
+    not."""
     present = tmp_path / "present.file"
     present.write_bytes(b"x")
-    lacks = of(f"evaluate.models=[{kind}{present}, {kind}{tmp_path}/absent.file, {kind}absent.file]")
+    lacks = of(
+        f"evaluate.models=[{kind}{present}, {kind}{tmp_path}/absent.file, {kind}absent.file]"
+    )
     text = lacks["evaluate.models"].text
     assert lacks["evaluate.models"].weight == "optional"
     assert "present.file" not in text and text.count("absent.file") == 2
@@ -169,7 +193,11 @@ def test_the_repositories_of_known_clips_are_open_clips_own() -> None:
 
 def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> None:
     draw_folder(tmp_path / "photos", per_class=2)
-    recipe = str(init(tmp_path / "photos", tmp_path / "own.yaml", generator="a/b", clip="ViT-B-32/openai").path)
+    recipe = str(
+        init(
+            tmp_path / "photos", tmp_path / "own.yaml", generator="a/b", clip="ViT-B-32/openai"
+        ).path
+    )
     done = CliRunner().invoke(app, ["check", recipe])
     assert done.exit_code == 0
     lines = [line for line in done.stdout.splitlines() if line.startswith(("needs: ", "note: "))]
@@ -179,16 +207,22 @@ def test_check_tells_lines_for_people_and_json_for_machines(tmp_path: Path) -> N
     ]  # fmt: skip
     document = json.loads(CliRunner().invoke(app, ["check", recipe, "--json"]).stdout)
     assert document["buildable"] is True
-    assert all(f"{lack['key']}: {lack['text']}" in line for lack, line in zip(document["lacks"], lines, strict=True))
+    assert all(
+        f"{lack['key']}: {lack['text']}" in line
+        for lack, line in zip(document["lacks"], lines, strict=True)
+    )
 
 
 @pytest.mark.parametrize(("images", "few"), [(4, True), (5, False)])
-def test_check_says_which_classes_have_too_few_images_for_a_drop(tmp_path: Path, images: int, few: bool) -> None:
+def test_check_says_which_classes_have_too_few_images_for_a_drop(
+    tmp_path: Path, images: int, few: bool
+) -> None:
     draw_folder(tmp_path / "photos", per_class=images)
     recipe = str(init(tmp_path / "photos", tmp_path / "own.yaml").path)
     shown = CliRunner().invoke(app, ["check", recipe]).stdout
     assert (
-        "note: evaluate.min_images_per_class: 3 of 3 classes have fewer than 5 images, 4 at the fewest" in shown
+        "note: evaluate.min_images_per_class: 3 of 3 classes have fewer than 5 images, 4 at the"
+        " fewest" in shown
     ) == few
 
 
@@ -248,17 +282,30 @@ def missing(*overrides: str) -> dict[str, Lack]:
 
 def test_what_does_not_go_with_a_folders_configuration_cannot_be_built(folder: str) -> None:
     lacks = missing(
-        folder, "generator.size=72", "generator.options={max_sequence_lenght: 256}", "tokens={path: null, learn: {}}"
+        folder,
+        "generator.size=72",
+        "generator.options={max_sequence_lenght: 256}",
+        "tokens={path: null, learn: {}}",
     )
-    assert lacks.keys() == {"tokens.learn", "generator.size", "generator.options.max_sequence_lenght"}
-    assert "did you mean 'max_sequence_length'?" in lacks["generator.options.max_sequence_lenght"].text
+    assert lacks.keys() == {
+        "tokens.learn",
+        "generator.size",
+        "generator.options.max_sequence_lenght",
+    }
+    assert (
+        "did you mean 'max_sequence_length'?" in lacks["generator.options.max_sequence_lenght"].text
+    )
 
 
 @pytest.mark.usefixtures("fetched")
 def test_so_it_is_for_a_model_of_the_hub_whose_configuration_was_fetched() -> None:
-    assert missing(f"generator.model={NAME}", "generator.size=72", "tokens=null").keys() == {"generator.size"}
+    assert missing(f"generator.model={NAME}", "generator.size=72", "tokens=null").keys() == {
+        "generator.size"
+    }
     fits = lacking(load_recipe("flux-schnell"))
-    assert not [lack for lack in fits if lack.key.startswith("generator") and lack.key != "generator.model"]
+    assert not [
+        lack for lack in fits if lack.key.startswith("generator") and lack.key != "generator.model"
+    ]
 
 
 def test_where_it_is_not_here_that_is_reported() -> None:
@@ -284,20 +331,26 @@ def test_check_ends_with_2_and_lists_every_problem(folder: str) -> None:
     assert "multiples of 16" in str(done.exception) and "with generator.size" in str(done.exception)
     document = json.loads(done.stdout)
     assert document["buildable"] is False
-    assert {"generator.size", "generator.options.height"} <= {lack["key"] for lack in document["lacks"]}
+    assert {"generator.size", "generator.options.height"} <= {
+        lack["key"] for lack in document["lacks"]
+    }
 
 
 @pytest.mark.parametrize("name", ["flux-schnell", "sd35-medium", "z-image"])
 def test_the_bundled_generators_are_checked(name: str) -> None:
     done = CliRunner().invoke(app, ["check", name])
     assert done.exit_code == 0, done.output
-    assert "tokens" not in [line.split(": ")[1] for line in done.stdout.splitlines() if line.startswith("needs: ")]
+    assert "tokens" not in [
+        line.split(": ")[1] for line in done.stdout.splitlines() if line.startswith("needs: ")
+    ]
 
 
 def test_size_and_tokens_are_compared_without_heavy_libraries(folder: str) -> None:
     code = (
-        "import sys; from counterfoil.recipe import load_recipe; from counterfoil.starting.lacking import lacking\n"
-        f"print(any(lack.key == 'generator.size' for lack in lacking(load_recipe('wardrobe-mini', [{folder!r},"
+        "import sys; from counterfoil.recipe import load_recipe; from counterfoil.starting.lacking"
+        " import lacking\n"
+        "print(any(lack.key == 'generator.size' for lack in lacking(load_recipe('wardrobe-mini',"
+        f" [{folder!r},"
         " 'generator.size=72', 'tokens=null']))))\n"
         "print([name for name in ('torch', 'diffusers', 'transformers') if name in sys.modules])"
     )
@@ -336,9 +389,13 @@ def test_small_jpeg_files_are_counted_among_the_files_that_were_opened(
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (16, 64), (number % 256, 0, 0)).save(file)
     started = init("photos", device="cpu")
-    assert any(note.startswith("300 images are JPEG already and under 85 pixels") for note in started.notes)
+    assert any(
+        note.startswith("300 images are JPEG already and under 85 pixels") for note in started.notes
+    )
     _, (note,) = sampled_pictures(started.recipe)
-    assert note.startswith("200 images of the 200 that were opened are JPEG already and under 85 pixels")
+    assert note.startswith(
+        "200 images of the 200 that were opened are JPEG already and under 85 pixels"
+    )
 
 
 def test_what_a_first_recipe_leaves_out_is_told_with_how_to_take_it(
@@ -352,8 +409,13 @@ def test_what_a_first_recipe_leaves_out_is_told_with_how_to_take_it(
     result = init("photos", device="cpu")
     assert result.recipe.samples.candidates == 50
     (note,) = (note for note in result.notes if "the recipe takes" in note)
-    assert "takes 70 of 80 images, at most 50 of a class" in note and "set samples.candidates to 60" in note
+    assert (
+        "takes 70 of 80 images, at most 50 of a class" in note
+        and "set samples.candidates to 60" in note
+    )
     (tmp_path / "photos" / "mug" / "59.png").unlink()
     for number in range(50, 59):
         (tmp_path / "photos" / "mug" / f"{number}.png").unlink()
-    assert not any("the recipe takes" in note for note in init("photos", "all.yaml", device="cpu").notes)
+    assert not any(
+        "the recipe takes" in note for note in init("photos", "all.yaml", device="cpu").notes
+    )

@@ -1,4 +1,5 @@
-"""One folder with all that people's folders hold: what `init` and `evaluate` read of it, refuse and report."""
+"""One folder with all that people's folders hold: what `init` and `evaluate` read of it, refuse and
+report."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ NOT_TEXT = os.fsdecode(b"mug/b\xe9b\xe9.png")
 
 
 def messy(folder: Path) -> Path:
-    """Draw ladders, mugs and stars of test and train, and everything else that a NAS, a phone and a Mac leave."""
+    """Draw ladders, mugs and stars of test and train, and everything else that a NAS, a phone and a
+    Mac leave."""
     draw_folder(folder, per_class=4, splits=("train", "test"))
     picture = encoded((9, 9, 9))
     write_all(
@@ -62,7 +64,10 @@ def test_everything_in_a_messy_folder_is_read_skipped_refused_or_told(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = messy(tmp_path / "photos")
-    for words in (("init", "photos", "--device", "cpu"), ("evaluate", "photos:test", "--models", "lab:resnet10t")):
+    for words in (
+        ("init", "photos", "--device", "cpu"),
+        ("evaluate", "photos:test", "--models", "lab:resnet10t"),
+    ):
         code, output = run(*words)
         assert code != 0 and "test/mug/b\\xe9b\\xe9.png: the name is not UTF-8 text" in output
     (folder / "test" / NOT_TEXT).unlink()
@@ -84,15 +89,32 @@ def test_everything_in_a_messy_folder_is_read_skipped_refused_or_told(
         assert line in output, line
 
     data = labelled_source(f"{folder}:test")
-    images = TorchvisionFolder(str(folder / "test"), allow_empty=True, is_valid_file=_is_a_photograph)
-    rows = {path: (data.class_names or ())[label] for path, label in zip(data.paths or (), data.labels, strict=True)}
-    assert rows == {Path(path).relative_to(folder).as_posix(): images.classes[label] for path, label in images.samples}
+    images = TorchvisionFolder(
+        str(folder / "test"), allow_empty=True, is_valid_file=_is_a_photograph
+    )
+    rows = {
+        path: (data.class_names or ())[label]
+        for path, label in zip(data.paths or (), data.labels, strict=True)
+    }
+    assert rows == {
+        Path(path).relative_to(folder).as_posix(): images.classes[label]
+        for path, label in images.samples
+    }
     assert len(data) == len(rows) == 12 + 5
     notes = open_subject(f"{folder}:test", None, None, None, {}).notes
-    for note in ("level 1 below the splits", "test/kettle", "@eaDir", "2 HEIC", "grey of 16", "EXIF"):
+    for note in (
+        "level 1 below the splits",
+        "test/kettle",
+        "@eaDir",
+        "2 HEIC",
+        "grey of 16",
+        "EXIF",
+    ):
         assert any(note in text for text in notes), note
 
 
 def _is_a_photograph(path: str) -> bool:
     parts = Path(path).parts
-    return path.endswith((".png", ".jpg")) and not any(part.startswith((".", "@")) for part in parts)
+    return path.endswith((".png", ".jpg")) and not any(
+        part.startswith((".", "@")) for part in parts
+    )

@@ -24,7 +24,9 @@ SHIFTS = "prompts: {shifts: {fog: {corruption: fog, severity: 3}}}\nsamples: {ca
 
 
 def written(recipe: Path, source: str) -> Path:
-    recipe.write_text(f"{HEAD}source: {source}\ngenerator: {{kind: corrupt, split: train}}\n{SHIFTS}")
+    recipe.write_text(
+        f"{HEAD}source: {source}\ngenerator: {{kind: corrupt, split: train}}\n{SHIFTS}"
+    )
     return recipe
 
 
@@ -34,7 +36,9 @@ def of_classes(folder: Path) -> Path:
         draw_folder(folder / "photos", (name,), count, splits=("",))
     cut = folder / "photos" / "mug" / "004.png"
     cut.write_bytes(cut.read_bytes()[:300])
-    return written(folder / "own.yaml", f"{{dataset: {folder / 'photos'}, validation_split: train}}")
+    return written(
+        folder / "own.yaml", f"{{dataset: {folder / 'photos'}, validation_split: train}}"
+    )
 
 
 def of_conditions(folder: Path, columns: str) -> Path:
@@ -47,7 +51,8 @@ def of_conditions(folder: Path, columns: str) -> Path:
     (folder / "faces" / "metadata.csv").write_text("\n".join(lines) + "\n")
     return written(
         folder / "own.yaml",
-        f"{{dataset: {folder / 'faces'}, validation_split: train, conditions: {{columns: [{columns}]}}}}",
+        f"{{dataset: {folder / 'faces'}, validation_split: train, conditions: {{columns:"
+        f" [{columns}]}}}}",
     )
 
 
@@ -67,7 +72,9 @@ def test_a_build_makes_as_many_samples_as_check_says(tmp_path: Path, conditions:
     assert counts["fog"] == (3 if conditions else 5 + 4 + 2)
 
 
-def test_images_that_were_not_decoded_make_the_number_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_that_were_not_decoded_make_the_number_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe = of_classes(tmp_path)
     monkeypatch.setattr(pictures, "MOST_LOOKED_AT", 3)
     document, _ = check(recipe)
@@ -75,16 +82,25 @@ def test_images_that_were_not_decoded_make_the_number_a_bound(tmp_path: Path, mo
     assert "at most 24" in CliRunner().invoke(app, ["check", str(recipe)]).stdout
 
 
-def test_check_names_a_misspelt_column_where_it_stands_and_the_columns_that_exist(tmp_path: Path) -> None:
+def test_check_names_a_misspelt_column_where_it_stands_and_the_columns_that_exist(
+    tmp_path: Path,
+) -> None:
     document, message = check(of_conditions(tmp_path, "smilng, glasses"))
     assert document["buildable"] is False and document["exact"] is False
-    assert "source.conditions.columns: " in message and "no column 'smilng'; did you mean 'smiling'?" in message
+    assert (
+        "source.conditions.columns: " in message
+        and "no column 'smilng'; did you mean 'smiling'?" in message
+    )
     assert "Its columns are image, smiling, glasses." in message
 
 
-@pytest.mark.parametrize("missing", ["generator.split=dev", "source.label_column=kind", "source.image_column=photo"])
+@pytest.mark.parametrize(
+    "missing", ["generator.split=dev", "source.label_column=kind", "source.image_column=photo"]
+)
 def test_check_names_other_things_that_a_folder_lacks(tmp_path: Path, missing: str) -> None:
-    recipe = load_recipe(of_classes(tmp_path), [missing, "source.classes=[{name: mug, source_label: 1}]"])
+    recipe = load_recipe(
+        of_classes(tmp_path), [missing, "source.classes=[{name: mug, source_label: 1}]"]
+    )
     lacks = [lack for lack in look_at_source(recipe).lacks if lack.weight == "missing"]
     assert any(missing.partition("=")[2] in lack.text for lack in lacks), lacks
 
@@ -99,11 +115,27 @@ def test_a_dataset_of_the_hub_is_not_looked_at_and_check_says_so(tmp_path: Path)
 
 @pytest.mark.parametrize(("limit", "real"), [(60, 11), (10, 8)])
 def test_a_preview_says_how_many_images_it_has(tmp_path: Path, limit: int, real: int) -> None:
-    """Check limits above what the folder has, and ones that are no multiple of the number of classes."""
+    """Check limits above what the folder has, and ones that are no multiple of the number of
+    classes."""
     recipe = of_classes(tmp_path)
-    words = ["build", str(recipe), "--out", str(tmp_path / "built"), "--limit", str(limit), "--workers", "1"]
+    words = [
+        "build",
+        str(recipe),
+        "--out",
+        str(tmp_path / "built"),
+        "--limit",
+        str(limit),
+        "--workers",
+        "1",
+    ]
     done = CliRunner().invoke(app, words)
-    assert Counter(row["shift"] for row in read_rows(tmp_path / "built", ["shift"])) == {"base": real, "fog": real}
+    assert Counter(row["shift"] for row in read_rows(tmp_path / "built", ["shift"])) == {
+        "base": real,
+        "fog": real,
+    }
     sentence = f"A preview of {real} images a shift."
-    for text in (done.output, *((tmp_path / "built" / page).read_text() for page in ("README.md", "index.html"))):
+    for text in (
+        done.output,
+        *((tmp_path / "built" / page).read_text() for page in ("README.md", "index.html")),
+    ):
         assert sentence in text

@@ -12,7 +12,8 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="module")
 def offline() -> Iterator[None]:
-    """Keep `datasets` and the Hub's client offline; tests of other rooms in this process talk to a Hub."""
+    """Keep `datasets` and the Hub's client offline; tests of other rooms in this process talk to a
+    Hub."""
     with pytest.MonkeyPatch.context() as changes:
         changes.setenv("HF_HUB_OFFLINE", "1")
         yield
@@ -25,7 +26,8 @@ def format(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def memory_folder(tmp_path: Path) -> Iterator[Path]:
-    """Yield a folder in memory if there is one: SIGKILL leaves the same there, and flushing costs nothing."""
+    """Yield a folder in memory if there is one: SIGKILL leaves the same there, and flushing costs
+    nothing."""
     if not os.access("/dev/shm", os.W_OK):
         yield tmp_path
         return

@@ -1,8 +1,8 @@
 """Kills builds of the store with SIGKILL, again and again, and checks what each leaves behind.
 
-A process of its own (`python crash_driver.py FOLDER FORMAT SEED KILLS EVERY`): each build is a fork, which is
-safe only while no thread has been started. Prints how many kills left what; exits with a message at the
-first thing that is not as it must be.
+A process of its own (`python crash_driver.py FOLDER FORMAT SEED KILLS EVERY`): each build is a
+fork, which is safe only while no thread has been started. Prints how many kills left what; exits
+with a message at the first thing that is not as it must be.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def build_in_fork(out: Path, plan: Plan, before: Callable[[], None]) -> int:
 
 
 def ended_well(child: int) -> bool:
-    """Return whether the fork finished its build, false if it was killed; raise if it failed by itself."""
+    """Return whether the fork finished its build, false if it was killed; raise if it failed by
+    itself."""
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         assert os.WTERMSIG(status) == signal.SIGKILL
@@ -79,7 +80,8 @@ def check_what_is_left(out: Path) -> str:
 def kill_at_random_moments(
     folder: Path, plan: Plan, expected: dict[str, bytes], chance: random.Random, kills: int
 ) -> Counter:
-    """Kill and resume until `kills` builds died; each dataset that gets finished must equal `expected`."""
+    """Kill and resume until `kills` builds died; each dataset that gets finished must equal
+    `expected`."""
     left: Counter = Counter()
     started = time.perf_counter()
     assert ended_well(build_in_fork(folder / "timed", plan, lambda: None))
@@ -102,7 +104,8 @@ def kill_at_random_moments(
 
 
 def kill_at_every_step(folder: Path, plan: Plan, expected: dict[str, bytes], every: int) -> Counter:
-    """Kill one build before its first touch of the disk, one before its second, and so on to the last.
+    """Kill one build before its first touch of the disk, one before its second, and so on to the
+    last.
 
     Only before each so many is one killed where `every` is more than 1.
     """
@@ -120,7 +123,8 @@ def kill_at_every_step(folder: Path, plan: Plan, expected: dict[str, bytes], eve
 
 
 def die_before(step: int) -> None:
-    """Let this process kill itself before its `step`-th opening, renaming, removing or creating of a path."""
+    """Let this process kill itself before its `step`-th opening, renaming, removing or creating of
+    a path."""
     seen = 0
 
     def count(event: str, _: tuple) -> None:

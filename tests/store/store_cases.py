@@ -46,7 +46,10 @@ output: {rows_per_shard: 8}
 """
 INPUTS = {"generator": {"model": "lab:sd", "sha256": "ab" * 32}, "screen": {"model": "lab:clip"}}
 STACK = {"device": "cpu", "threads": 1, "versions": {"torch": "2.15.0", "diffusers": "0.42.0"}}
-ATTACHMENTS = {"thresholds.json": b'{"object": 0.25}\n', "tokens/crane.safetensors": bytes(range(200))}
+ATTACHMENTS = {
+    "thresholds.json": b'{"object": 0.25}\n',
+    "tokens/crane.safetensors": bytes(range(200)),
+}
 README = "# Cranes\n"
 FIGURES = {"sheet.png": b"\x89PNG figure"}
 
@@ -62,7 +65,8 @@ def png(key: str) -> bytes:
 
 
 def candidate_of(sample: Sample, image: bytes | None = None) -> Candidate:
-    """Return a candidate that follows from the sample's key: about half are accepted, a few failed."""
+    """Return a candidate that follows from the sample's key: about half are accepted, a few
+    failed."""
     byte = hashlib.sha256(sample.key.encode()).digest()[0]
     reason = "failed" if byte < 16 else "accepted" if byte < 144 else "low_object"
     if sample.shift == "nowhere":
@@ -72,7 +76,8 @@ def candidate_of(sample: Sample, image: bytes | None = None) -> Candidate:
     return Candidate(
         sample=sample,
         verdict=clip_verdict(
-            (None if failed else byte / 300, None if failed or base else byte / 400), (0.25, None if base else 0.2)
+            (None if failed else byte / 300, None if failed or base else byte / 400),
+            (0.25, None if base else 0.2),
         ),
         reason=reason,
         image=None if failed else image or png(sample.key),

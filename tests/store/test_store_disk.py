@@ -1,4 +1,5 @@
-"""Disks that fail: full, limited, forbidden. The message is for people and nothing half-written stays."""
+"""Disks that fail: full, limited, forbidden. The message is for people and nothing half-written
+stays."""
 
 from __future__ import annotations
 
@@ -20,7 +21,13 @@ from store_cases import build, candidates_of, opened, plan_of
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.store import atomic
-from counterfoil.store.atomic import atomic_file, remove_half_written, replace_files, try_folder, write_atomically
+from counterfoil.store.atomic import (
+    atomic_file,
+    remove_half_written,
+    replace_files,
+    try_folder,
+    write_atomically,
+)
 from counterfoil.store.layout import TEMPORARY_SUFFIX, WRITTEN
 from support.files import published
 
@@ -40,7 +47,8 @@ def file_size_limit(size: int) -> Iterator[None]:
 
 @pytest.fixture
 def unprivileged(tmp_path: Path) -> Iterator[Path]:
-    """Yield a folder to try in as a user whom permissions bind: root becomes an ordinary user for a while."""
+    """Yield a folder to try in as a user whom permissions bind: root becomes an ordinary user for a
+    while."""
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     folder.chmod(0o755)
     user = os.geteuid()
@@ -71,7 +79,9 @@ def test_a_limit_reached_in_a_shard_leaves_no_trace_of_it(tmp_path: Path, format
     assert published(out) == published(build(tmp_path / "never limited", plan, BIG_IMAGE))
 
 
-def test_a_full_disk_ends_the_run_and_more_room_ends_it_well(small_disk: Path, tmp_path: Path, format: str) -> None:
+def test_a_full_disk_ends_the_run_and_more_room_ends_it_well(
+    small_disk: Path, tmp_path: Path, format: str
+) -> None:
     plan = plan_of(f"output.format={format}")
     with pytest.raises(RunFailure, match=r"cannot write .*No space left on device"):
         build(small_disk / "out", plan, BIG_IMAGE)
@@ -79,19 +89,27 @@ def test_a_full_disk_ends_the_run_and_more_room_ends_it_well(small_disk: Path, t
     assert not (small_disk / "out/manifest.json").exists()
     subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
     build(small_disk / "out", plan, BIG_IMAGE)
-    assert published(small_disk / "out") == published(build(tmp_path / "never full", plan, BIG_IMAGE))
+    assert published(small_disk / "out") == published(
+        build(tmp_path / "never full", plan, BIG_IMAGE)
+    )
 
 
 def test_a_read_only_disk_is_the_users_to_change(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with pytest.raises(UserError, match="Read-only file system"), opened(small_disk / "out", plan_of()):
+    with (
+        pytest.raises(UserError, match="Read-only file system"),
+        opened(small_disk / "out", plan_of()),
+    ):
         pass
 
 
 @pytest.mark.parametrize("below", ["forbidden", "forbidden/deeper/out"])
 def test_a_forbidden_folder_is_the_users_to_change(unprivileged: Path, below: str) -> None:
     plan = plan_of()
-    with pytest.raises(UserError, match="Permission denied") as caught, opened(unprivileged / below, plan):
+    with (
+        pytest.raises(UserError, match="Permission denied") as caught,
+        opened(unprivileged / below, plan),
+    ):
         pass
     assert "may write to" in str(caught.value)
     assert list((unprivileged / "forbidden").iterdir()) == []
@@ -154,7 +172,8 @@ def test_a_shard_is_not_written_into_what_was_removed(tmp_path: Path) -> None:
 def test_a_file_takes_its_name_when_its_bytes_are_on_disk_and_a_second_writing_takes_the_receipt_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Check the order of these calls, which alone decides what a power cut leaves at any instant."""
+    """Check the order of these calls, which alone decides what a power cut leaves at any
+    instant."""
     done: list[tuple[str, str]] = []
     fsync = os.fsync
     replace = Path.replace
@@ -186,9 +205,15 @@ def test_a_file_takes_its_name_when_its_bytes_are_on_disk_and_a_second_writing_t
         assert len(names) >= 3, "data, candidates, receipt"
         assert all(order.index(("flush", name)) < order.index(("name", name)) for name in names)
         assert names[-1].endswith(f".json.{os.getpid()}{TEMPORARY_SUFFIX}"), "the receipt last"
-    gone = next(index for index, (what, name) in enumerate(done) if what == "remove" and name.endswith(".json"))
+    gone = next(
+        index
+        for index, (what, name) in enumerate(done)
+        if what == "remove" and name.endswith(".json")
+    )
     renamed = done.index(next(step for step in done if step[0] == "name"))
-    assert ("flush", "receipts") in done[gone:renamed], "the old receipt is gone for good before anything is in place"
+    assert ("flush", "receipts") in done[gone:renamed], (
+        "the old receipt is gone for good before anything is in place"
+    )
 
 
 _WRITING = """
@@ -205,12 +230,18 @@ with temporary_file(out / "a.csv") as (name, file), temporary_folder(out / "imag
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX locks")
-def test_what_a_killed_process_leaves_goes_and_what_a_running_one_writes_stays(tmp_path: Path) -> None:
+def test_what_a_killed_process_leaves_goes_and_what_a_running_one_writes_stays(
+    tmp_path: Path,
+) -> None:
     line = [sys.executable, "-c", _WRITING, str(tmp_path)]
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writing:
+    with subprocess.Popen(
+        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writing:
         assert writing.stdout is not None and writing.stdout.readline() == "open\n"
         held = sorted(tmp_path.iterdir())
-        assert len(held) == 2 and all(path.name.endswith(f".{writing.pid}{TEMPORARY_SUFFIX}") for path in held)
+        assert len(held) == 2 and all(
+            path.name.endswith(f".{writing.pid}{TEMPORARY_SUFFIX}") for path in held
+        )
         remove_half_written(tmp_path)
         assert sorted(tmp_path.iterdir()) == held
         writing.kill()
@@ -232,7 +263,9 @@ def test_only_recorded_files_that_nobody_changed_are_replaced(tmp_path: Path) ->
     assert not (out / "below").exists() and (tmp_path / "outside").exists()
 
 
-def test_a_run_killed_amid_its_files_leaves_none_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_killed_amid_its_files_leaves_none_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replace_files(tmp_path, {"a": b"1"})
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         write = atomic.write_atomically
@@ -260,13 +293,25 @@ def test_a_run_killed_amid_its_files_leaves_none_to_the_next(tmp_path: Path, mon
         for case in (("webdataset", 0, 4), ("parquet", 60, 1), ("webdataset", 60, 1))
     ],
 )
-def test_killed_builds_resume_to_the_same_bytes(memory_folder: Path, format: str, kills: int, every: int) -> None:
+def test_killed_builds_resume_to_the_same_bytes(
+    memory_folder: Path, format: str, kills: int, every: int
+) -> None:
     driver = Path(__file__).with_name("crash_driver.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(driver.parent), *sys.path])}
-    arguments = [sys.executable, str(driver), str(memory_folder), format, "17", str(kills), str(every)]
+    arguments = [
+        sys.executable,
+        str(driver),
+        str(memory_folder),
+        format,
+        "17",
+        str(kills),
+        str(every),
+    ]
     run = subprocess.run(arguments, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    states = {line.split()[0]: json.loads(line.partition(" ")[2]) for line in run.stdout.splitlines()}
+    states = {
+        line.split()[0]: json.loads(line.partition(" ")[2]) for line in run.stdout.splitlines()
+    }
     assert sum(states["random"].values()) == kills
     # The kills must have met builds at work, or the test would prove nothing.
     assert sum(states["random"].get(at, 0) for at in ("amid a file", "between files")) >= kills / 4

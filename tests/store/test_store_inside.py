@@ -1,4 +1,5 @@
-"""Dataset directories hold regular files: links, pipes and paths that lead out are never followed."""
+"""Dataset directories hold regular files: links, pipes and paths that lead out are never
+followed."""
 
 from __future__ import annotations
 
@@ -21,7 +22,13 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.regular_files import UnfitFile
 from counterfoil.store.atomic import try_folder
 from counterfoil.store.decoding import UnreadableImage, open_image, rgb_image
-from counterfoil.store.inside import is_outside, list_files, read_inside, refuse_unfit, refuse_written_inside
+from counterfoil.store.inside import (
+    is_outside,
+    list_files,
+    read_inside,
+    refuse_unfit,
+    refuse_written_inside,
+)
 from counterfoil.store.layout import receipt_path
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import changed_data, published_paths, read_manifest, verify_files
@@ -76,21 +83,35 @@ def moved_shards(dataset: Path, secret: Path) -> None:
     (dataset / "data").symlink_to(secret / "data")
 
 
-SPOILS = [link_a_file, link_a_folder, link_inside, link_to_nothing, link_in_private, pipe, moved_shards]
+SPOILS = [
+    link_a_file,
+    link_a_folder,
+    link_inside,
+    link_to_nothing,
+    link_in_private,
+    pipe,
+    moved_shards,
+]
 
 
 @pytest.mark.parametrize("spoil", SPOILS)
-def test_whoever_opens_a_directory_refuses_what_is_no_file_of_it(dataset: Path, secret: Path, spoil: Spoil) -> None:
+def test_whoever_opens_a_directory_refuses_what_is_no_file_of_it(
+    dataset: Path, secret: Path, spoil: Spoil
+) -> None:
     settle_directory(dataset)
     spoil(dataset, secret)
-    with pytest.raises(RunFailure, match=r"is a (link|pipe), expected a regular file of the dataset"):
+    with pytest.raises(
+        RunFailure, match=r"is a (link|pipe), expected a regular file of the dataset"
+    ):
         settle_directory(dataset)
     with pytest.raises(RunFailure):
         published_paths(dataset)
 
 
 @pytest.mark.parametrize("spoil", SPOILS)
-def test_verifying_names_it_and_reads_nothing_behind_it(dataset: Path, secret: Path, spoil: Spoil) -> None:
+def test_verifying_names_it_and_reads_nothing_behind_it(
+    dataset: Path, secret: Path, spoil: Spoil
+) -> None:
     assert verify_files(dataset) == []
     spoil(dataset, secret)
     assert any("expected a regular file of the dataset" in line for line in verify_files(dataset))
@@ -113,7 +134,9 @@ def test_a_copy_of_the_hubs_client_is_whole_where_links_lead_to_its_blobs_and_no
     settle_directory(copy)
     assert verify_files(copy) == []
     assert changed_data(copy, read_receipts(copy)) == []
-    assert [receipt.files for receipt in read_receipts(copy)] == [receipt.files for receipt in read_receipts(dataset)]
+    assert [receipt.files for receipt in read_receipts(copy)] == [
+        receipt.files for receipt in read_receipts(dataset)
+    ]
     shared = tmp_path / "hub" / "blobs" / "ab" / "notes"
     shared.parent.mkdir(parents=True)
     shared.write_text("no blob by its name")
@@ -132,8 +155,12 @@ def test_paths_that_lead_out_are_known(path: str) -> None:
     assert not is_outside("data/base/test-00000-of-00001.parquet")
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../secret/file", "data/../../secret/file", "README.md", "x"])
-def test_a_receipt_names_files_of_its_own_shard_only(dataset: Path, secret: Path, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../secret/file", "data/../../secret/file", "README.md", "x"]
+)
+def test_a_receipt_names_files_of_its_own_shard_only(
+    dataset: Path, secret: Path, path: str
+) -> None:
     receipt = sorted((dataset / "receipts").iterdir())[0]
     document = json.loads(receipt.read_text())
     document["files"][0]["path"] = path
@@ -188,9 +215,13 @@ def test_a_journal_moves_entries_of_the_dataset_and_nothing_else(
 NESTED = b'{"a":' * 100_000
 
 
-@pytest.mark.parametrize("content", [NESTED, b"[" * 100_000, b"\xff", b'"\\ud800"', b"[]", b"null", b"1e999", b"NaN"])
+@pytest.mark.parametrize(
+    "content", [NESTED, b"[" * 100_000, b"\xff", b'"\\ud800"', b"[]", b"null", b"1e999", b"NaN"]
+)
 @pytest.mark.parametrize("name", ["lock.json", "manifest.json", "receipts"])
-def test_documents_of_any_content_are_refused_in_words(dataset: Path, name: str, content: bytes) -> None:
+def test_documents_of_any_content_are_refused_in_words(
+    dataset: Path, name: str, content: bytes
+) -> None:
     file = sorted((dataset / "receipts").iterdir())[0] if name == "receipts" else dataset / name
     file.write_bytes(content)
     match name:
@@ -233,13 +264,24 @@ def test_a_lock_of_another_form_is_refused_in_words(dataset: Path, change: dict)
 
 
 @pytest.mark.parametrize(
-    "name", [b"\xff\xfe", b"data/base/\xff", b"receipts/\xff.json", b"n\xe4mlich.txt", b"a\n  Repair: rm b"]
+    "name",
+    [
+        b"\xff\xfe",
+        b"data/base/\xff",
+        b"receipts/\xff.json",
+        b"n\xe4mlich.txt",
+        b"a\n  Repair: rm b",
+    ],
 )
-def test_a_name_that_is_no_text_is_reported_before_anything_is_written(dataset: Path, name: bytes) -> None:
+def test_a_name_that_is_no_text_is_reported_before_anything_is_written(
+    dataset: Path, name: bytes
+) -> None:
     before = published(dataset)
     (dataset / os.fsdecode(name)).touch()
     for run in (lambda: settle_directory(dataset), lambda: build(dataset, plan_of())):
-        with pytest.raises(RunFailure, match="has a name that is not text, expected UTF-8") as refused:
+        with pytest.raises(
+            RunFailure, match="has a name that is not text, expected UTF-8"
+        ) as refused:
             run()
         assert "\n" not in refused.value.problems[0]
     assert not [line for line in verify_files(dataset) if "\n" in line]
@@ -300,14 +342,25 @@ def encoded(format: str, side: int = 8) -> bytes:
 
 
 def png_that_says(width: int, height: int, *, whole: bool = False) -> bytes:
-    """Return a header of this size, and next to nothing behind it, or `whole` all its pixels: a bit each, all black."""
+    """Return a header of this size, and next to nothing behind it, or `whole` all its pixels: a bit
+    each, all black."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        return (
+            struct.pack(">I", len(content))
+            + kind
+            + content
+            + struct.pack(">I", zlib.crc32(kind + content))
+        )
 
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0))
     rows = (width + 15) // 8 * height if whole else 100
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * rows)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + header
+        + chunk(b"IDAT", zlib.compress(b"\0" * rows))
+        + chunk(b"IEND", b"")
+    )
 
 
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "WEBP"])
@@ -322,7 +375,9 @@ def test_other_formats_are_not(format: str) -> None:
         open_image(encoded(format, 16))
 
 
-@pytest.mark.parametrize("content", [None, 3, "text", b"", b"x", encoded("PNG")[:40], {"bytes": b""}])
+@pytest.mark.parametrize(
+    "content", [None, 3, "text", b"", b"x", encoded("PNG")[:40], {"bytes": b""}]
+)
 def test_what_is_no_image_is_reported(content: object) -> None:
     with pytest.raises(UnreadableImage):
         rgb_image(content)
@@ -352,7 +407,9 @@ def test_a_large_image_costs_no_memory() -> None:
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\nprint(look_at(large).fault)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], input=large, capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=large, capture_output=True, check=True
+    )
     fault, kilobytes = done.stdout.decode().splitlines()
     assert "13300×13300 pixels" in fault
     assert int(kilobytes) < 50_000
@@ -361,9 +418,22 @@ def test_a_large_image_costs_no_memory() -> None:
 def tiff_that_says(side: int, tile: int) -> bytes:
     """Return a picture of a few pixels in one deflated tile of many."""
     content = zlib.compress(b"\0" * 1000)
-    tags = {256: side, 257: side, 258: 8, 259: 8, 262: 1, 277: 1, 322: tile, 323: tile, 324: 8, 325: len(content)}
+    tags = {
+        256: side,
+        257: side,
+        258: 8,
+        259: 8,
+        262: 1,
+        277: 1,
+        322: tile,
+        323: tile,
+        324: 8,
+        325: len(content),
+    }
     offset = 8 + len(content) + len(content) % 2
-    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in sorted(tags.items()))
+    entries = b"".join(
+        struct.pack("<HHII", tag, 4, 1, value) for tag, value in sorted(tags.items())
+    )
     return (
         struct.pack("<2sHI", b"II", 42, offset) + content.ljust(offset - 8, b"\0")
         + struct.pack("<H", len(tags)) + entries + struct.pack("<I", 0)
@@ -390,5 +460,7 @@ def test_what_no_photograph_is_is_reported_in_words() -> None:
     with pytest.raises(UnreadableImage, match="cannot identify image file"):
         open_image(b"<svg xmlns='http://www.w3.org/2000/svg'/>", photograph=True)
     with io.BytesIO() as file:
-        Image.new("RGB", (8, 8)).save(file, "MPO", save_all=True, append_images=[Image.new("RGB", (8, 8))])
+        Image.new("RGB", (8, 8)).save(
+            file, "MPO", save_all=True, append_images=[Image.new("RGB", (8, 8))]
+        )
         assert rgb_image(file.getvalue(), photograph=True).size == (8, 8)

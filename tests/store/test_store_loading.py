@@ -1,4 +1,5 @@
-"""Other people's readers: `datasets`, `webdataset` and timm read the shards as they are, with their types."""
+"""Other people's readers: `datasets`, `webdataset` and timm read the shards as they are, with their
+types."""
 
 from __future__ import annotations
 
@@ -28,13 +29,18 @@ NAMES = ["crane (n02012849)", "crane (n03126707)", "coot"]
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return a finished dataset of each format, shared since these tests only read."""
     folder = tmp_path_factory.mktemp("loading")
-    return {format: build(folder / format, plan_of(f"output.format={format}")) for format in ("parquet", "webdataset")}
+    return {
+        format: build(folder / format, plan_of(f"output.format={format}"))
+        for format in ("parquet", "webdataset")
+    }
 
 
 def load(kind: str, files: Any, cache: Path, **options: Any) -> Any:
     import datasets
 
-    return datasets.load_dataset(kind, data_files={"test": files}, split="test", cache_dir=str(cache), **options)
+    return datasets.load_dataset(
+        kind, data_files={"test": files}, split="test", cache_dir=str(cache), **options
+    )
 
 
 def float32(value: Any) -> Any:
@@ -47,10 +53,14 @@ def pixels(image: Image.Image) -> bytes:
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("what", WHATS)
-def test_datasets_reads_parquet(built: dict[str, Path], tmp_path: Path, what: What, streaming: bool) -> None:
+def test_datasets_reads_parquet(
+    built: dict[str, Path], tmp_path: Path, what: What, streaming: bool
+) -> None:
     import datasets
 
-    loaded = load("parquet", data_files(built["parquet"], what, "weather"), tmp_path, streaming=streaming)
+    loaded = load(
+        "parquet", data_files(built["parquet"], what, "weather"), tmp_path, streaming=streaming
+    )
     assert loaded.features["label"] == datasets.ClassLabel(names=NAMES)
     expected = list(read_rows(built["parquet"], groups=["weather"], what=what))
     rows = list(loaded)
@@ -58,13 +68,17 @@ def test_datasets_reads_parquet(built: dict[str, Path], tmp_path: Path, what: Wh
     for row, wanted in zip(rows, expected, strict=True):
         if what != "candidates":
             assert isinstance(row["image"], Image.Image)
-            assert pixels(row.pop("image")) == pixels(Image.open(io.BytesIO(wanted.pop("image")["bytes"])))
+            assert pixels(row.pop("image")) == pixels(
+                Image.open(io.BytesIO(wanted.pop("image")["bytes"]))
+            )
         assert row == wanted
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("what", WHATS)
-def test_datasets_reads_webdataset(built: dict[str, Path], tmp_path: Path, what: What, streaming: bool) -> None:
+def test_datasets_reads_webdataset(
+    built: dict[str, Path], tmp_path: Path, what: What, streaming: bool
+) -> None:
     import datasets
 
     features = datasets.Features.from_dict(webdataset_features(what, NAMES, TableForm(), "png"))
@@ -78,18 +92,26 @@ def test_datasets_reads_webdataset(built: dict[str, Path], tmp_path: Path, what:
         assert row["__key__"] == wanted["key"]
         assert row["cls"] == wanted.pop("label")
         if what != "candidates":
-            assert pixels(row["png"]) == pixels(Image.open(io.BytesIO(wanted.pop("image")["bytes"])))
-        # Streaming hands on the numbers of the JSON as they are, the shortest texts of float32 values.
+            assert pixels(row["png"]) == pixels(
+                Image.open(io.BytesIO(wanted.pop("image")["bytes"]))
+            )
+        # Streaming hands on the numbers of the JSON as they are, the shortest texts of float32
+        # values.
         assert {name: float32(value) for name, value in row["json"].items()} == wanted
 
 
-def test_datasets_guesses_the_columns_of_a_tar_that_no_card_declares(built: dict[str, Path], tmp_path: Path) -> None:
+def test_datasets_guesses_the_columns_of_a_tar_that_no_card_declares(
+    built: dict[str, Path], tmp_path: Path
+) -> None:
     import datasets
 
     loaded = load("webdataset", data_files(built["webdataset"], "data", "weather"), tmp_path)
     assert isinstance(loaded.features["png"], datasets.Image)
     assert loaded.features["cls"] == datasets.Value("int64")
-    assert loaded[0]["json"]["seed"] == next(read_rows(built["webdataset"], groups=["weather"]))["seed"]
+    assert (
+        loaded[0]["json"]["seed"]
+        == next(read_rows(built["webdataset"], groups=["weather"]))["seed"]
+    )
 
 
 def test_webdataset_reads_the_tars(built: dict[str, Path]) -> None:
@@ -150,11 +172,14 @@ def test_importing_the_store_is_light() -> None:
         "print(sorted(heavy & set(sys.modules)))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == "[]"
 
 
-# Files that a viewer can page through: what it must read for a page of rows is bounded, in both formats.
+# Files that a viewer can page through: what it must read for a page of rows is bounded, in both
+# formats.
 
 
 IMAGE = 20_000
@@ -194,8 +219,11 @@ class Counted(io.RawIOBase):
 
 @pytest.fixture(params=["parquet", "webdataset"])
 def shard(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Path]:
-    """Return the files of a shard of 450 accepted images of 20 kB that no compression makes smaller."""
-    plan = plan_of("samples.candidates=150", "output.rows_per_shard=450", f"output.format={request.param}")
+    """Return the files of a shard of 450 accepted images of 20 kB that no compression makes
+    smaller."""
+    plan = plan_of(
+        "samples.candidates=150", "output.rows_per_shard=450", f"output.format={request.param}"
+    )
     noise = random.Random(0)
     accepted = [
         dataclasses.replace(candidate, reason="accepted", image=noise.randbytes(IMAGE))
@@ -228,7 +256,10 @@ def test_row_groups_stay_within_what_a_viewer_takes(shard: dict[str, Path]) -> N
     assert ROWS_A_GROUP_WITH_IMAGES * LARGEST_ROW <= LARGEST_GROUP
     if shard["data"].suffix != ".parquet":
         pytest.skip("tar files have no row groups")
-    for what, most in (("data", ROWS_A_GROUP_WITH_IMAGES), ("candidates", ROWS_A_GROUP_WITHOUT_IMAGES)):
+    for what, most in (
+        ("data", ROWS_A_GROUP_WITH_IMAGES),
+        ("candidates", ROWS_A_GROUP_WITHOUT_IMAGES),
+    ):
         metadata = pq.read_metadata(shard[what])
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         assert all(group.num_rows <= most for group in groups)

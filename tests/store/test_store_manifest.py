@@ -38,7 +38,9 @@ def test_a_finished_dataset_is_whole(dataset: Path) -> None:
     names = [file["path"] for file in manifest["files"]]
     assert names == sorted(names)
     assert {*names, "manifest.json"} == set(published(dataset))
-    assert {"README.md", "recipe.yaml", "lock.json", "thresholds.json", "figures/sheet.png"} < set(names)
+    assert {"README.md", "recipe.yaml", "lock.json", "thresholds.json", "figures/sheet.png"} < set(
+        names
+    )
 
 
 def flip(content: bytes, position: int, bit: int) -> bytes:
@@ -82,14 +84,21 @@ def test_missing_unexpected_and_resized_files_are_reported_apart(dataset: Path) 
 
 
 def test_what_is_not_published_is_not_compared(dataset: Path) -> None:
-    for name in (".counterfoil/timings.json", "index.html", ".gitattributes", ".cache/huggingface/x"):
+    for name in (
+        ".counterfoil/timings.json",
+        "index.html",
+        ".gitattributes",
+        ".cache/huggingface/x",
+    ):
         (dataset / name).parent.mkdir(parents=True, exist_ok=True)
         (dataset / name).write_text("")
     assert verify_files(dataset) == []
     assert not any(name.startswith((".", "index")) for name in published_paths(dataset))
 
 
-def test_a_copy_of_the_hubs_client_whose_links_lead_to_its_blobs_is_whole_too(dataset: Path, tmp_path: Path) -> None:
+def test_a_copy_of_the_hubs_client_whose_links_lead_to_its_blobs_is_whole_too(
+    dataset: Path, tmp_path: Path
+) -> None:
     assert verify_files(cached_copy(dataset, tmp_path / "hub" / "datasets--a--b")) == []
 
 
@@ -105,10 +114,14 @@ def test_a_copy_of_the_hubs_client_whose_links_lead_to_its_blobs_is_whole_too(da
     ],
 )
 def test_a_manifest_of_another_form_is_reported(tmp_path: Path, content: str) -> None:
-    assert verify_files(tmp_path) == ["manifest.json is missing: the dataset is not finished, or this is not a dataset"]
+    assert verify_files(tmp_path) == [
+        "manifest.json is missing: the dataset is not finished, or this is not a dataset"
+    ]
     (tmp_path / "manifest.json").write_text(content)
     (line,) = verify_files(tmp_path)
-    assert line.startswith(("manifest.json is damaged: ", "manifest.json is not the manifest that Counterfoil writes"))
+    assert line.startswith(
+        ("manifest.json is damaged: ", "manifest.json is not the manifest that Counterfoil writes")
+    )
 
 
 def test_nothing_in_a_dataset_names_this_machine(dataset: Path) -> None:
@@ -154,7 +167,8 @@ class Killed(BaseException):
 
 
 class Killer:
-    """Ends work just before its n-th change of a name; what it does on its way out changes nothing on the disk."""
+    """Ends work just before its n-th change of a name; what it does on its way out changes nothing
+    on the disk."""
 
     def __init__(self) -> None:
         self.left: int | None = None
@@ -198,7 +212,9 @@ def test_the_new_dataset_takes_the_place_and_the_old_one_goes(tmp_path: Path) ->
     assert not replacement_folder(tmp_path).parent.exists()
 
 
-def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(memory_folder: Path, killer: Killer) -> None:
+def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(
+    memory_folder: Path, killer: Killer
+) -> None:
     outcomes = []
     for step in range(200):
         directory = begun(memory_folder / str(step))
@@ -207,8 +223,13 @@ def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(memory_fold
         assert "lock.json" in files, "what pins the inputs is never absent"
         if "manifest.json" in files:
             assert files in (OLD | HIDDEN, NEW | HIDDEN), "a manifest stands for a whole dataset"
-        if "receipts/base-00000.json" in files and files["receipts/base-00000.json"] == "old receipt":
-            assert files["data/base/test-00000.parquet"] == "old data", "receipts never tell of another's data"
+        if (
+            "receipts/base-00000.json" in files
+            and files["receipts/base-00000.json"] == "old receipt"
+        ):
+            assert files["data/base/test-00000.parquet"] == "old data", (
+                "receipts never tell of another's data"
+            )
         # The next run may be killed too, at every step of the rest.
         again = 0
         while killer.met(again, lambda directory=directory: settle_directory(directory)):
@@ -222,11 +243,15 @@ def test_a_run_killed_at_any_step_leaves_the_old_or_comes_to_the_new(memory_fold
     assert outcomes[0] == OLD | HIDDEN, "killed before the decision"
     assert outcomes[-1] == NEW | HIDDEN
     decided = outcomes.index(NEW | HIDDEN)
-    assert all(outcome == NEW | HIDDEN for outcome in outcomes[decided:]), "what is decided stays decided"
+    assert all(outcome == NEW | HIDDEN for outcome in outcomes[decided:]), (
+        "what is decided stays decided"
+    )
     assert len(outcomes) > 12
 
 
-def test_a_closing_killed_at_any_step_leaves_the_dataset_as_before(memory_folder: Path, killer: Killer) -> None:
+def test_a_closing_killed_at_any_step_leaves_the_dataset_as_before(
+    memory_folder: Path, killer: Killer
+) -> None:
     closing = ("README.md", "croissant.json", "evaluation/results.json", "manifest.json")
     before = OLD | HIDDEN | {"evaluation/results.json": "old", "evaluation/old.csv": "old"}
     after = before | dict.fromkeys(closing, "new")

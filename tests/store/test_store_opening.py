@@ -51,14 +51,17 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
         ("generator.steps=30", "generator.steps: 20 there, 30 here"),
         (
             "prompts.shifts.snow.prompt=a {class} in snow",
-            'prompts.snow.prompt: "a photo of a {class} in the snow" there, "a {class} in snow" here',
+            'prompts.snow.prompt: "a photo of a {class} in the snow" there, "a {class} in snow"'
+            " here",
         ),
         ("prompts.shifts.rain=null", "prompts.rain: "),
         ("screen.object_threshold=0.3", "base.object_threshold.value: 0.25 there, 0.3 here"),
         ("output.rows_per_shard=4", "output.rows_per_shard: 8 there, 4 here"),
     ],
 )
-def test_another_recipe_is_refused_with_the_difference(tmp_path: Path, override: str, line: str) -> None:
+def test_another_recipe_is_refused_with_the_difference(
+    tmp_path: Path, override: str, line: str
+) -> None:
     build(tmp_path, plan_of())
     assert line in str(refusal(tmp_path, plan_of(override)))
 
@@ -138,7 +141,10 @@ def test_a_file_that_a_killed_run_left_is_replaced_or_removed(tmp_path: Path) ->
     out = tmp_path / "killed"
     with opened(out, plan):
         # Under another stack this shard had been accepted; no receipt says so.
-        for path in ("data/base/test-00000-of-00002.parquet", "data/nowhere/test-00000-of-00002.parquet"):
+        for path in (
+            "data/base/test-00000-of-00002.parquet",
+            "data/nowhere/test-00000-of-00002.parquet",
+        ):
             (out / path).parent.mkdir(parents=True, exist_ok=True)
             (out / path).write_bytes(b"other bytes")
     build(out, plan)
@@ -181,13 +187,22 @@ def test_a_receipt_from_elsewhere_or_damaged_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "receipts/base-00000.json"
     receipt = json.loads(path.read_text())
     path.write_text(json.dumps({**receipt, "hashes": {**receipt["hashes"], "plan": "other"}}))
-    with opened(tmp_path, plan) as store, pytest.raises(RunFailure, match="belongs to another dataset"):
+    with (
+        opened(tmp_path, plan) as store,
+        pytest.raises(RunFailure, match="belongs to another dataset"),
+    ):
         store.finish("")
     twice = [*receipt["files"], receipt["files"][0]]
-    changed = [json.dumps({**receipt, **change}) for change in ({"files": 3}, {"clock": 3}, {"files": twice})]
+    changed = [
+        json.dumps({**receipt, **change})
+        for change in ({"files": 3}, {"clock": 3}, {"files": twice})
+    ]
     for damaged in ("{", "[]", *changed):
         path.write_text(damaged)
-        with opened(tmp_path, plan) as store, pytest.raises(RunFailure, match=r"base-00000\.json is"):
+        with (
+            opened(tmp_path, plan) as store,
+            pytest.raises(RunFailure, match=r"base-00000\.json is"),
+        ):
             store.finish("")
 
 
@@ -212,7 +227,9 @@ def test_attachments_stay_inside_the_directory(tmp_path: Path) -> None:
     from store_cases import DatasetStore
 
     for path in ("../escaped", "/tmp/escaped", "tokens/../../escaped"):
-        opening = DatasetStore.open(tmp_path / "out", plan_of(), {}, {}, {}, recipe_yaml="", attachments={path: b""})
+        opening = DatasetStore.open(
+            tmp_path / "out", plan_of(), {}, {}, {}, recipe_yaml="", attachments={path: b""}
+        )
         with pytest.raises(ValueError, match="not a path below"), opening:
             pass
     assert not (tmp_path / "escaped").exists()

@@ -1,4 +1,5 @@
-"""Processes that each make a part share one directory; one that needs it alone is refused, and nothing is lost."""
+"""Processes that each make a part share one directory; one that needs it alone is refused, and
+nothing is lost."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def make_part(out: Path, plan: Plan, part: PlanPart) -> int:
 
 
 def forked(work: Callable[[], object]) -> int:
-    """Return the process id of a fork that does some work and exits with 0, or with 1 if that raised."""
+    """Return the process id of a fork that does some work and exits with 0, or with 1 if that
+    raised."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -83,7 +85,10 @@ def held_elsewhere(out: Path, part: PlanPart) -> Iterator[int]:
 
 def test_two_parts_at_once_and_the_closing_give_the_bytes_of_one_build(tmp_path: Path) -> None:
     plan = plan_of()
-    with opened(tmp_path / "a", plan, part=FIRST) as first, opened(tmp_path / "a", plan, part=SECOND) as second:
+    with (
+        opened(tmp_path / "a", plan, part=FIRST) as first,
+        opened(tmp_path / "a", plan, part=SECOND) as second,
+    ):
         assert write_pending(second, plan) + write_pending(first, plan) == plan.n_shards
         assert first.done() == second.done() == plan.n_shards
     assert not (tmp_path / "a" / "manifest.json").exists()
@@ -105,13 +110,19 @@ def test_many_processes_that_begin_one_directory_at_one_moment(tmp_path: Path) -
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * of
     with opened(tmp_path / "together", plan) as store:
         assert not store.pending()
-    assert published(build(tmp_path / "together", plan)) == published(build(tmp_path / "alone", plan))
+    assert published(build(tmp_path / "together", plan)) == published(
+        build(tmp_path / "alone", plan)
+    )
 
 
-def test_a_part_that_is_made_is_refused_to_a_second_process_and_reported_by_whom(tmp_path: Path) -> None:
+def test_a_part_that_is_made_is_refused_to_a_second_process_and_reported_by_whom(
+    tmp_path: Path,
+) -> None:
     out = tmp_path / "dataset"
     with held_elsewhere(out, FIRST) as child:
-        with pytest.raises(UserError, match=rf"part 1/2 of .* by another process \(process id {child}\)"):
+        with pytest.raises(
+            UserError, match=rf"part 1/2 of .* by another process \(process id {child}\)"
+        ):
             make_part(out, plan_of(), FIRST)
         assert make_part(out, plan_of(), SECOND) == 3
     assert make_part(out, plan_of(), FIRST) == 4, "the lock of a killed process blocks nobody"
@@ -121,7 +132,12 @@ def test_who_needs_a_directory_alone_is_refused_while_a_part_is_made(tmp_path: P
     out = tmp_path / "dataset"
     with held_elsewhere(out, SECOND) as child:
         for alone in (lambda: opened(out, plan_of()), lambda: directory_lock(out)):
-            with pytest.raises(UserError, match=rf"are building parts of it: 2/2 \(process id {child}\)"), alone():
+            with (
+                pytest.raises(
+                    UserError, match=rf"are building parts of it: 2/2 \(process id {child}\)"
+                ),
+                alone(),
+            ):
                 pass
     with directory_lock(out):
         pass
@@ -136,7 +152,9 @@ def test_a_part_is_refused_while_another_process_has_the_directory_alone(tmp_pat
         write_pending(store, plan_of())
 
 
-@pytest.mark.parametrize(("first", "second", "shards"), [(PlanPart(1, 3), SECOND, 3), (FIRST, PlanPart(3, 3), 2)])
+@pytest.mark.parametrize(
+    ("first", "second", "shards"), [(PlanPart(1, 3), SECOND, 3), (FIRST, PlanPart(3, 3), 2)]
+)
 def test_parts_of_two_numbers_are_never_made_together(
     first: PlanPart, second: PlanPart, shards: int, tmp_path: Path
 ) -> None:
@@ -157,7 +175,10 @@ def test_a_part_begins_by_the_lock_and_the_attachments_of_the_first(tmp_path: Pa
             assert published(tmp_path) == first
         other = {**INPUTS, "generator": {"model": "lab:sd", "sha256": "cd" * 32}}
         for recipe, pins in ((plan_of("generator.steps=30"), INPUTS), (plan, other)):
-            with pytest.raises(UserError, match="was built"), opened(tmp_path, recipe, part=SECOND, inputs=pins):
+            with (
+                pytest.raises(UserError, match="was built"),
+                opened(tmp_path, recipe, part=SECOND, inputs=pins),
+            ):
                 pass
         assert published(tmp_path) == first
     assert first.keys() == {"lock.json", "recipe.yaml", *ATTACHMENTS}
@@ -166,7 +187,10 @@ def test_a_part_begins_by_the_lock_and_the_attachments_of_the_first(tmp_path: Pa
 def test_what_another_part_is_writing_stays_and_is_removed_by_who_is_alone(tmp_path: Path) -> None:
     plan = plan_of()
     with opened(tmp_path, plan, part=FIRST):
-        for path in ("data/base/test-00000-of-00002.parquet.4242.cf.tmp", "receipts/base-00000.json.4242.cf.tmp"):
+        for path in (
+            "data/base/test-00000-of-00002.parquet.4242.cf.tmp",
+            "receipts/base-00000.json.4242.cf.tmp",
+        ):
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_bytes(b"half a shard")
         with opened(tmp_path, plan, part=SECOND):
@@ -198,7 +222,9 @@ def test_a_part_alone_with_nothing_rendered_may_have_another_stack(tmp_path: Pat
         assert json.loads((tmp_path / "lock.json").read_text())["stack"]["device"] == "cuda"
 
 
-def test_a_finished_dataset_stays_finished_unless_the_part_has_something_to_do(tmp_path: Path) -> None:
+def test_a_finished_dataset_stays_finished_unless_the_part_has_something_to_do(
+    tmp_path: Path,
+) -> None:
     plan = plan_of()
     finished = published(build(tmp_path, plan))
     (tmp_path / "receipts" / "base-00001.json").unlink()  # the second shard of the plan
@@ -249,7 +275,9 @@ def test_it_is_seen_where_the_folder_is_the_same(tmp_path: Path) -> None:
     assert not list(folder.rglob("mark-*"))
 
 
-def test_a_folder_that_is_another_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_another_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(locks, "_PATIENCE", 0.0)
     first = tmp_path / "first"
     second = tmp_path / "second"

@@ -68,7 +68,9 @@ def test_schema_is_what_datasets_writes(what: What, embeddings: bool) -> None:
 def test_webdataset_features_are_understood() -> None:
     import datasets
 
-    declared = datasets.Features.from_dict(webdataset_features("data", NAMES, TableForm(True), "webp"))
+    declared = datasets.Features.from_dict(
+        webdataset_features("data", NAMES, TableForm(True), "webp")
+    )
     assert list(declared) == ["cls", "json", "webp", "__key__", "__url__"]
     assert isinstance(declared["webp"], datasets.Image)
     assert declared["cls"] == datasets.ClassLabel(names=NAMES)
@@ -78,7 +80,9 @@ def test_webdataset_features_are_understood() -> None:
 
 
 def named(*names: str) -> list[RecipeClass]:
-    return [RecipeClass(f"n{label + 1}", name, label, label, ()) for label, name in enumerate(names)]
+    return [
+        RecipeClass(f"n{label + 1}", name, label, label, ()) for label, name in enumerate(names)
+    ]
 
 
 def test_names_become_unique() -> None:
@@ -130,8 +134,14 @@ def test_shard_paths_read_back(what, group, split, number, of, format) -> None:
 
 
 def test_paths_are_those_of_datasets() -> None:
-    assert shard_path("data", "grass", "test", 0, 5, "parquet") == "data/grass/test-00000-of-00005.parquet"
-    assert shard_path("candidates", "base", "test", 4, 5, "webdataset") == "candidates/base/test-00004-of-00005.tar"
+    assert (
+        shard_path("data", "grass", "test", 0, 5, "parquet")
+        == "data/grass/test-00000-of-00005.parquet"
+    )
+    assert (
+        shard_path("candidates", "base", "test", 4, 5, "webdataset")
+        == "candidates/base/test-00004-of-00005.tar"
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,7 +168,8 @@ def expected_rows(candidates: list[Candidate], what: What, embeddings: bool = Fa
     chosen = [
         c
         for c in candidates
-        if what == "candidates" or (c.accepted if what == "data" else not c.accepted and c.image is not None)
+        if what == "candidates"
+        or (c.accepted if what == "data" else not c.accepted and c.image is not None)
     ]
     return [_expected(candidate, what, embeddings) for candidate in chosen]
 
@@ -169,7 +180,8 @@ def _expected(candidate: Candidate, what: What, embeddings: bool) -> dict:
 
     sample = candidate.sample
     values = {
-        name: getattr(sample, name) for name in ("key", "label", "shift", "class_id", "index", "pair", "prompt", "seed")
+        name: getattr(sample, name)
+        for name in ("key", "label", "shift", "class_id", "index", "pair", "prompt", "seed")
     }
     for name in ("object", "shift"):
         values[f"{name}_score"] = float32(candidate.verdict.scores[name])
@@ -196,7 +208,9 @@ def test_rows_come_back_in_the_order_of_the_plan(tmp_path: Path, format: str, wh
 def test_columns_and_groups_are_chosen(tmp_path: Path, format: str) -> None:
     plan = plan_of(f"output.format={format}")
     build(tmp_path, plan)
-    rows = list(read_rows(tmp_path, columns=["shift", "key"], groups=["weather"], what="candidates"))
+    rows = list(
+        read_rows(tmp_path, columns=["shift", "key"], groups=["weather"], what="candidates")
+    )
     assert {tuple(row) for row in rows} == {("shift", "key")}
     assert {row["shift"] for row in rows} == {"snow", "rain"}
     assert next(b.schema.names for b in read_batches(tmp_path, columns=["label", "image"])) == [
@@ -210,7 +224,9 @@ def test_columns_and_groups_are_chosen(tmp_path: Path, format: str) -> None:
     assert caught.value.hint == "It has: base, weather, nowhere."
 
 
-def test_rows_of_an_unfinished_dataset_are_those_with_a_receipt(tmp_path: Path, format: str) -> None:
+def test_rows_of_an_unfinished_dataset_are_those_with_a_receipt(
+    tmp_path: Path, format: str
+) -> None:
     plan = plan_of(f"output.format={format}")
     with opened(tmp_path, plan) as store:
         shard = store.pending()[1]
@@ -244,11 +260,15 @@ def any_candidates(draw: st.DrawFn) -> list[Candidate]:
     candidates = []
     for sample in list(plan.shards[0].samples(plan))[:count]:
         reason = draw(
-            st.sampled_from(["accepted", "low_object", "surplus", "failed"]) | st.text(min_size=1, max_size=5)
+            st.sampled_from(["accepted", "low_object", "surplus", "failed"])
+            | st.text(min_size=1, max_size=5)
         )
         may_fail = st.none() if reason == "failed" else st.binary(max_size=50)
         prompt = draw(st.text(st.characters(codec="utf-8"), max_size=20) | st.none())
-        embedding = draw(st.none() | st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=3))
+        embedding = draw(
+            st.none()
+            | st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=3)
+        )
         candidates.append(
             Candidate(
                 dataclasses.replace(sample, prompt=prompt),
@@ -279,18 +299,22 @@ def test_any_row_reads_back_as_it_was_written(which: str, candidates: list[Candi
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder), _QUOTA[which]) as store:
         store.writer.write(store.pending()[0], candidates)
         for what in WHATS:
-            assert list(read_rows(Path(folder), what=what)) == expected_rows(candidates, what, embeddings=True)
+            assert list(read_rows(Path(folder), what=what)) == expected_rows(
+                candidates, what, embeddings=True
+            )
 
 
 def test_another_process_writes_the_same_bytes(tmp_path: Path, format: str) -> None:
     built = build(tmp_path / "here", plan_of(f"output.format={format}"))
     rebuilt = tmp_path / "there"
     code = (
-        "import sys, time; from pathlib import Path; from store_cases import build, plan_of; time.tzset(); "
+        "import sys, time; from pathlib import Path; from store_cases import build, plan_of;"
+        " time.tzset(); "
         "build(Path(sys.argv[1]), plan_of(sys.argv[2]))"
     )
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    # Its hashes of texts have another seed than those here: each process that is not forked draws one.
+    # Its hashes of texts have another seed than those here: each process that is not forked draws
+    # one.
     environment = {**os.environ, "PYTHONPATH": paths, "TZ": "Asia/Tokyo"}
     arguments = [sys.executable, "-c", code, str(rebuilt), f"output.format={format}"]
     warm.run(arguments, environment, cwd=tmp_path, check=True)
@@ -316,11 +340,16 @@ def test_no_member_of_a_tar_tells_who_wrote_it_or_when(tmp_path: Path) -> None:
             members = tar.getmembers()
         assert {(m.mtime, m.uid, m.gid, m.uname) for m in members} == {(0, 0, 0, "counterfoil")}
         stems = [member.name.partition(".")[0] for member in members]
-        assert [stem for stem, _ in itertools.groupby(stems)] == list(dict.fromkeys(stems)), "not adjacent"
+        assert [stem for stem, _ in itertools.groupby(stems)] == list(dict.fromkeys(stems)), (
+            "not adjacent"
+        )
 
 
 def test_a_key_longer_than_a_plain_tar_header_survives(tmp_path: Path) -> None:
-    plan = plan_of("output.format=webdataset", f"source.classes=[{{id: {'n' * 96}, name: crane, source_label: 0}}]")
+    plan = plan_of(
+        "output.format=webdataset",
+        f"source.classes=[{{id: {'n' * 96}, name: crane, source_label: 0}}]",
+    )
     build(tmp_path, plan)
     assert list(read_rows(tmp_path)) == expected_rows(all_candidates(plan), "data")
 
@@ -330,7 +359,10 @@ def test_row_groups_are_fixed_and_images_are_not_packed_again(tmp_path: Path) ->
 
     plan = plan_of("samples.candidates=150", "output.rows_per_shard=450")
     shard = plan.shards[0]
-    accepted = [dataclasses.replace(c, reason="accepted", image=b"x" * 5000) for c in candidates_of(plan, shard)]
+    accepted = [
+        dataclasses.replace(c, reason="accepted", image=b"x" * 5000)
+        for c in candidates_of(plan, shard)
+    ]
     with opened(tmp_path, plan) as store:
         receipt = store.writer.write(shard, accepted)
     file = receipt.file("data")
@@ -338,10 +370,15 @@ def test_row_groups_are_fixed_and_images_are_not_packed_again(tmp_path: Path) ->
     metadata = pq.read_metadata(tmp_path / file.path)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     assert [group.num_rows for group in groups] == [100, 100, 100, 100, 50]
-    columns = {groups[0].column(c).path_in_schema: groups[0].column(c) for c in range(groups[0].num_columns)}
+    columns = {
+        groups[0].column(c).path_in_schema: groups[0].column(c)
+        for c in range(groups[0].num_columns)
+    }
     assert columns["image.bytes"].compression == "UNCOMPRESSED"
     assert columns["prompt"].compression == "SNAPPY"
-    assert all(column.has_offset_index for column in columns.values()), "pages can be fetched one by one"
+    assert all(column.has_offset_index for column in columns.values()), (
+        "pages can be fetched one by one"
+    )
     assert columns["seed"].has_column_index
     assert columns["image.bytes"].statistics is None
 
@@ -362,7 +399,12 @@ def test_candidates_of_another_shard_or_order_are_refused(tmp_path: Path) -> Non
             ([*rows, rows[-1]], "out of order"),
             (rows[:-1], "3 candidates of base, label 1, expected 4"),
             (
-                [dataclasses.replace(candidate_of(rows[0].sample), reason="accepted", image=None), *rows[1:]],
+                [
+                    dataclasses.replace(
+                        candidate_of(rows[0].sample), reason="accepted", image=None
+                    ),
+                    *rows[1:],
+                ],
                 "no image",
             ),
         ]:

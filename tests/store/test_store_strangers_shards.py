@@ -1,4 +1,5 @@
-"""Shards that others wrote: any bytes, any schema and any value are reported in words, before they take memory."""
+"""Shards that others wrote: any bytes, any schema and any value are reported in words, before they
+take memory."""
 
 from __future__ import annotations
 
@@ -96,7 +97,9 @@ TABLES: dict[Callable[[pa.Table], pa.Table], str] = {
 
 
 @pytest.mark.parametrize("change", TABLES)
-def test_tables_of_another_form_are_reported_in_words(parquet: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+def test_tables_of_another_form_are_reported_in_words(
+    parquet: Path, change: Callable[[pa.Table], pa.Table]
+) -> None:
     pq.write_table(change(pq.read_table(shard(parquet))), shard(parquet))
     with pytest.raises(RunFailure, match=TABLES[change]) as caught:
         rows(parquet)
@@ -106,16 +109,22 @@ def test_tables_of_another_form_are_reported_in_words(parquet: Path, change: Cal
 @pytest.mark.parametrize("packed", ["gzip", "zstd", "brotli", "lz4"])
 def test_packing_that_unfolds_without_bound_is_not_unpacked(parquet: Path, packed: str) -> None:
     pq.write_table(pq.read_table(shard(parquet)), shard(parquet), compression=packed)
-    with pytest.raises(RunFailure, match=rf"compressed with {packed.upper()}.*, expected SNAPPY or UNCOMPRESSED"):
+    with pytest.raises(
+        RunFailure, match=rf"compressed with {packed.upper()}.*, expected SNAPPY or UNCOMPRESSED"
+    ):
         rows(parquet)
 
 
 def test_many_rows_of_one_large_text_are_read_in_small_lists(
     parquet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dictionaries of one value make a file of 1 MB that unfolds to 100 GB: lists of it stay below a limit."""
-    monkeypatch.setattr(counterfoil.store.shard_files, "_MOST_BYTES", 1 << 26)  # of 1 GB, which takes seconds
-    prompt = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array(["x" * 1_000_000]))
+    """Dictionaries of one value make a file of 1 MB that unfolds to 100 GB: lists of it stay below
+    a limit."""
+    # of 1 GB, which takes seconds
+    monkeypatch.setattr(counterfoil.store.shard_files, "_MOST_BYTES", 1 << 26)
+    prompt = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 100_000, pa.int32()), pa.array(["x" * 1_000_000])
+    )
     table = pa.table({"prompt": prompt})
     path = tmp_path / "data" / "base" / "test-00000-of-00001.parquet"
     path.parent.mkdir(parents=True)
@@ -126,7 +135,9 @@ def test_many_rows_of_one_large_text_are_read_in_small_lists(
     assert 0 < sum(len(row["prompt"]) for row in first) <= 1 << 26
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\0" * 100 + b"PAR1", b"\xff" * 5000, b"{}"])
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1", b"PAR1" + b"\0" * 100 + b"PAR1", b"\xff" * 5000, b"{}"]
+)
 def test_files_of_any_bytes_are_reported_in_words(parquet: Path, content: bytes) -> None:
     shard(parquet).write_bytes(content)
     with pytest.raises(RunFailure, match="cannot be read"):
@@ -158,9 +169,18 @@ MEMBERS: dict[str, tuple[list[tuple[tarfile.TarInfo, bytes]], str]] = {
     "above": ([member("../x.cls")], "has a member '../x.cls', expected files"),
     "below": ([member("a/x.cls")], "has a member 'a/x.cls', expected files"),
     "stranger": ([member("x.pickle")], "has a member 'x.pickle', expected files"),
-    "link": ([member("x.cls", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")], "has a member 'x.cls'"),
-    "hard link": ([member("x.cls", b"", type=tarfile.LNKTYPE, linkname="/etc/passwd")], "has a member 'x.cls'"),
-    "device": ([member("x.cls", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=5)], "has a member 'x.cls'"),
+    "link": (
+        [member("x.cls", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")],
+        "has a member 'x.cls'",
+    ),
+    "hard link": (
+        [member("x.cls", b"", type=tarfile.LNKTYPE, linkname="/etc/passwd")],
+        "has a member 'x.cls'",
+    ),
+    "device": (
+        [member("x.cls", b"", type=tarfile.CHRTYPE, devmajor=1, devminor=5)],
+        "has a member 'x.cls'",
+    ),
     "pipe": ([member("x.cls", b"", type=tarfile.FIFOTYPE)], "has a member 'x.cls'"),
     "folder": ([member("x.cls", b"", type=tarfile.DIRTYPE)], "has a member 'x.cls'"),
     "label of text": (row_of("a", cls=b"one"), "ValueError"),
@@ -172,7 +192,10 @@ MEMBERS: dict[str, tuple[list[tuple[tarfile.TarInfo, bytes]], str]] = {
     "key of a number": (row_of("a", json=b'{"key": 3}'), "has no key"),
     "no json": ([member("a.cls"), member("a.png")], "KeyError"),
     "score of text": (row_of("a", json=b'{"key": "a", "object_score": "x"}'), "object_score|Arrow"),
-    "score not a number": (row_of("a", json=b'{"key": "a", "object_score": NaN}'), "not a finite|is empty"),
+    "score not a number": (
+        row_of("a", json=b'{"key": "a", "object_score": NaN}'),
+        "not a finite|is empty",
+    ),
 }
 
 
@@ -233,7 +256,11 @@ def forged(dataset: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     document = json.loads(receipt.read_text())
     entry = next(file for file in document["files"] if file["path"].startswith("candidates/"))
     content = path.read_bytes()
-    entry |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest(), "rows": table.num_rows}
+    entry |= {
+        "size": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "rows": table.num_rows,
+    }
     receipt.write_bytes(document_bytes(document))
 
 
@@ -249,7 +276,10 @@ PLANNED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "label": (first_value("label", 1), "a row that is not a sample of its shard"),
     "class": (first_value("class_id", "n03126707"), "a row that is not a sample of its shard"),
     "index": (first_value("index", 4), "a row that is not a sample of its shard"),
-    "twice": (lambda table: pa.concat_tables([table.slice(0, 1), table.slice(0, 7)]), "more than once"),
+    "twice": (
+        lambda table: pa.concat_tables([table.slice(0, 1), table.slice(0, 7)]),
+        "more than once",
+    ),
 }
 
 
@@ -259,6 +289,10 @@ def test_rows_that_their_receipt_proves_must_still_be_the_plans(parquet: Path, c
     forged(parquet, change)
     plan = plan_of()
     with pytest.raises(RunFailure, match=problem):
-        list(planned_rows(parquet, plan, plan.shards[0], read_receipts(parquet)[0], "candidates", ["reason"]))
+        list(
+            planned_rows(
+                parquet, plan, plan.shards[0], read_receipts(parquet)[0], "candidates", ["reason"]
+            )
+        )
     with opened(parquet, plan, repair={}) as store:
         assert [shard.id for shard in store.pending()] == [plan.shards[0].id]

@@ -16,7 +16,8 @@ Drawn = list[tuple[str, list[tuple[int, tuple[int, int, int, int]]]]]
 
 
 def drawn_objects(count: int, size: tuple[int, int] = (160, 120), seed: int = 0) -> Drawn:
-    """Return names of images, each with (category, (x, y, width, height)); the last image has none."""
+    """Return names of images, each with (category, (x, y, width, height)); the last image has
+    none."""
     rng = np.random.default_rng(seed)
     images: Drawn = []
     for number in range(count):
@@ -34,7 +35,9 @@ def drawn_objects(count: int, size: tuple[int, int] = (160, 120), seed: int = 0)
 def draw_images(folder: Path, images: Drawn, size: tuple[int, int] = (160, 120)) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, (name, objects) in enumerate(images):
-        noise = np.random.default_rng(number).integers(90, 160, (size[1], size[0], 3), dtype=np.uint8)
+        noise = np.random.default_rng(number).integers(
+            90, 160, (size[1], size[0], 3), dtype=np.uint8
+        )
         picture = Image.fromarray(noise)
         draw = ImageDraw.Draw(picture)
         for category, (x, y, width, height) in objects:
@@ -45,7 +48,13 @@ def draw_images(folder: Path, images: Drawn, size: tuple[int, int] = (160, 120))
 
 def coco_document(images: Drawn, size: tuple[int, int] = (160, 120)) -> dict[str, list]:
     annotations = [
-        {"image_id": number, "category_id": IDS[category], "bbox": list(box), "area": box[2] * box[3], "iscrowd": 0}
+        {
+            "image_id": number,
+            "category_id": IDS[category],
+            "bbox": list(box),
+            "area": box[2] * box[3],
+            "iscrowd": 0,
+        }
         for number, (_, objects) in enumerate(images, start=1)
         for category, box in objects
     ]
@@ -54,8 +63,12 @@ def coco_document(images: Drawn, size: tuple[int, int] = (160, 120)) -> dict[str
             {"id": number, "file_name": name, "width": size[0], "height": size[1]}
             for number, (name, _) in enumerate(images, start=1)
         ],
-        "annotations": [{"id": number, **annotation} for number, annotation in enumerate(annotations, start=1)],
-        "categories": [{"id": number, "name": name} for number, name in zip(IDS, NAMES, strict=True)],
+        "annotations": [
+            {"id": number, **annotation} for number, annotation in enumerate(annotations, start=1)
+        ],
+        "categories": [
+            {"id": number, "name": name} for number, name in zip(IDS, NAMES, strict=True)
+        ],
     }
 
 
@@ -75,10 +88,13 @@ def yolo_folder(folder: Path, count: int = 12, size: tuple[int, int] = (160, 120
     labels.mkdir(parents=True)
     for name, objects in images:
         lines = [
-            f"{category} {(x + w / 2) / size[0]} {(y + h / 2) / size[1]} {w / size[0]} {h / size[1]}"
+            f"{category} {(x + w / 2) / size[0]} {(y + h / 2) / size[1]} {w / size[0]}"
+            f" {h / size[1]}"
             for category, (x, y, w, h) in objects
         ]
         if lines:
             (labels / name).with_suffix(".txt").write_text("\n".join(lines))
-    (folder / "data.yaml").write_text("path: ../elsewhere\ntrain: images/train\nnames:\n  0: box\n  1: disk\n")
+    (folder / "data.yaml").write_text(
+        "path: ../elsewhere\ntrain: images/train\nnames:\n  0: box\n  1: disk\n"
+    )
     return images

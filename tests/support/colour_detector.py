@@ -1,4 +1,5 @@
-"""A detector that finds red and blue blobs, as `boxes.py` draws them: real answers, worse under noise and fog."""
+"""A detector that finds red and blue blobs, as `boxes.py` draws them: real answers, worse under
+noise and fog."""
 
 from __future__ import annotations
 

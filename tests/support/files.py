@@ -38,18 +38,26 @@ def flip(file: Path) -> None:
 
 
 def published(directory: Path) -> dict[str, bytes]:
-    """Return every file that is compared between two builds: all but `.counterfoil/` and the page that leads to all."""
+    """Return every file that is compared between two builds: all but `.counterfoil/` and the page
+    that leads to all."""
     files = {path.relative_to(directory): path for path in directory.rglob("*") if path.is_file()}
-    compared = {name: path for name, path in files.items() if name.parts[0] not in (".counterfoil", "index.html")}
+    compared = {
+        name: path
+        for name, path in files.items()
+        if name.parts[0] not in (".counterfoil", "index.html")
+    }
     return {name.as_posix(): path.read_bytes() for name, path in compared.items()}
 
 
 def copy_of(directory: Path, target: Path) -> Path:
     """Return a copy of a dataset without its lock, which another process may hold."""
-    return Path(shutil.copytree(directory, target, ignore=shutil.ignore_patterns("lock", "lock.pid")))
+    return Path(
+        shutil.copytree(directory, target, ignore=shutil.ignore_patterns("lock", "lock.pid"))
+    )
 
 
-# Code of a model's author, for a path and a class of transformers: it writes a file as soon as it is imported.
+# Code of a model's author, for a path and a class of transformers: it writes a file as soon as it
+# is imported.
 AUTHORS_CODE = "from pathlib import Path\nPath({!r}).touch()\nfrom transformers import {} as Evil\n"
 
 

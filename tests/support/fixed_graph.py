@@ -12,7 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def save_fixed_graph(
-    folder: Path, outputs: Mapping[str, np.ndarray], names: Any = None, shape: Sequence[Any] = (1, 3, 64, 64)
+    folder: Path,
+    outputs: Mapping[str, np.ndarray],
+    names: Any = None,
+    shape: Sequence[Any] = (1, 3, 64, 64),
 ) -> Path:
     """Save a graph that gives these outputs for every image. names: Ultralytics' metadata."""
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,5 @@
-"""Files as an attacker writes them: pickles that run code when they are loaded, in every form that torch reads."""
+"""Files as an attacker writes them: pickles that run code when they are loaded, in every form that
+torch reads."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ FORMS = {"zipped": zipped, "legacy": legacy, "bare": bare, "tarred": tarred}
 
 
 def assert_that_it_works(form: str, proof: Path) -> None:
-    """Check that the attack is real: a reader that trusts the file runs it. Otherwise a test would prove nothing."""
+    """Check that the attack is real: a reader that trusts the file runs it. Otherwise a test would
+    prove nothing."""
     content = FORMS[form](Attack(proof))
     if form == "tarred":
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:

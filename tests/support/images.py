@@ -13,7 +13,8 @@ Picture = Image.Image | NDArray[np.uint8] | int | tuple[int, int, int]
 
 
 def encoded(picture: Picture, format: str = "PNG", *, side: int = 8, **options: Any) -> bytes:
-    """Return an image as a file of this format holds it; of one shade or colour it has `side` pixels a side."""
+    """Return an image as a file of this format holds it; of one shade or colour it has `side`
+    pixels a side."""
     if isinstance(picture, int | tuple):
         picture = Image.new("L" if isinstance(picture, int) else "RGB", (side, side), picture)
     elif not isinstance(picture, Image.Image):
@@ -25,4 +26,6 @@ def encoded(picture: Picture, format: str = "PNG", *, side: int = 8, **options: 
 
 def noise(seed: int, width: int = 20, height: int = 20) -> Image.Image:
     """Return random pixels that follow from the seed."""
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    )

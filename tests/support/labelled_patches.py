@@ -1,4 +1,5 @@
-"""A folder of pictures with several labels each: coloured patches on noise, and a classifier that sees the colours."""
+"""A folder of pictures with several labels each: coloured patches on noise, and a classifier that
+sees the colours."""
 
 from __future__ import annotations
 
@@ -30,8 +31,11 @@ evaluate: {{min_images_per_class: 2}}
 """
 
 
-def patches_folder(folder: Path, count: int = 40, seed: int = 0, names: tuple[str, ...] = LABELS) -> NDArray[np.bool_]:
-    """Write `count` pictures and `metadata.csv` with a column of 0 and 1 for each label; return the labels."""
+def patches_folder(
+    folder: Path, count: int = 40, seed: int = 0, names: tuple[str, ...] = LABELS
+) -> NDArray[np.bool_]:
+    """Write `count` pictures and `metadata.csv` with a column of 0 and 1 for each label; return the
+    labels."""
     rng = np.random.default_rng(seed)
     present = rng.random((count, len(LABELS))) < (0.5, 0.4, 0.3)
     folder.mkdir(parents=True)
@@ -53,7 +57,11 @@ def patches_recipe(path: Path, folder: Path, count: int = 40) -> Path:
 
 
 def colour_classifier(batch: ArrayLike) -> NDArray[np.float64]:
-    """Answer float32 [b, 3, height, width] with logits [b, labels]: how bright each colour is in its patch."""
+    """Answer float32 [b, 3, height, width] with logits [b, labels]: how bright each colour is in
+    its patch."""
     images = np.asarray(batch, np.float64)
-    patches = [images[:, label, 4:8, 2 + 10 * label : 6 + 10 * label].mean(axis=(1, 2)) for label in range(len(LABELS))]
+    patches = [
+        images[:, label, 4:8, 2 + 10 * label : 6 + 10 * label].mean(axis=(1, 2))
+        for label in range(len(LABELS))
+    ]
     return 20 * (np.stack(patches, axis=1) - 0.45)

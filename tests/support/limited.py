@@ -10,7 +10,8 @@ from typing import Any
 
 import warm
 
-# Libraries take memory of their own when they are first used, so the function is called once before it is limited.
+# Libraries take memory of their own when they are first used, so the function is called once before
+# it is limited.
 _CODE = """
 import json, resource, sys
 from pathlib import Path
@@ -25,7 +26,8 @@ for argument in others:
 
 
 def limited(code: str, arguments: Sequence[Any], most: int) -> list[Any]:
-    """Return what `function` of the code returns for each argument but the first, with `most` bytes more than for that.
+    """Return what `function` of the code returns for each argument but the first, with `most` bytes
+    more than for that.
 
     A process that is ended returns nothing for the rest.
     """

@@ -19,12 +19,17 @@ def part_of(pipeline: Any) -> str:
     return family.lora
 
 
-def saved_lora(pipeline: Any, folder: Path, targets: Sequence[str], *, rank: int = 2, alpha: int = 2) -> Path:
-    """Save weights for every layer whose name ends so and return their file; the pipeline is as it was afterwards."""
+def saved_lora(
+    pipeline: Any, folder: Path, targets: Sequence[str], *, rank: int = 2, alpha: int = 2
+) -> Path:
+    """Save weights for every layer whose name ends so and return their file; the pipeline is as it
+    was afterwards."""
     part = part_of(pipeline)
     model = getattr(pipeline, part)
     torch.manual_seed(rank)
-    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), init_lora_weights=False)
+    config = LoraConfig(
+        r=rank, lora_alpha=alpha, target_modules=list(targets), init_lora_weights=False
+    )
     model.add_adapter(config, "made")
     state: dict[str, Any] = {
         f"{part}_lora_layers": get_peft_model_state_dict(model, adapter_name="made"),

@@ -1,4 +1,5 @@
-"""Packages that register objects, as `pip install` leaves them: a module, and its metadata beside it."""
+"""Packages that register objects, as `pip install` leaves them: a module, and its metadata beside
+it."""
 
 from __future__ import annotations
 
@@ -13,17 +14,24 @@ from counterfoil import registry
 
 
 def install(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, package: str, entries: dict[str, dict[str, str]], source: str = ""
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    package: str,
+    entries: dict[str, dict[str, str]],
+    source: str = "",
 ) -> None:
     """Install a package into a folder that is on the path until the test ends.
 
-    entries: group → name → value of the entry point. source: of the package's one module, named as the package.
+    entries: group → name → value of the entry point. source: of the package's one module, named as
+    the package.
     """
     folder.mkdir(exist_ok=True)
     (folder / f"{package}.py").write_text(source, encoding="utf-8")
     metadata = folder / f"{package}-1.2.3.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {package}\nVersion: 1.2.3\n", encoding="utf-8")
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.4\nName: {package}\nVersion: 1.2.3\n", encoding="utf-8"
+    )
     lines = [
         f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in named.items())
         for group, named in entries.items()
@@ -33,12 +41,22 @@ def install(
     registry._points.cache_clear()
 
 
-MAIN = "import sys; from counterfoil.cli.entry import main; sys.argv = ['counterfoil', *sys.argv[1:]]; sys.exit(main())"
+MAIN = (
+    "import sys; from counterfoil.cli.entry import main; sys.argv = ['counterfoil',"
+    " *sys.argv[1:]]; sys.exit(main())"
+)
 
 
-def ran(folder: Path, plugin: Path | None, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder, in a process of its own, with the packages installed in the folder `plugin`."""
-    path = os.pathsep.join([*([str(plugin)] if plugin else []), *(entry for entry in sys.path if entry)])
+def ran(
+    folder: Path, plugin: Path | None, *words: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, in a process of its own, with the packages installed in the folder
+    `plugin`."""
+    path = os.pathsep.join(
+        [*([str(plugin)] if plugin else []), *(entry for entry in sys.path if entry)]
+    )
     environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "200"} | variables
     run = [sys.executable, "-c", MAIN, *words]
-    return subprocess.run(run, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        run, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )

@@ -1,4 +1,5 @@
-"""Digests of all that must be the same on every processor; printed as JSON where this is run as a module."""
+"""Digests of all that must be the same on every processor; printed as JSON where this is run as a
+module."""
 
 from __future__ import annotations
 
@@ -31,29 +32,50 @@ def digest_of(parts: Iterable[bytes]) -> str:
 
 
 def world() -> str:
-    scenes = [render(make(number)) for make in (pretraining_scene, unbiased_scene) for number in range(60)]
-    scenes += [load_wardrobe(split)[1](row) for split in ("train", "validation", "audit") for row in range(40)]
-    graded = [shift for shift in SHIFTS if shift.kind in ("background", "weather", "light", "colour")]
+    scenes = [
+        render(make(number)) for make in (pretraining_scene, unbiased_scene) for number in range(60)
+    ]
+    scenes += [
+        load_wardrobe(split)[1](row)
+        for split in ("train", "validation", "audit")
+        for row in range(40)
+    ]
+    graded = [
+        shift for shift in SHIFTS if shift.kind in ("background", "weather", "light", "colour")
+    ]
     scenes += [render_graded(wardrobe_scene("validation", 5), shift.name, 0.4) for shift in graded]
-    libraries = (scenery.suns, scenery.low_suns, scenery.spotlights, scenery.reaches, scenery.night_sky, scenery.linen)
+    libraries = (
+        scenery.suns,
+        scenery.low_suns,
+        scenery.spotlights,
+        scenery.reaches,
+        scenery.night_sky,
+        scenery.linen,
+    )
     return digest_of(array.tobytes() for array in (*scenes, *(library() for library in libraries)))
 
 
 def boxes() -> str:
     scenes = [boxes_scene(split, number) for split in ("train", "audit") for number in range(20)]
-    return digest_of(render_boxes(scene).tobytes() + json.dumps(objects_in(scene)).encode() for scene in scenes)
+    return digest_of(
+        render_boxes(scene).tobytes() + json.dumps(objects_in(scene)).encode() for scene in scenes
+    )
 
 
 def planted() -> str:
     worlds = [planted_world(kind, seed) for kind in KINDS for seed in (100, 101)]
     return digest_of(
-        world.pixels("test", row).tobytes() + bytes([world.label("test", row)]) for world in worlds for row in range(6)
+        world.pixels("test", row).tobytes() + bytes([world.label("test", row)])
+        for world in worlds
+        for row in range(6)
     )
 
 
 def corruptions() -> str:
     rng = np.random.default_rng(5)
-    pictures = [rng.integers(0, 256, shape).astype(np.uint8) for shape in ((96, 120, 3), (40, 32, 3))]
+    pictures = [
+        rng.integers(0, 256, shape).astype(np.uint8) for shape in ((96, 120, 3), (40, 32, 3))
+    ]
     ramp = np.arange(0, 256, 2, dtype=np.uint8)
     pictures.append(np.stack([np.tile(ramp, (90, 1))] * 3, axis=2))
     corrupted = [
@@ -67,7 +89,9 @@ def corruptions() -> str:
 
 
 def plans() -> str:
-    recipes = [load_recipe(name) for name in ("wardrobe-mini", "wardrobe-corrupt", "wardrobe-severity")]
+    recipes = [
+        load_recipe(name) for name in ("wardrobe-mini", "wardrobe-corrupt", "wardrobe-severity")
+    ]
     planned = [make_plan(recipe) for recipe in recipes]
     samples = [
         f"{sample.key} {sample.seed} {sample.prompt}"

@@ -1,6 +1,8 @@
-"""Other processors, emulated on this one by the switches of each library, in a process's environment.
+"""Other processors, emulated on this one by the switches of each library, in a process's
+environment.
 
-python -m support.processors SSE pytest tests/lab     # run a command as on a processor with no more than SSE
+python -m support.processors SSE pytest tests/lab     # run a command as on a processor with no more
+than SSE
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-# What a library may use of this processor, from all that torch asks for down to what every x86-64 has. The names are
-# numpy's, torch's, oneDNN's, MKL's, OpenBLAS's and glibc's own; another kind of processor knows none of them.
+# What a library may use of this processor, from all that torch asks for down to what every x86-64
+# has. The names are numpy's, torch's, oneDNN's, MKL's, OpenBLAS's and glibc's own; another kind of
+# processor knows none of them.
 LEVELS = {
     "AVX2": {
         "ATEN_CPU_CAPABILITY": "avx2",
@@ -43,7 +46,8 @@ def emulated(level: str) -> dict[str, str]:
     without = " ".join(name for name in features if name.startswith(beyond))
     environment = os.environ | LEVELS[level] | {"NPY_DISABLE_CPU_FEATURES": without}
     if configuration["Build Dependencies"]["blas"]["version"].startswith("0.3.34"):
-        # It crashes where AMD's AVX-512 processors pass for others (OpenMathLib/OpenBLAS, issue 6021).
+        # It crashes where AMD's AVX-512 processors pass for others (OpenMathLib/OpenBLAS, issue
+        # 6021).
         environment.pop("OPENBLAS_CORETYPE")
     return environment
 

@@ -15,11 +15,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 
-def image_table(images: Sequence[bytes | None], *, names: Sequence[str] | None = None, **columns: Any) -> Any:
-    """Return a `datasets.Dataset` of encoded images with these columns; `names` are those of its labels."""
-    cells = {"image": [image if image is None else {"bytes": image, "path": None} for image in images], **columns}
+def image_table(
+    images: Sequence[bytes | None], *, names: Sequence[str] | None = None, **columns: Any
+) -> Any:
+    """Return a `datasets.Dataset` of encoded images with these columns; `names` are those of its
+    labels."""
+    cells = {
+        "image": [image if image is None else {"bytes": image, "path": None} for image in images],
+        **columns,
+    }
     table = datasets.Dataset.from_dict(cells).cast_column("image", datasets.Image())
-    return table if names is None else table.cast_column("label", datasets.ClassLabel(names=list(names)))
+    return (
+        table
+        if names is None
+        else table.cast_column("label", datasets.ClassLabel(names=list(names)))
+    )
 
 
 def as_parquet(table: Any) -> bytes:
@@ -48,13 +58,18 @@ def with_value(name: str, row: int, value: object) -> Callable[[pa.Table], pa.Ta
         values = table[name].to_pylist()
         at = table.schema.get_field_index(name)
         values[row] = value
-        return table.set_column(at, table.schema.field(name), pa.array(values, table.schema.field(name).type))
+        return table.set_column(
+            at, table.schema.field(name), pa.array(values, table.schema.field(name).type)
+        )
 
     return change
 
 
-def rewrite(folder: Path, change: Callable[[pa.Table], pa.Table], receipt: Path | None = None) -> None:
-    """Change the table of the first shard in a folder and its `receipt` with it, as a forger would."""
+def rewrite(
+    folder: Path, change: Callable[[pa.Table], pa.Table], receipt: Path | None = None
+) -> None:
+    """Change the table of the first shard in a folder and its `receipt` with it, as a forger
+    would."""
     path = min(folder.iterdir())
     table = change(pq.read_table(path))
     pq.write_table(table, path)
@@ -63,5 +78,9 @@ def rewrite(folder: Path, change: Callable[[pa.Table], pa.Table], receipt: Path 
         content = path.read_bytes()
         for file in document["files"]:
             if path.as_posix().endswith(file["path"]):
-                file.update(size=len(content), sha256=hashlib.sha256(content).hexdigest(), rows=table.num_rows)
+                file.update(
+                    size=len(content),
+                    sha256=hashlib.sha256(content).hexdigest(),
+                    rows=table.num_rows,
+                )
         receipt.write_text(json.dumps(document))

@@ -1,4 +1,5 @@
-"""Python processes that start warm: the real commands in processes of their own, without seconds of imports each."""
+"""Python processes that start warm: the real commands in processes of their own, without seconds of
+imports each."""
 
 from warm.processes import Running, run, start
 

@@ -1,8 +1,9 @@
-"""The process that commands are forked from. It has imported heavy libraries, computed nothing and started no thread.
+"""The process that commands are forked from. It has imported heavy libraries, computed nothing and
+started no thread.
 
-Started with a socket to listen on, the process with which it ends, and the modules to import. A connection brings one
-line of JSON (what to run, its environment, its folder) and three file descriptors; back come the child's number and,
-when it ended, its exit code.
+Started with a socket to listen on, the process with which it ends, and the modules to import. A
+connection brings one line of JSON (what to run, its environment, its folder) and three file
+descriptors; back come the child's number and, when it ended, its exit code.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def main(address: str, keeper: int, modules: list[str]) -> None:
                 if key.fileobj is listening:
                     connection, _ = listening.accept()
                     child = _fork(connection, selector)
-                    selector.register(os.pidfd_open(child), selectors.EVENT_READ, (child, connection))
+                    selector.register(
+                        os.pidfd_open(child), selectors.EVENT_READ, (child, connection)
+                    )
                 else:
                     child, connection = key.data
                     selector.unregister(key.fileobj)
@@ -101,7 +104,8 @@ def _become(request: dict[str, Any]) -> NoReturn:
 
 
 def _wait_to_fork_workers() -> None:
-    """Fork a child that becomes multiprocessing's fork server when that is started: warm, and a child as that is."""
+    """Fork a child that becomes multiprocessing's fork server when that is started: warm, and a
+    child as that is."""
     from multiprocessing import util
 
     ours, for_child = socket.socketpair()
@@ -115,7 +119,9 @@ def _wait_to_fork_workers() -> None:
             os._exit(0)
         request = json.loads(line)
         for number, wanted in zip(
-            [fcntl.fcntl(number, fcntl.F_DUPFD, 1000) for number in numbers], request["numbers"], strict=True
+            [fcntl.fcntl(number, fcntl.F_DUPFD, 1000) for number in numbers],
+            request["numbers"],
+            strict=True,
         ):
             os.dup2(number, wanted)
         os.environ.clear()

@@ -25,7 +25,8 @@ from filelock import FileLock
 from counterfoil.engines.processes import environment_of_workers
 from printed_json import check_printed_json
 
-# Heavy, and reading nothing of the environment that tests set: what test processes are forked with, too.
+# Heavy, and reading nothing of the environment that tests set: what test processes are forked with,
+# too.
 ANYWHERE = (
     "torch", "torch._dynamo", "torchvision", "scipy.stats", "scipy.optimize", "pandas", "pyarrow.parquet",
     "pyarrow.dataset", "matplotlib.figure", "PIL.Image", "pydantic", "typer", "rich.live", "rich.progress", "jinja2",
@@ -36,7 +37,8 @@ ANYWHERE = (
     "counterfoil.dataset.verification", "counterfoil.dataset.card.card", "counterfoil.recipe",
     "counterfoil.cli.progress",
 )  # fmt: skip
-# These read the Hub's variables where they are imported, so they are warm for the environment without network only.
+# These read the Hub's variables where they are imported, so they are warm for the environment
+# without network only.
 _OFFLINE = (
     *ANYWHERE, "diffusers", "diffusers.models.controlnets.controlnet", "diffusers.loaders.lora_base",
     "diffusers.pipelines.auto_pipeline", "diffusers.pipelines.stable_diffusion", "transformers",
@@ -45,7 +47,8 @@ _OFFLINE = (
     "counterfoil.prediction.passes", "counterfoil.prediction.embedding",
 )  # fmt: skip
 _HUB = ("HF_", "HUGGING")
-# The number of the process that began the run, for those that are forked themselves (`pytest_worker.py`).
+# The number of the process that began the run, for those that are forked themselves
+# (`pytest_worker.py`).
 KEEPER = "WARM_KEEPER"
 _began = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
 _keeper = int(os.environ.pop(KEEPER, _began))
@@ -62,7 +65,8 @@ def run(
     stdin: int | None = None,
     check: bool = False,
 ) -> CompletedProcess[str]:
-    """Do `subprocess.run` of `[sys.executable, …]` with output as text; `stdin`, open, replaces `input`.
+    """Do `subprocess.run` of `[sys.executable, …]` with output as text; `stdin`, open, replaces
+    `input`.
 
     The output of a command with `--json` is checked by its schema.
     """
@@ -85,9 +89,11 @@ def start(
     talking: bool = False,
     start_new_session: bool = False,
 ) -> Running:
-    """Do `subprocess.Popen` of `[sys.executable, …]`: a module by -m, code by -c, or a script, and its arguments.
+    """Do `subprocess.Popen` of `[sys.executable, …]`: a module by -m, code by -c, or a script, and
+    its arguments.
 
-    What it wrote is there when it ends (`communicate`). `talking`, it is asked by `stdin` and answers by `stdout`.
+    What it wrote is there when it ends (`communicate`). `talking`, it is asked by `stdin` and
+    answers by `stdout`.
     """
     assert words[0] == sys.executable
     request = {
@@ -121,7 +127,10 @@ class Running:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if error is not None:
             self.kill()
@@ -174,31 +183,47 @@ class Running:
 
 
 class Nursery:
-    """The process that others are forked from, and the way to ask it: one for all that need it in a run.
+    """The process that others are forked from, and the way to ask it: one for all that need it in a
+    run.
 
     Whichever needs it first starts it. It ends with the process that began the run.
     """
 
     def __init__(self, modules: Sequence[str], hub: Mapping[str, str], keeper: int) -> None:
         of_the_run = [keeper, psutil.Process(keeper).create_time()]
-        what = hashlib.sha256(json.dumps([of_the_run, modules, dict(hub)]).encode()).hexdigest()[:16]
+        what = hashlib.sha256(json.dumps([of_the_run, modules, dict(hub)]).encode()).hexdigest()[
+            :16
+        ]
         folder = Path(tempfile.gettempdir(), f"warm-{what}")
         folder.mkdir(mode=0o700, exist_ok=True)
         self._place = str(folder / "socket")
         with FileLock(folder / "lock"):
             if (folder / "socket").exists():
                 return
-            # Imported as the package's own server imports: libraries start no thread that a fork would lose.
+            # Imported as the package's own server imports: libraries start no thread that a fork
+            # would lose.
             with environment_of_workers(get_context("forkserver")):
-                kept = {name: value for name, value in os.environ.items() if not name.startswith(_HUB)}
+                kept = {
+                    name: value for name, value in os.environ.items() if not name.startswith(_HUB)
+                }
             kept |= {"OPENBLAS_NUM_THREADS": "1", **hub}
             kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-            line = [sys.executable, str(Path(__file__).with_name("nursery.py")), self._place, str(keeper), *modules]
-            process = subprocess.Popen(line, env=kept, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True)
+            line = [
+                sys.executable,
+                str(Path(__file__).with_name("nursery.py")),
+                self._place,
+                str(keeper),
+                *modules,
+            ]
+            process = subprocess.Popen(
+                line, env=kept, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True
+            )
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
         _started.append(process)
 
-    def start(self, request: Mapping[str, Any], input: str, stdin: int | None, talking: bool) -> Running:
+    def start(
+        self, request: Mapping[str, Any], input: str, stdin: int | None, talking: bool
+    ) -> Running:
         errors = tempfile.TemporaryFile()  # noqa: SIM115
         talk = None
         output = None
@@ -211,14 +236,20 @@ class Nursery:
             with tempfile.TemporaryFile() as standard_input:
                 standard_input.write(input.encode())
                 standard_input.seek(0)
-                streams = [os.dup(standard_input.fileno() if stdin is None else stdin), os.dup(output.fileno())]
+                streams = [
+                    os.dup(standard_input.fileno() if stdin is None else stdin),
+                    os.dup(output.fileno()),
+                ]
         connection, number = self.fork(request, [*streams, errors.fileno()])
         for stream in streams:
             os.close(stream)
-        return Running([sys.executable, *request["words"]], connection, number, (output, errors), talk)
+        return Running(
+            [sys.executable, *request["words"]], connection, number, (output, errors), talk
+        )
 
     def fork(self, request: Mapping[str, Any], streams: Sequence[int]) -> tuple[socket.socket, int]:
-        """Fork a process with these as stdin, stdout and stderr; return the source of its exit code, and its number."""
+        """Fork a process with these as stdin, stdout and stderr; return the source of its exit
+        code, and its number."""
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._place)
         socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], list(streams))

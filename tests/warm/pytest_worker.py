@@ -1,6 +1,8 @@
-"""A test process of pytest-xdist, forked from one that has imported what tests do; so is the server of its workers.
+"""A test process of pytest-xdist, forked from one that has imported what tests do; so is the server
+of its workers.
 
-What `python` is in `--tx "3*popen//python=<python> tests/warm/pytest_worker.py"`: each would import for ten seconds.
+What `python` is in `--tx "3*popen//python=<python> tests/warm/pytest_worker.py"`: each would import
+for ten seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Build a dataset directory from a recipe: resolve inputs, give spans of shards to workers, close the dataset."""
+"""Build a dataset directory from a recipe: resolve inputs, give spans of shards to workers, close
+the dataset."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from typing import Any, ParamSpec, Protocol, overload
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.options import BuildOptions, WholeOptions
 from counterfoil.building.spans import spans
-from counterfoil.building.workers import Job, ShardFiles, SpansToCollect, imported_for, write_collected
+from counterfoil.building.workers import (
+    Job,
+    ShardFiles,
+    SpansToCollect,
+    imported_for,
+    write_collected,
+)
 from counterfoil.data.folders import refuse_among_inputs
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.dataset.closing import close_dataset
@@ -47,9 +54,10 @@ from counterfoil.store.replacement import settle_directory
 class PartResult:
     """The result of building a part.
 
-    shards: the number of shards of the part. shards_made: the number that this run made. all_shards: the number of
-    shards of the whole plan. all_done: the number that were finished when the part ended. closed: whether the dataset
-    is complete. notes: sentences about what could not be measured.
+    shards: the number of shards of the part. shards_made: the number that this run made.
+    all_shards: the number of shards of the whole plan. all_done: the number that were finished when
+    the part ended. closed: whether the dataset is complete. notes: sentences about what could not
+    be measured.
     """
 
     directory: Path
@@ -71,10 +79,11 @@ class PartResult:
 
 @dataclass(frozen=True, slots=True)
 class BuildProgress:
-    """The progress of a build: shards and images of this run, and the counts by shift and reason so far.
+    """The progress of a build: shards and images of this run, and the counts by shift and reason so
+    far.
 
-    lost: sentences about workers and devices that failed although the build continues. there: the number of images
-    that earlier runs made.
+    lost: sentences about workers and devices that failed although the build continues. there: the
+    number of images that earlier runs made.
     """
 
     shards_done: int
@@ -90,10 +99,10 @@ class BuildProgress:
 class BuildResult:
     """The result of a finished build, with counts by shift and reason over the whole dataset.
 
-    open_shifts: the shifts without a threshold (see `counterfoil calibrate`). few_images: the classes whose object
-    threshold is a percentile of too few validation images. notes: sentences about what could not be measured.
-    screen_doubts: doubts about classes that CLIP may not know, or None. preview: the largest number of images of a
-    shift if this is a preview, else None.
+    open_shifts: the shifts without a threshold (see `counterfoil calibrate`). few_images: the
+    classes whose object threshold is a percentile of too few validation images. notes: sentences
+    about what could not be measured. screen_doubts: doubts about classes that CLIP may not know, or
+    None. preview: the largest number of images of a shift if this is a preview, else None.
     """
 
     directory: Path
@@ -139,7 +148,8 @@ def _told_apart(
 @_told_apart(WholeOptions, BuildOptions)
 @takes(BuildOptions)
 def build(options: BuildOptions) -> BuildResult | PartResult:
-    """Build the dataset of a recipe in the directory `out`, or resume a build that is already there.
+    """Build the dataset of a recipe in the directory `out`, or resume a build that is already
+    there.
 
     Returns:
         A BuildResult with counts and speed, or a PartResult if `shards` is given.
@@ -157,12 +167,14 @@ def build(options: BuildOptions) -> BuildResult | PartResult:
     recipe = load_recipe(options.recipe, options.overrides)
     limit = options.limit
     if limit is not None:
-        recipe = recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"limit": limit})})
+        recipe = recipe.model_copy(
+            update={"samples": recipe.samples.model_copy(update={"limit": limit})}
+        )
     refuse_foreign(out)
     refuse_among_inputs(out, recipe.source.dataset, recipe.generator.get("dataset"))
     if part is not None:
-        # Test whether the private folder can be made. Another part may be opening the directory itself at the same
-        # time.
+        # Test whether the private folder can be made. Another part may be opening the directory
+        # itself at the same time.
         make_folder(out / PRIVATE)
     try_folder(out if part is None else out / PRIVATE, of_dataset=part is None)
     settle_directory(out)
@@ -187,14 +199,15 @@ def build(options: BuildOptions) -> BuildResult | PartResult:
         lock = read_lock(out)
         if begun or lock is None or lock.hashes.get("inputs") == inputs.hash:
             raise
-    # Another part has begun the directory. On another CPU a percentile can differ in the last digit, so use the
-    # percentiles of the lock.
+    # Another part has begun the directory. On another CPU a percentile can differ in the last
+    # digit, so use the percentiles of the lock.
     inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
     return replace(making, recipe=inputs.settled(recipe), inputs=inputs).part(part)
 
 
 def _refuse_early(recipe: Recipe, out: Path, part: PlanPart | None, words: str) -> None:
-    """Raise UserError for mistakes that the build would else find only after it has loaded models."""
+    """Raise UserError for mistakes that the build would else find only after it has loaded
+    models."""
     lock = read_lock(out)
     if lock is not None:
         hashes = {**lock.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash}
@@ -203,7 +216,11 @@ def _refuse_early(recipe: Recipe, out: Path, part: PlanPart | None, words: str) 
     if (scheduler := recipe.generator.get("scheduler")) is not None:
         check_scheduler(scheduler)
     if part is not None:
-        if recipe.tokens is not None and recipe.tokens.learn is not None and learned_before(recipe, out) is None:
+        if (
+            recipe.tokens is not None
+            and recipe.tokens.learn is not None
+            and learned_before(recipe, out) is None
+        ):
             command = f"counterfoil tokens {words} --out {shlex.quote(str(learning_folder(out)))}"
             raise UserError(
                 f"tokens: {recipe.name} learns class tokens, which one part of a build cannot do",
@@ -214,10 +231,11 @@ def _refuse_early(recipe: Recipe, out: Path, part: PlanPart | None, words: str) 
 
 @dataclass(frozen=True, slots=True)
 class DatasetBuild:
-    """A recipe with its resolved inputs, the directory of the dataset, and the engine that makes the shards.
+    """A recipe with its resolved inputs, the directory of the dataset, and the engine that makes
+    the shards.
 
-    recipe_yaml: the recipe file of the directory, if the directory already has it. repair: the argument of
-    `DatasetStore.open`.
+    recipe_yaml: the recipe file of the directory, if the directory already has it. repair: the
+    argument of `DatasetStore.open`.
     """
 
     recipe: Recipe
@@ -239,7 +257,11 @@ class DatasetBuild:
             receipts = store.receipts()
         by_name = counts_of(receipts)
         # Receipts are sorted by name, so put the counts in the order of the recipe.
-        counts = {shift.name: by_name[shift.name] for shift in recipe.all_shifts() if shift.name in by_name}
+        counts = {
+            shift.name: by_name[shift.name]
+            for shift in recipe.all_shifts()
+            if shift.name in by_name
+        }
         return BuildResult(
             directory=self.out,
             counts=counts,
@@ -257,12 +279,17 @@ class DatasetBuild:
             preview=preview_images(recipe, receipts),
         )
 
-    def _opened(self, part: PlanPart | None = None) -> contextlib.AbstractContextManager[DatasetStore]:
+    def _opened(
+        self, part: PlanPart | None = None
+    ) -> contextlib.AbstractContextManager[DatasetStore]:
         """Open the dataset's store, with the stack of this engine's workers."""
         recipe = self.recipe
         inputs = self.inputs
         stack = stack_where_done(
-            self.engine, self.device, partial(rendering_stack, recipe=recipe), models=recipe.runs_models
+            self.engine,
+            self.device,
+            partial(rendering_stack, recipe=recipe),
+            models=recipe.runs_models,
         )
         return DatasetStore.open(
             self.out,
@@ -295,7 +322,8 @@ class DatasetBuild:
             )
 
     def _make_pending(self, store: DatasetStore) -> tuple[list[Receipt], float]:
-        """Make the shards that the store lacks, report progress, and return their receipts and the seconds it took."""
+        """Make the shards that the store lacks, report progress, and return their receipts and the
+        seconds it took."""
         started = time.monotonic()
         pending = store.pending()
         made: dict[str, Receipt] = {}
@@ -314,7 +342,15 @@ class DatasetBuild:
         ids = {(shard.group, shard.number, shard.of): shard.id for shard in pending}
         with contextlib.ExitStack() as stack:
             mark = stack.enter_context(marked(store.directory)) if collected is None else None
-            job = Job(self.recipe, self.inputs, self.device, store.writer, self.allow_mixed, mark, self.engine.collects)
+            job = Job(
+                self.recipe,
+                self.inputs,
+                self.device,
+                store.writer,
+                self.allow_mixed,
+                mark,
+                self.engine.collects,
+            )
             events = self.engine.run(job, items if collected is None else collected)
             for event in stack.enter_context(contextlib.closing(events)):
                 receipts: list[Receipt] = []
@@ -335,7 +371,8 @@ class DatasetBuild:
                 made |= new
                 counts = counts_of(new.values(), counts)
                 tell(BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost)))
-        # If the dataset is built in parts, a temporary file may belong to another part that is still running.
+        # If the dataset is built in parts, a temporary file may belong to another part that is
+        # still running.
         if lost and store.part is None:
             store.remove_leftovers()
         return list(made.values()), time.monotonic() - started

@@ -1,4 +1,5 @@
-"""Resolve the names in a recipe to pins, tokens, rows and thresholds, before the first image is made."""
+"""Resolve the names in a recipe to pins, tokens, rows and thresholds, before the first image is
+made."""
 
 from __future__ import annotations
 
@@ -53,8 +54,8 @@ _MOST_SHOWN = 20
 class Inputs:
     """The pinned inputs of a build, apart from its recipe.
 
-    document: the pins of the inputs, for lock.json and for the hash of inputs. notes: sentences about what could not be
-    measured.
+    document: the pins of the inputs, for lock.json and for the hash of inputs. notes: sentences
+    about what could not be measured.
     """
 
     document: Mapping[str, Any]
@@ -71,7 +72,8 @@ class Inputs:
     def counted(self, recipe: Recipe) -> RowTable | None:
         """Return the rows that are edited, corrupted or drawn elsewhere.
 
-        The recipe has only the largest number of these rows, so this table decides how many there are.
+        The recipe has only the largest number of these rows, so this table decides how many there
+        are.
         """
         kind = recipe.kind
         if self.rows is None or kind.table is None or not kind.counts_rows:
@@ -84,9 +86,13 @@ class Inputs:
 
     @property
     def commits(self) -> dict[str, str | None]:
-        """Return the pinned commit of the generator, the screen and the adapter. A commit may be None."""
+        """Return the pinned commit of the generator, the screen and the adapter. A commit may be
+        None."""
         models = self.document["models"]
-        return {name: (models.get(name) or {}).get("revision") for name in ("generator", "screen", "adapter")}
+        return {
+            name: (models.get(name) or {}).get("revision")
+            for name in ("generator", "screen", "adapter")
+        }
 
     @property
     def placeholders(self) -> Mapping[str, str] | None:
@@ -109,11 +115,15 @@ class Inputs:
         return files
 
 
-def resolve_inputs(recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True) -> Inputs:
-    """Pin the models, the source, the tokens and the embeddings, choose rows, and resolve thresholds.
+def resolve_inputs(
+    recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True
+) -> Inputs:
+    """Pin the models, the source, the tokens and the embeddings, choose rows, and resolve
+    thresholds.
 
-    Without `learn`, this function reads class tokens that were learned before. If the directory was begun with the same
-    pins, this function reads the thresholds of the directory and does not compute them again.
+    Without `learn`, this function reads class tokens that were learned before. If the directory was
+    begun with the same pins, this function reads the thresholds of the directory and does not
+    compute them again.
     """
     maker = maker_of(recipe)
     maker.check(recipe, None if engine.elsewhere else device)
@@ -126,15 +136,21 @@ def resolve_inputs(recipe: Recipe, out: Path, device: str, engine: Engine, *, le
     if any(shift.realised for shift in recipe.all_shifts()):
         scales = None
         if begun is not None and begun.hashes.get("plan") == recipe.plan_hash:
-            with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # the lock has another form
+            # the lock has another form
+            with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
                 scales = with_scales(recipe, begun.inputs[LEVELS]).scales
-        pins[LEVELS] = called_on(device, realised_scales, recipe, device, pins, tokens) if scales is None else scales
+        pins[LEVELS] = (
+            called_on(device, realised_scales, recipe, device, pins, tokens)
+            if scales is None
+            else scales
+        )
     rows, row_notes = _rows_of(recipe, out, begun, pins, device)
     entries, classes = ({}, None) if begun is None else _measured_before(out, begun)
     screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
     arguments = (recipe, entries, device, screen, source, classes)
     if needs_validation(recipe, entries):
-        # With a GPU, use a separate process, so that the memory of the GPU is free for the workers afterwards.
+        # With a GPU, use a separate process, so that the memory of the GPU is free for the workers
+        # afterwards.
         thresholds = called_on(device, thresholds_of, *arguments)
     else:
         thresholds = thresholds_of(*arguments)
@@ -160,7 +176,9 @@ def pins_of(
         "tokens": None if tokens is None else tokens.hashes(),
     }
     if recipe.screen.model is not None:
-        pins["models"] = pins["models"] | {"screen": pin_clip(recipe.screen.model, recipe.screen.weights).document()}
+        pins["models"] = pins["models"] | {
+            "screen": pin_clip(recipe.screen.model, recipe.screen.weights).document()
+        }
     if named := recipe.generator.get("lora"):
         loras = {name: pin_lora(name, lora).document() for name, lora in named.items()}
         if lock is None:
@@ -182,7 +200,8 @@ def pins_of(
 def _rows_of(
     recipe: Recipe, out: Path, begun: Lock | None, pins: dict[str, Any], device: str
 ) -> tuple[bytes | None, tuple[str, ...]]:
-    """Return the file of rows for the dataset, and notes. Add the pin of rows that the build chose."""
+    """Return the file of rows for the dataset, and notes. Add the pin of rows that the build
+    chose."""
     kind = recipe.kind.table
     pool = SourcePin.of(pins.get("pool"))
     maker = maker_of(recipe)
@@ -198,13 +217,17 @@ def _rows_of(
 
 
 def rows_file(recipe: Recipe) -> bytes | None:
-    """Return the content of a file with the rows that a recipe lists, or None if it lists no rows."""
+    """Return the content of a file with the rows that a recipe lists, or None if it lists no
+    rows."""
     rows = recipe.generator.get("rows")
     return None if rows is None else rows_csv(rows)
 
 
-def _known_rows(recipe: Recipe, kind: ChosenKind, out: Path, lock: Lock | None) -> ChosenTable | None:
-    """Return the rows of a directory that was begun before, or None if its lock does not pin them."""
+def _known_rows(
+    recipe: Recipe, kind: ChosenKind, out: Path, lock: Lock | None
+) -> ChosenTable | None:
+    """Return the rows of a directory that was begun before, or None if its lock does not pin
+    them."""
     pin = None if lock is None else lock.inputs.get(kind)
     if not isinstance(pin, Mapping):
         return None
@@ -226,25 +249,34 @@ def thresholds_of(
 ) -> Thresholds:
     """Return every threshold of a recipe.
 
-    Only unknown percentiles need the pinned CLIP and the pinned input dataset, so they are not loaded otherwise. The
-    embeddings of validation images are cached. These embeddings also show whether CLIP knows the classes, unless
-    `classes` was measured before.
+    Only unknown percentiles need the pinned CLIP and the pinned input dataset, so they are not
+    loaded otherwise. The embeddings of validation images are cached. These embeddings also show
+    whether CLIP knows the classes, unless `classes` was measured before.
     """
     if screen is None or not needs_validation(recipe, known):
         return resolve_thresholds(recipe, None, known).with_known(classes, recipe)
     import numpy as np
 
-    images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
+    images = labelled_split(
+        recipe.source, recipe.source.validation_split, recipe.classes, source, units=False
+    )
     with one_thread():
-        clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=screen.revision)
-        # Compute in full precision, because the build compares the scores of rows with a percentile.
-        embeddings = embed(images, clip_embedder(clip, screen, recipe.screen.weights), precision="float32")
+        clip = load_clip(
+            recipe.screen.clip, recipe.screen.weights, device, revision=screen.revision
+        )
+        # Compute in full precision, because the build compares the scores of rows with a
+        # percentile.
+        embeddings = embed(
+            images, clip_embedder(clip, screen, recipe.screen.weights), precision="float32"
+        )
         unreadable = np.flatnonzero(np.isnan(embeddings).any(axis=1))
         damaged = images.shown([images.keys[row] for row in unreadable])
         if damaged:
             raise UserError(
-                f"source: {images.name}: {counted(len(damaged), 'unreadable image')}: {some_of(damaged, _MOST_SHOWN)}",
-                "Remove or replace these rows of the input dataset; a name is its split and its row, or its file.",
+                f"source: {images.name}: {counted(len(damaged), 'unreadable image')}:"
+                f" {some_of(damaged, _MOST_SHOWN)}",
+                "Remove or replace these rows of the input dataset; a name is its split and its"
+                " row, or its file.",
             )
         scores = ValidationScores(recipe, clip, images.labels, embeddings)
         thresholds = resolve_thresholds(recipe, scores, known)
@@ -252,7 +284,8 @@ def thresholds_of(
 
 
 def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
-    """Return whether a directory was begun with the same screen and pins, so that its measurements still hold."""
+    """Return whether a directory was begun with the same screen and pins, so that its measurements
+    still hold."""
     measured = ("thresholds", LEVELS, *get_args(ChosenKind))
     locked = {name: value for name, value in lock.inputs.items() if name not in measured}
     if isinstance(locked.get("judges"), Mapping):
@@ -263,7 +296,8 @@ def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
 def _with_judge_errors(
     pins: dict[str, Any], recipe: Recipe, begun: Lock | None, source: SourcePin, device: str
 ) -> tuple[str, ...]:
-    """Add the second judge's answers to validation images to the pin of this judge, and return notes.
+    """Add the second judge's answers to validation images to the pin of this judge, and return
+    notes.
 
     The answers come from the lock, or are counted now.
     """
@@ -283,7 +317,9 @@ def _with_judge_errors(
     return (f"{note}: {reason}" if reason else note,)
 
 
-def _measured_before(directory: Path, lock: Lock) -> tuple[Mapping[Measured, ThresholdEntry], KnownClasses | None]:
+def _measured_before(
+    directory: Path, lock: Lock
+) -> tuple[Mapping[Measured, ThresholdEntry], KnownClasses | None]:
     """Return the measured thresholds and the known classes of a directory.
 
     Return none if thresholds.json does not match its pin in the lock.

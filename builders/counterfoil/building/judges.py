@@ -1,8 +1,9 @@
-"""Pin and load the judges, which are the classifiers of keep rules and of the screen, and record their answers.
+"""Pin and load the judges, which are the classifiers of keep rules and of the screen, and record
+their answers.
 
-Judges see images as the dataset stores them. The second judge (`screen.judge`) answers for every image and decides
-nothing. Its pin in the lock has its answers to the validation images of the source, so no later command needs the
-source.
+Judges see images as the dataset stores them. The second judge (`screen.judge`) answers for every
+image and decides nothing. Its pin in the lock has its answers to the validation images of the
+source, so no later command needs the source.
 """
 
 from __future__ import annotations
@@ -50,10 +51,12 @@ _RANKED = 3  # the number of best answers that failure rules read
 
 
 def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
-    """Return the pin of each judge by its name without folders. A pin has the weights and the right answers.
+    """Return the pin of each judge by its name without folders. A pin has the weights and the right
+    answers.
 
-    Raise UserError with every judge that does not exist, that matches no class, or that cannot answer a failure rule.
-    Also raise UserError if the second judge is the screening model. Raise RunFailure if a judge cannot be loaded.
+    Raise UserError with every judge that does not exist, that matches no class, or that cannot
+    answer a failure rule. Also raise UserError if the second judge is the screening model. Raise
+    RunFailure if a judge cannot be loaded.
     """
     pins: dict[str, dict[str, Any]] = {}
     errors: list[CounterfoilError] = []
@@ -62,24 +65,30 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
             class_map = map_classes(recipe.classes, describe_classifier(name, recipe.classes))
             if name == recipe.screen.judge:
                 _refuse_the_screen(recipe, name)
-            for rule in dict.fromkeys(recipe.failure_asked(shift, name) for shift in recipe.all_shifts()):
+            for rule in dict.fromkeys(
+                recipe.failure_asked(shift, name) for shift in recipe.all_shifts()
+            ):
                 refuse_unanswered(rule or TOP1, recipe.classes, class_map, "misclassified.failure")
             classifier = load_classifier(name, classes=recipe.classes)
             if classifier.recorded(()) is not None:
                 raise UserError(
-                    f"the judge {name!r} is a file of predictions, which cannot score images that it has not seen",
+                    f"the judge {name!r} is a file of predictions, which cannot score images that"
+                    " it has not seen",
                     "Name a model that looks at images.",
                 )
             pins[without_folders(name)] = _pin(classifier, class_map)
         except CounterfoilError as error:
             key = "screen.judge" if name == recipe.screen.judge else "screen.keep"
-            errors.append(type(error)([f"{key}: {problem}" for problem in error.problems], error.hint))
+            errors.append(
+                type(error)([f"{key}: {problem}" for problem in error.problems], error.hint)
+            )
     raise_together(errors)
     return pins
 
 
 def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
-    """Raise UserError if the second judge has the weights of the screening CLIP, whatever its name is."""
+    """Raise UserError if the second judge has the weights of the screening CLIP, whatever its name
+    is."""
     if not judge.startswith(OPEN_CLIP) or recipe.screen.model is None:
         return
     screen = pin_clip(recipe.screen.model, recipe.screen.weights)
@@ -87,7 +96,8 @@ def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
     same_files = pin.sha256 is not None and pin.sha256 == screen.sha256
     if same_files or (pin.revision is not None and pin.revision == screen.revision):
         raise UserError(
-            f"'{judge}' is the screening model '{screen.name}' under another name: it would agree with itself",
+            f"'{judge}' is the screening model '{screen.name}' under another name: it would agree"
+            " with itself",
             "Name another model, or none.",
         )
 
@@ -102,7 +112,8 @@ def _pin(classifier: Classifier, class_map: ClassMap) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """The loaded judges of a plan. The answer of a judge depends on the image and on the batch size."""
+    """The loaded judges of a plan. The answer of a judge depends on the image and on the batch
+    size."""
 
     plan: Plan
     judges: Mapping[str, tuple[Classifier, ClassMap]]
@@ -114,7 +125,9 @@ class Judges:
         judges: dict[str, tuple[Classifier, ClassMap]] = {}
         pins = without_validation(pins)
         for name in plan.recipe.judges:
-            class_map = map_classes(plan.recipe.classes, describe_classifier(name, plan.recipe.classes))
+            class_map = map_classes(
+                plan.recipe.classes, describe_classifier(name, plan.recipe.classes)
+            )
             classifier = load_classifier(name, device, plan.recipe.classes)
             pinned = pins.get(without_folders(name))
             if pinned != _pin(classifier, class_map):
@@ -122,13 +135,16 @@ class Judges:
                 raise RunFailure(
                     f"the judge {name!r} is not the one that the dataset was started with:"
                     f" found sha256 {classifier.sha256}, expected {expected}",
-                    "Restore that judge, or name its revision (hf-hub:NAME@COMMIT). Another judge makes another"
+                    "Restore that judge, or name its revision (hf-hub:NAME@COMMIT). Another judge"
+                    " makes another"
                     " dataset.",
                 )
             judges[name] = (classifier, class_map)
         return cls(plan, judges, device)
 
-    def answers(self, samples: Sequence[Sample], images: Sequence[bytes | None]) -> list[dict[str, float]]:
+    def answers(
+        self, samples: Sequence[Sample], images: Sequence[bytes | None]
+    ) -> list[dict[str, float]]:
         """Return the answers to each image by column. A missing image has no answers."""
         answers: list[dict[str, float]] = [{} for _ in samples]
         recipe = self.plan.recipe
@@ -141,7 +157,9 @@ class Judges:
             if not rules:
                 continue
             labels = np.array([samples[index].label for index in rules])
-            columns = self._ask(name, [images[index] for index in rules], labels, list(rules.values()))
+            columns = self._ask(
+                name, [images[index] for index in rules], labels, list(rules.values())
+            )
             for index, answer in zip(rules, columns, strict=True):
                 answers[index] |= answer
         return answers
@@ -149,20 +167,24 @@ class Judges:
     def _ask(
         self, name: str, images: Sequence[bytes | None], labels: Ints, rules: Sequence[str]
     ) -> Iterator[dict[str, float]]:
-        """Yield the columns of a judge for each image. Each image comes with its label and its failure rule."""
+        """Yield the columns of a judge for each image. Each image comes with its label and its
+        failure rule."""
         import torch
 
         classifier, class_map = self.judges[name]
         transform = classifier.transform()
         tensors = [transform(rgb_image(image)) for image in images]
-        # Fill the batch, because on most machines the batch size changes the last bits of an answer.
+        # Fill the batch, because on most machines the batch size changes the last bits of an
+        # answer.
         size = self.plan.recipe.generator.batch_size
         full = tensors + [tensors[-1]] * (size - len(tensors))
         logits = logits_of(classifier, torch.stack(full), self.device)[: len(images)]
         columns = answer_columns(logits.numpy(), labels, class_map, _RANKED)
         answers = Predictions(np.ones(len(images), dtype=bool), **columns)
         classes = self.plan.recipe.classes
-        failed = {rule: failures(rule, answers, labels, classes, class_map) for rule in {*rules} - {TOP1}}
+        failed = {
+            rule: failures(rule, answers, labels, classes, class_map) for rule in {*rules} - {TOP1}
+        }
         for row, rule in enumerate(rules):
             answer = {
                 judge_column(name, ANSWER): int(columns["answers"][row, 0]),
@@ -180,17 +202,22 @@ _BATCH = 64
 def validation_answers(
     recipe: Recipe, judge: str, source: SourcePin, device: str
 ) -> tuple[Mapping[str, Mapping[str, int]] | None, str | None]:
-    """Count the answers of a judge to validation images: class id → answered class id → number of images.
+    """Count the answers of a judge to validation images: class id → answered class id → number of
+    images.
 
-    If the judge cannot answer, return None and the reason. Each class has at most 200 images, which are the images
-    whose keys have the lowest hashes. Predictions are cached.
+    If the judge cannot answer, return None and the reason. Each class has at most 200 images, which
+    are the images whose keys have the lowest hashes. Predictions are cached.
     """
     if recipe.source.conditions is not None:
         return None, "rows of its source may have several labels or none"
     try:
-        images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
+        images = labelled_split(
+            recipe.source, recipe.source.validation_split, recipe.classes, source, units=False
+        )
     except reading_errors() as error:
-        return None, skipped_reason(f"the input dataset '{recipe.source.dataset}'", error).problems[0]
+        return None, skipped_reason(f"the input dataset '{recipe.source.dataset}'", error).problems[
+            0
+        ]
     images = rows_of(images, first_of_classes(images.keys, images.labels, MOST_A_CLASS))
     class_map = map_classes(recipe.classes, describe_classifier(judge, recipe.classes))
     with one_thread():
@@ -201,7 +228,11 @@ def validation_answers(
         answers = scored[judge].predictions
     ids = [cls.id for cls in recipe.classes]
     # An output that is right for several classes counts as an answer of the first of these classes.
-    named = {output: ids[label] for label in reversed(range(len(ids))) for output in class_map.targets[label]}
+    named = {
+        output: ids[label]
+        for label in reversed(range(len(ids)))
+        for output in class_map.targets[label]
+    }
     pairs = []
     for row in np.flatnonzero(answers.readable).tolist():
         true = ids[images.labels[row]]
@@ -223,14 +254,20 @@ def measured(keep: Sequence[KeepRule], image: bytes | None) -> dict[str, float]:
 
 
 def similarities(
-    scorer: Scorer | None, embeddings: Mapping[int, np.ndarray], sources: Sequence[Image.Image | None]
+    scorer: Scorer | None,
+    embeddings: Mapping[int, np.ndarray],
+    sources: Sequence[Image.Image | None],
 ) -> list[dict[str, float]]:
     """Return the similarity column of each image in a batch that has a source.
 
     The keys of `embeddings` are indices in the batch.
     """
     columns: list[dict[str, float]] = [{} for _ in sources]
-    compared = {index: source for index, source in enumerate(sources) if source is not None and index in embeddings}
+    compared = {
+        index: source
+        for index, source in enumerate(sources)
+        if source is not None and index in embeddings
+    }
     if scorer is None or not compared:
         return columns
     for index, row in zip(compared, scorer.embed(list(compared.values())), strict=True):

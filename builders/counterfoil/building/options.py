@@ -36,11 +36,11 @@ class BuildOptions(WholeOptions):
     """What `build` takes."""
 
     shards: str | tuple[int, int] | None = option(None, MACHINES, metavar="K/N")
-    """Build only part K of N, for example one part on each machine of a cluster. When all parts are done, run once
-    without --shards to complete the dataset.
+    """Build only part K of N, for example one part on each machine of a cluster. When all parts are
+    done, run once without --shards to complete the dataset.
 
-    In Python also (K, N). Other processes may build other parts at the same time. The dataset stays open until a build
-    without `shards`, which makes the missing shards too."""
+    In Python also (K, N). Other processes may build other parts at the same time. The dataset stays
+    open until a build without `shards`, which makes the missing shards too."""
 
 
 @options
@@ -48,8 +48,8 @@ class RegenerateOptions(_Rendering):
     """What `regenerate` takes."""
 
     source: str | Path = argument("--from", metavar="DATASET")
-    """Rebuild this dataset from its own recipe and lock: a directory, or USER/NAME[@REVISION]. To repair it, give the
-    same directory as --out.
+    """Rebuild this dataset from its own recipe and lock: a directory, or USER/NAME[@REVISION]. To
+    repair it, give the same directory as --out.
 
     Its own folders of models may be elsewhere now: `overrides` says where."""
     out: str | Path = argument("--out", "-o")

@@ -1,7 +1,9 @@
-"""Find the scales at which a shift reaches fractions of its gain in CLIP score (`levels: {realised: …}`).
+"""Find the scales at which a shift reaches fractions of its gain in CLIP score (`levels: {realised:
+…}`).
 
-The scale 0 is the prompt of the base, and the scale 1 is the prompt of the shift. Before a build begins, the generator
-draws images of a few scenes at many scales. These images have another seed than the images of the dataset.
+The scale 0 is the prompt of the base, and the scale 1 is the prompt of the shift. Before a build
+begins, the generator draws images of a few scenes at many scales. These images have another seed
+than the images of the dataset.
 """
 
 from __future__ import annotations
@@ -30,16 +32,17 @@ from counterfoil.recipe.severity import SeverityLevels
 
 # `POINTS` are the scales at which each scene is drawn.
 POINTS = tuple((np.arange(POINTS_A_SEARCH) / (POINTS_A_SEARCH - 1)).tolist())
-# Over all scales the score must rise by more than `_CLEAR` standard errors. A fall on the way counts only if it is more
-# than `_CLEAR` standard errors.
+# Over all scales the score must rise by more than `_CLEAR` standard errors. A fall on the way
+# counts only if it is more than `_CLEAR` standard errors.
 _CLEAR = 2.0
 
 
 def scales_reaching(scores: Floats, shares: Sequence[float]) -> list[float]:
     """Return the scales at which the mean score reaches the fractions `shares` of its whole gain.
 
-    scores: the shift scores of images at `POINTS`, (scenes, points). Scores between points are interpolated linearly.
-    Raise ValueError if the mean score does not rise, or if it clearly falls on the way.
+    scores: the shift scores of images at `POINTS`, (scenes, points). Scores between points are
+    interpolated linearly. Raise ValueError if the mean score does not rise, or if it clearly falls
+    on the way.
     """
     from scipy.optimize import isotonic_regression
 
@@ -50,24 +53,33 @@ def scales_reaching(scores: Floats, shares: Sequence[float]) -> list[float]:
     means = scores.mean(axis=0)
     if not gained.mean() > _CLEAR * error(gained):
         raise ValueError(
-            f"the mean shift score goes from {means[0]:.3f} at the base to {means[-1]:.3f}, which is no clear gain over"
+            f"the mean shift score goes from {means[0]:.3f} at the base to {means[-1]:.3f}, which"
+            " is no clear gain over"
             f" {len(scores)} scenes"
         )
     for point in range(1, len(POINTS)):
         best = int(means[:point].argmax())
         lost = scores[:, best] - scores[:, point]
         if lost.mean() > max(_CLEAR * error(lost), 0.05 * gained.mean()):
-            fall = f"from {means[best]:.3f} at {POINTS[best]:g} to {means[point]:.3f} at {POINTS[point]:g}"
+            fall = (
+                f"from {means[best]:.3f} at {POINTS[best]:g} to {means[point]:.3f} at"
+                f" {POINTS[point]:g}"
+            )
             raise ValueError(f"the mean shift score falls on the way, {fall}")
     curve = isotonic_regression(means).x
     # On a flat part of the curve, take its first point.
     steps, first = np.unique((curve - curve[0]) / (curve[-1] - curve[0]), return_index=True)
     reached = np.interp(shares, steps, np.asarray(POINTS)[first])
-    # The level 1 is the whole shift even if the curve is flat before it. So the images of this level equal the images
-    # of a shift without levels.
-    scales = [1.0 if share == 1 else round(float(at), 3) for share, at in zip(shares, reached, strict=True)]
+    # The level 1 is the whole shift even if the curve is flat before it. So the images of this
+    # level equal the images of a shift without levels.
+    scales = [
+        1.0 if share == 1 else round(float(at), 3)
+        for share, at in zip(shares, reached, strict=True)
+    ]
     if any(later <= earlier for earlier, later in pairwise([0.0, *scales])):
-        raise ValueError(f"the shares {', '.join(f'{share:g}' for share in shares)} are reached at one place")
+        raise ValueError(
+            f"the shares {', '.join(f'{share:g}' for share in shares)} are reached at one place"
+        )
     return scales
 
 
@@ -76,8 +88,8 @@ def realised_scales(
 ) -> dict[str, list[float]]:
     """Return, for each shift, the scales of its realised levels.
 
-    Scales that the recipe already has are measured again, because its prompts, its generator or its CLIP may have
-    changed. Raise RunFailure with every shift whose score does not rise.
+    Scales that the recipe already has are measured again, because its prompts, its generator or its
+    CLIP may have changed. Raise RunFailure with every shift whose score does not rise.
     """
     scales: dict[str, list[float]] = {}
     problems: list[str] = []
@@ -87,7 +99,11 @@ def realised_scales(
         except ValueError as error:
             problems.append(f"prompts.shifts.{name}.severity: {error}")
     if problems:
-        hint = "List levels of the way instead (levels: [.25, .5, 1]), or change the shift's prompt or caption."
+        hint = (
+            "List levels of the way instead (levels: [.25, .5, 1]), or change the shift's"
+            " prompt"
+            " or caption."
+        )
         raise RunFailure(problems, hint)
     return scales
 
@@ -99,22 +115,34 @@ def _levels_of(recipe: Recipe, shift: str) -> SeverityLevels:
 
 
 def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) -> Recipe:
-    """Return the recipe with the scale of each realised level. Raise ValueError for scales of another form."""
+    """Return the recipe with the scale of each realised level. Raise ValueError for scales of
+    another form."""
     expected = {shift.of for shift in recipe.all_shifts() if shift.realised}
     if expected != set(scales or ()):
-        raise ValueError(f"scales of {', '.join(map(str, scales or ()))}, expected those of {', '.join(expected)}")
+        raise ValueError(
+            f"scales of {', '.join(map(str, scales or ()))}, expected those of"
+            f" {', '.join(expected)}"
+        )
     shifts = dict(recipe.prompts.shifts)
     for name, shift_scales in (scales or {}).items():
-        levels = SeverityLevels(realised=_levels_of(recipe, name).realised, scales=tuple(shift_scales))
+        levels = SeverityLevels(
+            realised=_levels_of(recipe, name).realised, scales=tuple(shift_scales)
+        )
         severity = shifts[name].severity
         assert severity is not None
-        shifts[name] = shifts[name].model_copy(update={"severity": severity.model_copy(update={"levels": levels})})
+        shifts[name] = shifts[name].model_copy(
+            update={"severity": severity.model_copy(update={"levels": levels})}
+        )
     prompts = recipe.prompts.model_copy(update={"shifts": shifts})
     return recipe.model_copy(update={"prompts": prompts}) if scales else recipe
 
 
 def _measured(
-    recipe: Recipe, shifts: Sequence[str], device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
+    recipe: Recipe,
+    shifts: Sequence[str],
+    device: str,
+    pins: Mapping[str, Any],
+    tokens: ClassTokens | None,
 ) -> dict[str, Floats]:
     """Return, for each shift, the shift scores (scenes, points)."""
     from PIL import Image
@@ -126,11 +154,20 @@ def _measured(
     generator = recipe.drawing
     with computing_on(device):
         vectors = tokens.by_placeholder() if tokens else None
-        pipeline = generator_pipeline(generator, device, models["generator"].get("revision"), vectors)
-        renderer = Renderer(
-            pipeline, search, loras=load_loras(pipeline, generator.get("lora", {}), pins.get("loras") or {})
+        pipeline = generator_pipeline(
+            generator, device, models["generator"].get("revision"), vectors
         )
-        clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=models["screen"].get("revision"))
+        renderer = Renderer(
+            pipeline,
+            search,
+            loras=load_loras(pipeline, generator.get("lora", {}), pins.get("loras") or {}),
+        )
+        clip = load_clip(
+            recipe.screen.clip,
+            recipe.screen.weights,
+            device,
+            revision=models["screen"].get("revision"),
+        )
         scorer = Scorer(clip, plan)
         tables = {}
         for number, name in enumerate(shifts):
@@ -145,11 +182,24 @@ def _measured(
             scores: list[float | None] = []
             for start in range(0, len(samples), generator.batch_size):
                 batch = samples[start : start + generator.batch_size]
-                images = [None if pixels is None else Image.fromarray(pixels) for pixels in renderer.render(batch)]
-                drawn = [(image, sample) for image, sample in zip(images, batch, strict=True) if image is not None]
-                seen = iter(scorer.score([image for image, _ in drawn], [sample for _, sample in drawn])[1])
+                images = [
+                    None if pixels is None else Image.fromarray(pixels)
+                    for pixels in renderer.render(batch)
+                ]
+                drawn = [
+                    (image, sample)
+                    for image, sample in zip(images, batch, strict=True)
+                    if image is not None
+                ]
+                seen = iter(
+                    scorer.score([image for image, _ in drawn], [sample for _, sample in drawn])[1]
+                )
                 scores += [None if image is None else next(seen)[1] for image in images]
-                report("looking for levels", number * len(samples) + len(scores), len(shifts) * len(samples))
+                report(
+                    "looking for levels",
+                    number * len(samples) + len(scores),
+                    len(shifts) * len(samples),
+                )
             table = np.array(scores, dtype=np.float64).reshape(len(scenes), len(POINTS))
             tables[name] = table[np.isfinite(table).all(axis=1)]
     return tables

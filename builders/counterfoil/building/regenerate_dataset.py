@@ -1,6 +1,8 @@
-"""Rebuild a dataset from its own files and compare it with the original, or repair it in place (`build --from`).
+"""Rebuild a dataset from its own files and compare it with the original, or repair it in place
+(`build --from`).
 
-A rebuild does not need the input dataset, because the directory has thresholds as numbers and tokens as vectors.
+A rebuild does not need the input dataset, because the directory has thresholds as numbers and
+tokens as vectors.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ WANTED = (
 
 
 def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
-    """Raise UserError if the folder of a model is missing, or if it has another model than the lock pins."""
+    """Raise UserError if the folder of a model is missing, or if it has another model than the lock
+    pins."""
     pins = lock.inputs["models"]
     problems: list[str] = []
     if recipe.kind.draws:
@@ -61,9 +64,14 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
         problems += wrong_loras(generator.get("lora", {}), lock.inputs.get("loras") or {})
     if recipe.kind.takes_rows:
         problems += wrong_pool(recipe, lock.inputs.get("pool"))
-    if recipe.screen.model is not None and recipe.screen.weights is None:  # with weights, it is open_clip's own model
+    # with weights, it is open_clip's own model
+    if recipe.screen.model is not None and recipe.screen.weights is None:
         problems += wrong_model("screen.model", recipe.screen.model, pins["screen"])
-    if not problems and recipe.judges and pin_judges(recipe) != without_validation(lock.inputs.get("judges") or {}):
+    if (
+        not problems
+        and recipe.judges
+        and pin_judges(recipe) != without_validation(lock.inputs.get("judges") or {})
+    ):
         key = "screen.keep" if recipe.screen.judge is None else "screen.judge"
         problems.append(f"{key}: the judges are not those that {layout.LOCK} pins")
     if problems:
@@ -78,20 +86,27 @@ def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
     recipe = load_own_recipe(dataset.directory, overrides)
     lines: list[str] = []
     if original.plan_hash != recipe.plan_hash:
-        lines += differences(original.plan_document, recipe.plan_document) or ["plan: the hash differs"]
+        lines += differences(original.plan_document, recipe.plan_document) or [
+            "plan: the hash differs"
+        ]
     if original.screen_hash != recipe.screen_hash:
-        lines += differences(original.screen_document, recipe.screen_document) or ["screen: the hash differs"]
-    # Overrides of these sections change no image here, but the recipe would no longer name the origin of thresholds and
-    # tokens.
+        lines += differences(original.screen_document, recipe.screen_document) or [
+            "screen: the hash differs"
+        ]
+    # Overrides of these sections change no image here, but the recipe would no longer name the
+    # origin of thresholds and tokens.
     for section in ("source", layout.TOKENS):
-        lines += differences(_portable(getattr(original, section)), _portable(getattr(recipe, section)), section)
+        lines += differences(
+            _portable(getattr(original, section)), _portable(getattr(recipe, section)), section
+        )
     before = {shift.name: _portable(shift.embedding) for shift in original.all_shifts()}
     after = {shift.name: _portable(shift.embedding) for shift in recipe.all_shifts()}
     lines += differences(before, after, "embedding")
     if lines:
         raise UserError(
             ["--set would change the dataset that is rebuilt:", *(f"  {line}" for line in lines)],
-            "--set may say where a folder is now, or change text on the card. For another dataset build its recipe:"
+            "--set may say where a folder is now, or change text on the card. For another dataset"
+            " build its recipe:"
             f" counterfoil build {dataset.directory} --set … --out NEW",
         )
     return recipe
@@ -105,7 +120,8 @@ def _portable(section: Any) -> Any:
     return values
 
 
-# `_DESCRIBING` are files that a build writes besides shards. Files that no build writes are not compared.
+# `_DESCRIBING` are files that a build writes besides shards. Files that no build writes are not
+# compared.
 _DESCRIBING = (layout.CARD, layout.CROISSANT, layout.BENCHMARK)
 _WRITTEN = (
     *_DESCRIBING, layout.RECIPE, layout.LOCK, layout.THRESHOLDS, layout.TIMM_INFO, layout.EMBEDDINGS, layout.ROWS,
@@ -122,8 +138,8 @@ Shards = Mapping[tuple[str, int], Receipt]
 class DecisionChange:
     """A candidate for which the original and the rebuilt dataset have different decisions.
 
-    there: the decision in the original. here: the decision in the rebuilt dataset. A decision is None if the candidate
-    was not rendered.
+    there: the decision in the original. here: the decision in the rebuilt dataset. A decision is
+    None if the candidate was not rendered.
     """
 
     key: str
@@ -135,9 +151,11 @@ class DecisionChange:
 class RowDifferences:
     """The differences between the rows of shards that differ.
 
-    rows: the number of compared rows, at most 200. same_bytes: the number of rows whose images have equal bytes.
-    same_pixels: the number of rows whose images have equal pixels. least_psnr, median_psnr: the PSNR of the other rows,
-    in decibels. decisions: the number of candidates with another decision. changed: the first of these candidates.
+    rows: the number of compared rows, at most 200. same_bytes: the number of rows whose images have
+    equal bytes.
+    same_pixels: the number of rows whose images have equal pixels. least_psnr, median_psnr: the
+    PSNR of the other rows, in decibels. decisions: the number of candidates with another decision.
+    changed: the first of these candidates.
     """
 
     rows: int
@@ -153,11 +171,12 @@ class RowDifferences:
 class Comparison:
     """The comparison of a rebuilt dataset's files with the manifest of the original.
 
-    shard_files: the number of files with data, candidates and rejected images. differing: the shard files that differ,
-    are missing or are new. others: the other files of a build that differ. left_out: the files that cannot be equal, or
-    that no build writes. stack: a line for each field of the stack that differs. unexplained: the files, except cards,
-    that differ although the stacks are equal. rows: the differences between rows, or None if nothing differs or the
-    images of the original are missing.
+    shard_files: the number of files with data, candidates and rejected images. differing: the shard
+    files that differ, are missing or are new. others: the other files of a build that differ.
+    left_out: the files that cannot be equal, or that no build writes. stack: a line for each field
+    of the stack that differs. unexplained: the files, except cards, that differ although the stacks
+    are equal. rows: the differences between rows, or None if nothing differs or the images of the
+    original are missing.
     """
 
     shard_files: int
@@ -179,9 +198,9 @@ def compare(
 ) -> Comparison | None:
     """Compare the dataset in `out` with its original; return None if the original has no manifest.
 
-    original_shards: the receipts of the original, read before the rebuild. described: whether to compare the recipe and
-    the card, which is possible if no override changed their text. images: whether the images of the original still
-    exist.
+    original_shards: the receipts of the original, read before the rebuild. described: whether to
+    compare the recipe and the card, which is possible if no override changed their text. images:
+    whether the images of the original still exist.
     """
     rebuilt = read_manifest(out)
     lock = read_lock(out)
@@ -194,8 +213,12 @@ def compare(
         for path in paths
         if path not in listed or path not in rebuilt or listed[path].sha256 != rebuilt[path].sha256
     ]
-    evaluated = any(path.startswith(f"{folder.name}/") for path in other for folder in SEALED_FOLDERS)
-    left_out = {path for path in paths if path not in _WRITTEN and path.partition("/")[0] not in _FOLDERS}
+    evaluated = any(
+        path.startswith(f"{folder.name}/") for path in other for folder in SEALED_FOLDERS
+    )
+    left_out = {
+        path for path in paths if path not in _WRITTEN and path.partition("/")[0] not in _FOLDERS
+    }
     if evaluated or not described:
         left_out |= {*_DESCRIBING}
     if not described:
@@ -217,8 +240,13 @@ def compare(
     rows = None
     if images and differing:
         rows = _compare_rows(original.directory, original_shards, out, new_shards, differing)
-    alike = [path for path in differing if _shard_of(path) in same_stack or _shard_of(path) not in new_shards]
-    # Another version of Counterfoil may write other words in a card, and the stack does not record this version.
+    alike = [
+        path
+        for path in differing
+        if _shard_of(path) in same_stack or _shard_of(path) not in new_shards
+    ]
+    # Another version of Counterfoil may write other words in a card, and the stack does not record
+    # this version.
     alike += [path for path in others if not lines and path not in _DESCRIBING]
     return Comparison(
         shard_files=sum(map(_is_shard, paths)),
@@ -241,14 +269,20 @@ def _shard_of(path: str) -> tuple[str, int]:
 
 
 def _compare_rows(
-    directory: Path, original_shards: Shards, out: Path, new_shards: Shards, differing: Sequence[str]
+    directory: Path,
+    original_shards: Shards,
+    out: Path,
+    new_shards: Shards,
+    differing: Sequence[str],
 ) -> RowDifferences | None:
     shards = []
     for shard in dict.fromkeys(map(_shard_of, differing)):
         if shard in new_shards and shard in original_shards:
             files = original_shards[shard].files
             # A receipt may name files of other shards. Never open such a path.
-            if all(_shard_of(file.path) == shard for file in files) and not any(file_faults(directory, files)):
+            if all(_shard_of(file.path) == shard for file in files) and not any(
+                file_faults(directory, files)
+            ):
                 shards.append(shard)
     if not shards:
         return None
@@ -269,11 +303,15 @@ def _compare_rows(
                     outcome = "different"
                     decibels = None
                 outcomes[outcome] += 1
-                if outcome == "different":  # images that do not decode, or of other sizes, count as 0 decibels
+                # images that do not decode, or of other sizes, count as 0 decibels
+                if outcome == "different":
                     ratios.append(decibels or 0.0)
         original = _decisions(directory, original_shards[shard])
         rebuilt = _decisions(out, new_shards[shard])
-        changes = [DecisionChange(key, original.get(key), rebuilt.get(key)) for key in {**original, **rebuilt}]
+        changes = [
+            DecisionChange(key, original.get(key), rebuilt.get(key))
+            for key in {**original, **rebuilt}
+        ]
         changes = [change for change in changes if change.there != change.here]
         decisions += len(changes)
         changed += changes[: MOST_LISTED - len(changed)]
@@ -296,14 +334,18 @@ def _images(directory: Path, receipt: Receipt) -> Iterator[tuple[str, bytes]]:
 
 
 def _decisions(directory: Path, receipt: Receipt) -> dict[str, str]:
-    return {row["key"]: row["reason"] for row in read_shard(directory, receipt, ["key", "reason"], "candidates")}
+    return {
+        row["key"]: row["reason"]
+        for row in read_shard(directory, receipt, ["key", "reason"], "candidates")
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class Regeneration(BuildResult):
     """The result of rebuilding or repairing a dataset.
 
-    It includes the comparison with the original, if the original has a manifest, and whether the dataset was repaired.
+    It includes the comparison with the original, if the original has a manifest, and whether the
+    dataset was repaired.
     """
 
     comparison: Comparison | None = None
@@ -312,11 +354,12 @@ class Regeneration(BuildResult):
 
 @takes(RegenerateOptions)
 def regenerate(options: RegenerateOptions) -> Regeneration:
-    """Rebuild a dataset in the directory `out` from its own recipe, lock, thresholds and tokens, or resume there.
+    """Rebuild a dataset in the directory `out` from its own recipe, lock, thresholds and tokens, or
+    resume there.
 
-    The input dataset is not needed. The models must be the models that the lock pins. If `out` is the directory of
-    `source`, the dataset is repaired. A repair makes only damaged or missing shards again, then the card and the
-    manifest.
+    The input dataset is not needed. The models must be the models that the lock pins. If `out` is
+    the directory of `source`, the dataset is repaired. A repair makes only damaged or missing
+    shards again, then the card and the manifest.
 
     Returns:
         A Regeneration, which compares the new dataset with the original.
@@ -338,7 +381,9 @@ def regenerate(options: RegenerateOptions) -> Regeneration:
     table = original.plan.table
     described = recipe.portable_yaml == original.recipe.portable_yaml
     rows = rows_file(recipe) if table is None else table.content
-    inputs = Inputs(original.lock.inputs, original.thresholds, original.tokens, rows, original.embeddings)
+    inputs = Inputs(
+        original.lock.inputs, original.thresholds, original.tokens, rows, original.embeddings
+    )
     settle_directory(out)
     resolved_engine, first_device = engine_and_device(options)
     refuse_other_models(recipe, original.lock)
@@ -350,8 +395,12 @@ def regenerate(options: RegenerateOptions) -> Regeneration:
     warn_of_screen(recipe, original.thresholds)
     recipe_yaml = original.recipe_yaml if described else recipe.portable_yaml
     repair = original.listed if in_place else None
-    begun = DatasetBuild(recipe, inputs, out, first_device, resolved_engine, options.allow_mixed, recipe_yaml, repair)
+    begun = DatasetBuild(
+        recipe, inputs, out, first_device, resolved_engine, options.allow_mixed, recipe_yaml, repair
+    )
     result = begun.whole()
-    comparison = compare(original, before, out, described=described, images=is_local and not in_place)
+    comparison = compare(
+        original, before, out, described=described, images=is_local and not in_place
+    )
     made = {field.name: getattr(result, field.name) for field in fields(BuildResult)}
     return Regeneration(**made, comparison=comparison, repaired=in_place)

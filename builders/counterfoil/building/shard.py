@@ -50,8 +50,8 @@ def _one_torch_thread() -> None:
 class ShardMaker:
     """Renders, screens and encodes whole shards with loaded models.
 
-    One thread scores batches in order, while another thread renders. encoders: the threads that encode the images of a
-    batch while the batch is scored, if there is more than one such thread.
+    One thread scores batches in order, while another thread renders. encoders: the threads that
+    encode the images of a batch while the batch is scored, if there is more than one such thread.
     """
 
     def __init__(
@@ -74,7 +74,8 @@ class ShardMaker:
         self._encoders = ThreadPoolExecutor(encoders, "encode") if encoders > 1 else None
 
     def make(self, shards: Sequence[Shard]) -> Generator[int | Made]:
-        """Yield the number of images of each rendered batch. Yield each shard when its last image is screened."""
+        """Yield the number of images of each rendered batch. Yield each shard when its last image
+        is screened."""
         return _Making(self).steps(shards)
 
     def close(self) -> None:
@@ -85,13 +86,20 @@ class ShardMaker:
     def screened(self, batch: Sequence[Sample]) -> Future[list[Candidate]]:
         """Render a batch, and queue the batch for screening after the earlier batches."""
         # Only this thread reads rows, because a reader of datasets may not support several threads.
-        return self._behind.submit(self._screen, batch, self.renderer.ahead(batch), self._compared(batch))
+        return self._behind.submit(
+            self._screen, batch, self.renderer.ahead(batch), self._compared(batch)
+        )
 
     def _compared(self, batch: Sequence[Sample]) -> list[Image.Image | None]:
-        """Return the image of the row for each edit that a keep rule compares with its row, or None for others."""
+        """Return the image of the row for each edit that a keep rule compares with its row, or None
+        for others."""
         sources: list[Image.Image | None] = [None] * len(batch)
         rules = [self.plan.shift(sample.shift).keep for sample in batch]
-        compared = [i for i, keep in enumerate(rules) if any(SOURCE_SIMILARITY in rule.measures for rule in keep)]
+        compared = [
+            i
+            for i, keep in enumerate(rules)
+            if any(SOURCE_SIMILARITY in rule.measures for rule in keep)
+        ]
         images = self.renderer.sources([batch[index] for index in compared])
         for index, image in zip(compared, images, strict=True):
             sources[index] = image
@@ -105,7 +113,10 @@ class ShardMaker:
             yield replace(row, reason=reason)
 
     def _screen(
-        self, batch: Sequence[Sample], drawn_ahead: DrawnAhead, sources: Sequence[Image.Image | None]
+        self,
+        batch: Sequence[Sample],
+        drawn_ahead: DrawnAhead,
+        sources: Sequence[Image.Image | None],
     ) -> list[Candidate]:
         from PIL import Image
 
@@ -118,7 +129,9 @@ class ShardMaker:
             return encode_image(pictures[index], recipe) if index in pictures else None
 
         # Encoding threads start now. Without such threads, this thread encodes the images below.
-        encoding = (map if self._encoders is None else self._encoders.map)(encode, range(len(batch)))
+        encoding = (map if self._encoders is None else self._encoders.map)(
+            encode, range(len(batch))
+        )
         scores: dict[int, tuple[float, float | None]] = {}
         embeddings: dict[int, np.ndarray] = {}
         if drawn and self.scorer is not None:
@@ -127,13 +140,18 @@ class ShardMaker:
             embeddings = dict(zip(drawn, rows, strict=True))
         encoded = list(encoding)
         values = self.renderer.values(batch)
-        answers = self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
+        answers = (
+            self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
+        )
         similar = similarities(self.scorer, embeddings, sources)
         scored = []
         for i, sample in enumerate(batch):
             shift = self.plan.shift(sample.shift)
             object_score, shift_score = scores.get(i, (None, None))
-            if object_score is not None and not np.isfinite([object_score, shift_score or 0.0]).all():
+            if (
+                object_score is not None
+                and not np.isfinite([object_score, shift_score or 0.0]).all()
+            ):
                 object_score = shift_score = None  # recorded as failed, and the run goes on
             kept = recipe.screen.store_embeddings and i in embeddings and object_score is not None
             scored.append(
@@ -161,7 +179,8 @@ class ShardMaker:
 
 @dataclass(slots=True)
 class _Begun:
-    """A shard in progress, with the candidates of each cell so far and the number of samples that are not screened."""
+    """A shard in progress, with the candidates of each cell so far and the number of samples that
+    are not screened."""
 
     shard: Shard
     candidates: dict[tuple[str, int], list[Candidate]] = field(default_factory=dict)
@@ -170,7 +189,8 @@ class _Begun:
 
 
 class _Making:
-    """A span in progress, with samples that wait for a full batch, batches in screening, and unfinished shards."""
+    """A span in progress, with samples that wait for a full batch, batches in screening, and
+    unfinished shards."""
 
     def __init__(self, maker: ShardMaker) -> None:
         self.maker = maker
@@ -197,7 +217,8 @@ class _Making:
         yield from self._take(0)
 
     def _ask(self, begun: _Begun, samples: Iterable[Sample]) -> Iterator[int | Made]:
-        """Queue samples together with samples of other shards that are drawn the same way. Render full batches."""
+        """Queue samples together with samples of other shards that are drawn the same way. Render
+        full batches."""
         for sample in samples:
             begun.coming += 1
             way = way_of(self.plan, sample.shift)

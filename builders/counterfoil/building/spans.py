@@ -20,26 +20,28 @@ Span: TypeAlias = "tuple[Shard, ...]"
 # A `Way` is how samples are drawn. A batch never has samples that are drawn in two ways.
 Way: TypeAlias = Literal["prompt", "vector", "pair"]
 
-# The longest spans have `LONGEST` batches, unless one shard has more. This bounds the work that is lost with a worker.
-# The padding of one batch is at most 1.6 % of such a span.
+# The longest spans have `LONGEST` batches, unless one shard has more. This bounds the work that is
+# lost with a worker. The padding of one batch is at most 1.6 % of such a span.
 LONGEST = 64
 # A shorter span ends at the first shard where padding is at most the share `_LITTLE` of its images.
 _LITTLE = 0.01
-# Shorter spans leave workers idle for less time at the end, but need more padding. So every length in `_LENGTHS` is
-# tried.
+# Shorter spans leave workers idle for less time at the end, but need more padding. So every length
+# in `_LENGTHS` is tried.
 _LENGTHS = (4, 8, 16, 32, LONGEST, 2 * LONGEST)
-# Only the end of a long list of shards is optimised. This end has at most `_LEFT_SHARDS` shards, or at most
-# `_LEFT_SPANS` longest spans for each worker.
+# Only the end of a long list of shards is optimised. This end has at most `_LEFT_SHARDS` shards, or
+# at most `_LEFT_SPANS` longest spans for each worker.
 _LEFT_SHARDS = 500
 _LEFT_SPANS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The number of images of a shard for each way of drawing, and the number of full batches of quotas.
+    """The number of images of a shard for each way of drawing, and the number of full batches of
+    quotas.
 
-    Samples that are drawn in different ways never share a batch (`generate/render.py`). Quotas of different cells do
-    not share full batches either. A sample that is drawn together with its base counts as two images.
+    Samples that are drawn in different ways never share a batch (`generate/render.py`). Quotas of
+    different cells do not share full batches either. A sample that is drawn together with its base
+    counts as two images.
     """
 
     by_prompt: int
@@ -49,7 +51,8 @@ class Load:
 
 
 def load_of(plan: Plan, shard: Shard) -> Load:
-    """Return the load of a shard. Each quota counts with the largest number of samples that it may draw."""
+    """Return the load of a shard. Each quota counts with the largest number of samples that it may
+    draw."""
     size = plan.recipe.generator.batch_size
     images: dict[Way, int] = {"prompt": 0, "vector": 0, "pair": 0}
     full = 0
@@ -65,7 +68,8 @@ def load_of(plan: Plan, shard: Shard) -> Load:
 
 
 def way_of(plan: Plan, shift: str) -> Way:
-    """Return how samples of a shift are drawn: by prompts, from image embeddings, or in pairs with their base."""
+    """Return how samples of a shift are drawn: by prompts, from image embeddings, or in pairs with
+    their base."""
     resolved = plan.shift(shift)
     if resolved.embedding is not None:
         return "vector"
@@ -77,7 +81,9 @@ def spans(plan: Plan, shards: Sequence[Shard], workers: int) -> Sequence[Span]:
 
     Each worker takes the next span as soon as it has finished its last one.
     """
-    ends = cuts((load_of(plan, shard) for shard in shards), plan.recipe.generator.batch_size, workers)
+    ends = cuts(
+        (load_of(plan, shard) for shard in shards), plan.recipe.generator.batch_size, workers
+    )
 
     def span(number: int) -> Span:
         first = ends[number - 1] if number else 0
@@ -89,8 +95,9 @@ def spans(plan: Plan, shards: Sequence[Shard], workers: int) -> Sequence[Span]:
 def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
     """Return the position after the last shard of each span.
 
-    Several divisions are tried. The best division is the one whose last worker ends first, counted in padded batches.
-    If divisions are equal in this, the one with the fewest batches is best, and then the one with the most spans.
+    Several divisions are tried. The best division is the one whose last worker ends first, counted
+    in padded batches. If divisions are equal in this, the one with the fewest batches is best, and
+    then the one with the most spans.
     """
     batches = _Batches(loads, batch_size)
     count = len(batches)
@@ -120,7 +127,9 @@ class _Batches:
         self._ways = (array("q", [0]), array("q", [0]), array("q", [0]))
         self._full = array("q", [0])
         for load in loads:
-            for sums, images in zip(self._ways, (load.by_prompt, load.by_vector, load.of_pairs), strict=True):
+            for sums, images in zip(
+                self._ways, (load.by_prompt, load.by_vector, load.of_pairs), strict=True
+            ):
                 sums.append(sums[-1] + images)
             self._full.append(self._full[-1] + load.full)
 
@@ -138,8 +147,12 @@ class _Batches:
         return drawn + self.size * (self._full[end] - self._full[start])
 
     def furthest(self, start: int, most: int) -> int:
-        """Return the end of the longest span of at most `most` batches. A span has at least one shard."""
-        end = bisect_right(range(len(self) + 1), most, lo=start, key=lambda end: self.of(start, end)) - 1
+        """Return the end of the longest span of at most `most` batches. A span has at least one
+        shard."""
+        end = (
+            bisect_right(range(len(self) + 1), most, lo=start, key=lambda end: self.of(start, end))
+            - 1
+        )
         return max(start + 1, end)
 
     def padding_little(self, start: int, most: int) -> int:
@@ -165,7 +178,8 @@ class _Batches:
 def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) -> array[int]:
     """Return the ends of spans that give no worker more batches than necessary.
 
-    The function finds the lowest level, in batches, to which all workers can be filled with all shards.
+    The function finds the lowest level, in batches, to which all workers can be filled with all
+    shards.
     """
     least = max(-(-(sum(idle) + batches.of(start, len(batches))) // len(idle)), max(idle))
     low = least - 1
@@ -186,8 +200,11 @@ def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) ->
     return ends
 
 
-def _up_to(batches: _Batches, start: int, idle: Sequence[int], longest: int, level: int) -> array[int] | None:
-    """Return the ends of spans with which no worker exceeds the level, or None if this is impossible."""
+def _up_to(
+    batches: _Batches, start: int, idle: Sequence[int], longest: int, level: int
+) -> array[int] | None:
+    """Return the ends of spans with which no worker exceeds the level, or None if this is
+    impossible."""
     free = list(idle)
     ends = array("q")
     at = start
@@ -205,8 +222,11 @@ def _up_to(batches: _Batches, start: int, idle: Sequence[int], longest: int, lev
     return ends
 
 
-def _score(batches: _Batches, start: int, idle: Sequence[int], ends: Sequence[int]) -> tuple[int, int, int]:
-    """Return the end of the last worker in batches, the number of batches, and minus the number of spans.
+def _score(
+    batches: _Batches, start: int, idle: Sequence[int], ends: Sequence[int]
+) -> tuple[int, int, int]:
+    """Return the end of the last worker in batches, the number of batches, and minus the number of
+    spans.
 
     A lower score is better.
     """

@@ -1,7 +1,9 @@
-"""Do the work of a worker: load the models, make spans of shards, and write or send each whole shard.
+"""Do the work of a worker: load the models, make spans of shards, and write or send each whole
+shard.
 
-A worker that shares no folder with the main process sends the files of each shard, and the main process writes them.
-If a worker has another stack than the lock, it is refused before it renders, unless the user gave `--allow-mixed`.
+A worker that shares no folder with the main process sends the files of each shard, and the main
+process writes them. If a worker has another stack than the lock, it is refused before it renders,
+unless the user gave `--allow-mixed`.
 """
 
 from __future__ import annotations
@@ -44,24 +46,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShardFiles:
-    """A shard that a worker sends, with its receipt and the content of every file that the receipt lists."""
+    """A shard that a worker sends, with its receipt and the content of every file that the receipt
+    lists."""
 
     receipt: Receipt
     contents: Mapping[str, bytes]
 
 
 def write_to_send(writer: ShardWriter, shard: Shard, candidates: Sequence[Candidate]) -> ShardFiles:
-    """Write a shard in a temporary folder, and return its files, which the worker sends to the main process."""
+    """Write a shard in a temporary folder, and return its files, which the worker sends to the main
+    process."""
     with tempfile.TemporaryDirectory(prefix="counterfoil-shard-") as folder:
         directory = Path(folder)
         (directory / LOCK).touch()  # a writer refuses a folder without a lock
         receipt = replace(writer, directory=directory).write(shard, candidates)
-        return ShardFiles(receipt, {file.path: (directory / file.path).read_bytes() for file in receipt.files})
+        return ShardFiles(
+            receipt, {file.path: (directory / file.path).read_bytes() for file in receipt.files}
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class SpanToCollect:
-    """A span for a worker. `came` holds the receipts of the shards that a lost worker already sent, by shard id."""
+    """A span for a worker. `came` holds the receipts of the shards that a lost worker already sent,
+    by shard id."""
 
     span: Span
     came: Mapping[str, Receipt]
@@ -84,23 +91,29 @@ class SpansToCollect(LazySequence[SpanToCollect]):
 
     def _with_receipts(self, number: int) -> SpanToCollect:
         span = self._spans[number]
-        return SpanToCollect(span, {shard.id: self._came[shard.id] for shard in span if shard.id in self._came})
+        return SpanToCollect(
+            span, {shard.id: self._came[shard.id] for shard in span if shard.id in self._came}
+        )
 
     def note(self, shard: str, receipt: Receipt) -> None:
         """Remember the receipt of a shard that the main process has written."""
         self._came[shard] = receipt
 
 
-def write_collected(writer: ShardWriter, came: ShardFiles, pending: Collection[tuple[str, int, int]]) -> None:
-    """Write a shard from a worker into the directory of the writer, unless the shard is there already.
+def write_collected(
+    writer: ShardWriter, came: ShardFiles, pending: Collection[tuple[str, int, int]]
+) -> None:
+    """Write a shard from a worker into the directory of the writer, unless the shard is there
+    already.
 
-    pending: the group, the number and the count of each shard that workers make. Raise RunFailure for any other shard,
-    for a damaged shard, and for a shard that names files of other shards.
+    pending: the group, the number and the count of each shard that workers make. Raise RunFailure
+    for any other shard, for a damaged shard, and for a shard that names files of other shards.
     """
     receipt = came.receipt
     if (receipt.group, receipt.shard, receipt.of) not in pending:
         raise RunFailure(
-            f"a worker sent a shard that was not requested: {receipt.shard} of {receipt.of} of {receipt.group[:80]!r}",
+            f"a worker sent a shard that was not requested: {receipt.shard} of {receipt.of} of"
+            f" {receipt.group[:80]!r}",
             "The shard was not written. Check that machine.",
         )
     directory = writer.directory
@@ -112,7 +125,9 @@ def write_collected(writer: ShardWriter, came: ShardFiles, pending: Collection[t
     if (directory / receipt.path).exists():
         return
     expected = {file.path: file.sha256 for file in receipt.files}
-    sound = expected == {path: hashlib.sha256(content).hexdigest() for path, content in came.contents.items()}
+    sound = expected == {
+        path: hashlib.sha256(content).hexdigest() for path, content in came.contents.items()
+    }
     for path in expected:
         shard = parse_shard_path(path)
         shard_id = None if shard is None else (shard.group, shard.number, shard.of)
@@ -120,10 +135,13 @@ def write_collected(writer: ShardWriter, came: ShardFiles, pending: Collection[t
     if not sound or dict(receipt.hashes) != dict(writer.hashes):
         raise RunFailure(
             f"{receipt.path}: the files that a worker sent do not match their receipt",
-            "The shard was not written. Run the same command again; if it happens again, check that machine.",
+            "The shard was not written. Run the same command again; if it happens again, check that"
+            " machine.",
         )
     for what in WHATS:
-        path = shard_path(what, receipt.group, writer.split, receipt.shard, receipt.of, writer.format)
+        path = shard_path(
+            what, receipt.group, writer.split, receipt.shard, receipt.of, writer.format
+        )
         if path not in came.contents:
             remove_durably(directory / path)  # a killed run under another stack left this file
     for path, content in came.contents.items():
@@ -143,9 +161,9 @@ def imported_for(recipe: Recipe) -> Sequence[str]:
 class Job:
     """Everything that a worker needs, as plain data that can be pickled (an `engines.Work`).
 
-    writer: the writer of shards, which has the stack of the directory. allow_mixed: whether a worker may have another
-    stack. mark: proves that the worker sees the same directory. collect: whether workers send shards to the main
-    process.
+    writer: the writer of shards, which has the stack of the directory. allow_mixed: whether a
+    worker may have another stack. mark: proves that the worker sees the same directory. collect:
+    whether workers send shards to the main process.
     """
 
     recipe: Recipe
@@ -162,7 +180,8 @@ class Job:
     @property
     def less_memory(self) -> str:
         return (
-            "Set a smaller generator.batch_size (which changes the plan, so build into another folder) or"
+            "Set a smaller generator.batch_size (which changes the plan, so build into another"
+            " folder) or"
             " generator.offload."
         )
 
@@ -178,9 +197,9 @@ class Job:
     def ready(self) -> Iterator[Callable[[Span | SpanToCollect], Doing[Any, list[Receipt]]]]:
         """Load the models, and yield a function that makes a span.
 
-        The function yields the number of images of each step. It writes each whole shard and yields its receipt as
-        `Delivered`. It does not make a shard again that a lost worker wrote or sent. Raise UserError if the stack or
-        the directory of this worker is refused.
+        The function yields the number of images of each step. It writes each whole shard and yields
+        its receipt as `Delivered`. It does not make a shard again that a lost worker wrote or sent.
+        Raise UserError if the stack or the directory of this worker is refused.
         """
         if self.mark is not None:
             self.mark.refuse_unseen()
@@ -193,7 +212,9 @@ class Job:
             maker = self._maker(make_plan(self.recipe, self.inputs.placeholders, table))
 
             def make(item: Span | SpanToCollect) -> Doing[Any, list[Receipt]]:
-                span, came = (item.span, item.came) if isinstance(item, SpanToCollect) else (item, {})
+                span, came = (
+                    (item.span, item.came) if isinstance(item, SpanToCollect) else (item, {})
+                )
                 receipts = []
                 left = []
                 for shard in span:
@@ -238,8 +259,11 @@ class Job:
             except UserError as error:
                 if not holds_context(self.device):
                     raise
-                # Name the GPU, because a machine may have GPUs of several kinds and the user can choose by --device.
-                raise UserError([*error.problems, f"  (measured on {self.device})"], error.hint) from None
+                # Name the GPU, because a machine may have GPUs of several kinds and the user can
+                # choose by --device.
+                raise UserError(
+                    [*error.problems, f"  (measured on {self.device})"], error.hint
+                ) from None
         return replace(self.writer, stack=stack)
 
     def _maker(self, plan: Plan) -> ShardMaker:
@@ -248,7 +272,9 @@ class Job:
         commits = self.inputs.commits
         scorer = None
         if recipe.screen.model is not None:
-            clip = load_clip(recipe.screen.model, recipe.screen.weights, self.device, revision=commits["screen"])
+            clip = load_clip(
+                recipe.screen.model, recipe.screen.weights, self.device, revision=commits["screen"]
+            )
             scorer = Scorer(clip, plan)
         materials = Materials(
             recipe=recipe,
@@ -266,6 +292,8 @@ class Job:
             maker_of(recipe).renderer(materials),
             scorer,
             inputs.thresholds,
-            Judges.load(plan, inputs.document.get("judges") or {}, self.device) if recipe.judges else None,
+            Judges.load(plan, inputs.document.get("judges") or {}, self.device)
+            if recipe.judges
+            else None,
             encoding_threads(self.device),
         )

@@ -1,4 +1,5 @@
-"""`counterfoil tokens` and `build`: learn class tokens; build a dataset or rebuild one, or resume either."""
+"""`counterfoil tokens` and `build`: learn class tokens; build a dataset or rebuild one, or resume
+either."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ import typer
 from counterfoil.building.options import BuildOptions, RegenerateOptions
 from counterfoil.cli.options import Given, with_options
 from counterfoil.cli.progress import BuildDisplay, TokenLines
-from counterfoil.cli.terminal import fields_of, next_command, note, print_json, print_rows, say, terminal
+from counterfoil.cli.terminal import (
+    fields_of,
+    next_command,
+    note,
+    print_json,
+    print_rows,
+    say,
+    terminal,
+)
 from counterfoil.errors import UserError, first_of
 from counterfoil.generate.tokens.options import ImportOptions, TokenOptions
 from counterfoil.progress import listening
@@ -30,10 +39,13 @@ MOST_LISTED = 10
 
 
 @with_options(
-    "counterfoil tokens wardrobe-star --set 'tokens={path: null, learn: {}}' --out mine", TokenOptions, ImportOptions
+    "counterfoil tokens wardrobe-star --set 'tokens={path: null, learn: {}}' --out mine",
+    TokenOptions,
+    ImportOptions,
 )
 def tokens(given: Given) -> None:
-    """Learn a recipe's class tokens (textual inversion), or import released ones. Run again to resume."""
+    """Learn a recipe's class tokens (textual inversion), or import released ones. Run again to
+    resume."""
     from counterfoil.recipe import load_recipe
 
     recipe = given.get("RECIPE")
@@ -69,22 +81,30 @@ def tokens(given: Given) -> None:
         say(f"{len(result.losses)} class tokens in {result.folder}{mean}; {made}.")
         shown = result.folder if result.folder.is_absolute() else f"./{result.folder}"
         built = f"{result.folder}-built"
-        next_command("counterfoil", "build", recipe, "--set", f"tokens={{path: {shown}}}", "--out", built)
+        next_command(
+            "counterfoil", "build", recipe, "--set", f"tokens={{path: {shown}}}", "--out", built
+        )
 
 
-@with_options("counterfoil build wardrobe-mini --out wardrobe-mini", BuildOptions, RegenerateOptions)
+@with_options(
+    "counterfoil build wardrobe-mini --out wardrobe-mini", BuildOptions, RegenerateOptions
+)
 def build(given: Given) -> None:
-    """Render a recipe's images, screen them, and store them as a dataset with a card. Run again to resume.
+    """Render a recipe's images, screen them, and store them as a dataset with a card. Run again to
+    resume.
 
-    --from rebuilds a dataset from what it records and compares the two; only images that were made from rows need the
-    input dataset. The exit code is 1 if files differ on the same stack (device and library versions).
+    --from rebuilds a dataset from what it records and compares the two; only images that were made
+    from rows need the input dataset. The exit code is 1 if files differ on the same stack (device
+    and library versions).
     """
     recipe = given.get("RECIPE")
     source = given.get("--from")
     shards = given.get("--shards")
     if (recipe is None) == (source is None):
         raise UserError(
-            "build needs RECIPE or --from" if recipe is None else "build takes RECIPE or --from, not both",
+            "build needs RECIPE or --from"
+            if recipe is None
+            else "build takes RECIPE or --from, not both",
             "Name a recipe to build, or give --from DATASET to rebuild a dataset.",
         )
     result: BuildResult | PartResult
@@ -122,11 +142,23 @@ def build(given: Given) -> None:
     if given.json:
         rebuilt: dict[str, Any] = {}
         if isinstance(result, Regeneration):
-            compared = None if comparison is None else {"identical": comparison.identical, **asdict(comparison)}
+            compared = (
+                None
+                if comparison is None
+                else {"identical": comparison.identical, **asdict(comparison)}
+            )
             rebuilt = {"repaired": result.repaired, "comparison": compared}
         print_json(
             {
-                **fields_of(result, "directory", "candidates", "accepted", "shards", "shards_made", "images_made"),
+                **fields_of(
+                    result,
+                    "directory",
+                    "candidates",
+                    "accepted",
+                    "shards",
+                    "shards_made",
+                    "images_made",
+                ),
                 "seconds": round(result.seconds, 3),
                 **fields_of(result, "manifest_sha256", "counts"),
                 **({"preview": result.preview} if result.preview else {}),
@@ -144,7 +176,9 @@ def build(given: Given) -> None:
         accepted = f"{result.accepted} of {result.candidates} candidates accepted"
         console.print(f"{accepted}; {made}{_rate(result)}.", highlight=False)
         card = f"its card: {result.directory / 'README.md'}"
-        console.print(f"The dataset is in {result.directory} ({card}).", markup=False, highlight=False)
+        console.print(
+            f"The dataset is in {result.directory} ({card}).", markup=False, highlight=False
+        )
         if result.preview:
             note(preview_sentence(result.preview))
         for sentence in result.notes:
@@ -174,11 +208,16 @@ def _print_part(result: PartResult, json: bool) -> None:
     elif not result.shards_made:
         made = f"Part {result.part}: nothing left to do, its {shards} are done"
     else:
-        made = f"Part {result.part}: {result.shards_made} of its {shards} made in this run{_rate(result)}"
+        made = (
+            f"Part {result.part}: {result.shards_made} of its {shards} made in this"
+            f" run{_rate(result)}"
+        )
     console.print(f"{made}.", highlight=False)
     done = f"{result.all_done} of {counted(result.all_shards, 'shard')} in all are done"
     closed = "is complete" if result.closed else "is not complete yet"
-    console.print(f"{done}; the dataset in {result.directory} {closed}.", markup=False, highlight=False)
+    console.print(
+        f"{done}; the dataset in {result.directory} {closed}.", markup=False, highlight=False
+    )
     for sentence in result.notes:
         note(sentence)
     if not result.closed:
@@ -189,25 +228,35 @@ def _print_part(result: PartResult, json: bool) -> None:
 
 
 def _rate(result: BuildResult | PartResult) -> str:
-    return f", {result.images_per_second:.1f} images per second with loading" if result.images_per_second else ""
+    return (
+        f", {result.images_per_second:.1f} images per second with loading"
+        if result.images_per_second
+        else ""
+    )
 
 
 def warnings_as_json(result: BuildResult | RecutResult) -> dict[str, Any]:
     few = [fields_of(few, "class_id", "percentile", "n", "needs") for few in result.few_images]
     return {
         "open_shifts": list(result.open_shifts),
-        "next": f"counterfoil {'calibrate' if result.open_shifts else 'evaluate'} {result.directory}",
+        "next": f"counterfoil {'calibrate' if result.open_shifts else 'evaluate'}"
+        f" {result.directory}",
         "few_validation_images": few,
         "screen_doubts": doubts_as_json(result.screen_doubts),
     }
 
 
 def doubts_as_json(doubts: ScreenDoubts | None) -> dict[str, Any] | None:
-    return None if doubts is None else {"warning": f"{doubts.headline} {doubts.meaning}", **asdict(doubts)}
+    return (
+        None
+        if doubts is None
+        else {"warning": f"{doubts.headline} {doubts.meaning}", **asdict(doubts)}
+    )
 
 
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
-    """Print a row per shift: candidates, accepted, yield ("no threshold" if the shift is open) and reasons."""
+    """Print a row per shift: candidates, accepted, yield ("no threshold" if the shift is open) and
+    reasons."""
     from counterfoil.recipe.keep.cells import ACCEPTED, OPEN
 
     reasons = sorted({r for counts in by_shift.values() for r in counts} - {ACCEPTED})
@@ -218,17 +267,29 @@ def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
         share = f"{kept / total:.1%}" if total else "-"
         if counts.get(OPEN):
             share = "no threshold"
-        rows.append((shift, str(total), str(kept), share, *(str(counts.get(reason, 0)) for reason in reasons)))
+        rows.append(
+            (
+                shift,
+                str(total),
+                str(kept),
+                share,
+                *(str(counts.get(reason, 0)) for reason in reasons),
+            )
+        )
     print_rows(terminal(_WIDTH), ("shift", "candidates", "accepted", "yield", *reasons), rows)
 
 
 def print_next(result: BuildResult | RecutResult) -> None:
-    """Print the command that follows: `calibrate`, or `evaluate`. If the recipe names no models, the user adds them."""
+    """Print the command that follows: `calibrate`, or `evaluate`. If the recipe names no models,
+    the user adds them."""
     from counterfoil.recipe import load_own_recipe
     from counterfoil.recipe.names import ELSEWHERE
 
     if result.open_shifts:
-        note("Choose thresholds on a page that shows their images: move the sliders, then download cut.yaml.")
+        note(
+            "Choose thresholds on a page that shows their images: move the sliders, then download"
+            " cut.yaml."
+        )
         next_command("counterfoil", "calibrate", str(result.directory))
         return
     words = ("counterfoil", "evaluate", str(result.directory))
@@ -236,7 +297,10 @@ def print_next(result: BuildResult | RecutResult) -> None:
     if any(not name.startswith(ELSEWHERE) for name in recipe.evaluate.models):
         next_command(*words)
     else:
-        note(f"Then evaluate a model of yours: {shlex.join(words)} --models {recipe.task.models}:FOLDER")
+        note(
+            f"Then evaluate a model of yours: {shlex.join(words)} --models"
+            f" {recipe.task.models}:FOLDER"
+        )
 
 
 def _compared_lines(comparison: Comparison | None) -> list[str]:
@@ -244,30 +308,44 @@ def _compared_lines(comparison: Comparison | None) -> list[str]:
         return ["Nothing was compared: the original has no valid manifest.json."]
     lines = []
     if comparison.identical:
-        others = "all other files that can be compared" if comparison.left_out else "all other files"
-        lines.append(f"Identical to the original: all {comparison.shard_files} shard files and {others}.")
+        others = (
+            "all other files that can be compared" if comparison.left_out else "all other files"
+        )
+        lines.append(
+            f"Identical to the original: all {comparison.shard_files} shard files and {others}."
+        )
     else:
         differing = comparison.differing
-        lines.append(f"{len(differing)} of {comparison.shard_files} shard files differ from the original's.")
+        lines.append(
+            f"{len(differing)} of {comparison.shard_files} shard files differ from the original's."
+        )
         lines += _listed(differing)
         if comparison.others:
             lines += ["Other files that differ:", *_listed(comparison.others)]
     if comparison.stack:
         lines += ["The stack differs, which may change the files:", *_listed(comparison.stack)]
     if comparison.unexplained:
-        lines += ["These differences are not explained by the stack:", *_listed(comparison.unexplained)]
+        lines += [
+            "These differences are not explained by the stack:",
+            *_listed(comparison.unexplained),
+        ]
     if comparison.rows is not None:
         rows = comparison.rows
         lines.append(
-            f"{rows.rows} images compared in these shards: {rows.same_bytes} are byte-identical, {rows.same_pixels}"
-            f" have the same pixels in other bytes, {rows.rows - rows.same_bytes - rows.same_pixels} differ."
+            f"{rows.rows} images compared in these shards: {rows.same_bytes} are byte-identical,"
+            f" {rows.same_pixels}"
+            " have the same pixels in other bytes,"
+            f" {rows.rows - rows.same_bytes - rows.same_pixels} differ."
         )
         if rows.least_psnr is not None:
             psnr = f"lowest {rows.least_psnr:.1f} dB, median {rows.median_psnr:.1f} dB"
             lines.append(f"PSNR of those that differ: {psnr}.")
         lines.append(f"{rows.decisions} candidates of these shards have another screening result.")
         lines += _listed(
-            [f"{c.key}: {c.there or 'absent'} in the original, {c.here or 'absent'} here" for c in rows.changed]
+            [
+                f"{c.key}: {c.there or 'absent'} in the original, {c.here or 'absent'} here"
+                for c in rows.changed
+            ]
         )
     if comparison.left_out:
         lines += ["Not compared:", *_listed(comparison.left_out)]

@@ -11,7 +11,15 @@ import typer
 
 from counterfoil.cli.build import doubts_as_json, print_counts, print_next, warnings_as_json
 from counterfoil.cli.options import Agreed, Given, Opened, with_options
-from counterfoil.cli.terminal import agreed, fields_of, next_command, note, open_page, print_json, say
+from counterfoil.cli.terminal import (
+    agreed,
+    fields_of,
+    next_command,
+    note,
+    open_page,
+    print_json,
+    say,
+)
 from counterfoil.errors import UserError
 from counterfoil.reviewing.options import CalibrateOptions, RecutOptions
 
@@ -20,7 +28,9 @@ if TYPE_CHECKING:
     from counterfoil.reviewing.recut_dataset import CutLosses
 
 
-@with_options("counterfoil calibrate photos-star --open", CalibrateOptions, RecutOptions, Agreed, Opened)
+@with_options(
+    "counterfoil calibrate photos-star --open", CalibrateOptions, RecutOptions, Agreed, Opened
+)
 def calibrate(given: Given) -> None:
     """Write a page on which you choose thresholds, and print the proposed ones as YAML.
 
@@ -31,7 +41,8 @@ def calibrate(given: Given) -> None:
     if file is None:
         if needing := given.others("--out", "--shift", "--open", "--json"):
             raise UserError(
-                f"{' and '.join(needing)} need --apply: the page uses no model and no input dataset, and it changes"
+                f"{' and '.join(needing)} need --apply: the page uses no model and no input"
+                " dataset, and it changes"
                 " nothing"
             )
         page_options = given.made(CalibrateOptions)
@@ -46,7 +57,8 @@ def calibrate(given: Given) -> None:
     options = given.made(RecutOptions, "--apply", before=partial(_ask, dataset, given.get("--yes")))
     if options.in_place == (options.out is not None):
         raise UserError(
-            "--apply FILE needs either --out NEW (a new directory for the re-cut dataset) or --in-place (which"
+            "--apply FILE needs either --out NEW (a new directory for the re-cut dataset) or"
+            " --in-place (which"
             f" changes {dataset} itself); found {'both' if options.in_place else 'neither'}"
         )
     note(f"{dataset}: applying the thresholds of {file}")
@@ -56,7 +68,15 @@ def calibrate(given: Given) -> None:
     if given.json:
         print_json(
             {
-                **fields_of(result, "directory", "candidates", "accepted", "shards", "images_dropped", "changed"),
+                **fields_of(
+                    result,
+                    "directory",
+                    "candidates",
+                    "accepted",
+                    "shards",
+                    "images_dropped",
+                    "changed",
+                ),
                 **fields_of(result, "manifest_sha256", "counts"),
                 **warnings_as_json(result),
             }
@@ -73,7 +93,8 @@ def calibrate(given: Given) -> None:
 
 
 def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
-    """Print what an in-place cut loses, and ask whether to continue. Raise UserError without a terminal."""
+    """Print what an in-place cut loses, and ask whether to continue. Raise UserError without a
+    terminal."""
     note(f"This changes {dataset} and cannot be undone:")
     for line in losses.lines():
         note(f"  {line}")
@@ -94,16 +115,29 @@ def _show(calibration: Calibration, json: bool) -> None:
     if json:
         cuts = [{**asdict(cut), "yield": cut.passed} for cut in shifts]
         doubts = doubts_as_json(calibration.screen_doubts)
-        print_json(fields_of(calibration, "directory", "page", "cut") | {"shifts": cuts, "screen_doubts": doubts})
+        print_json(
+            fields_of(calibration, "directory", "page", "cut")
+            | {"shifts": cuts, "screen_doubts": doubts}
+        )
     else:
         typer.echo(calibration.cut, nl=False)
     unknown = [cut.shift for cut in shifts if cut.threshold is None]
     if unknown:
         note(f"Left out, because no candidate has a score: {', '.join(unknown)}")
     if calibration.shown < len(shifts):
-        note(f"The page shows {calibration.shown} of {len(shifts)} shifts; name others with --shift.")
+        note(
+            f"The page shows {calibration.shown} of {len(shifts)} shifts; name others with --shift."
+        )
     note(
         f"Open {calibration.page} in a browser, move the sliders, and download cut.yaml."
         " Then, in the folder of cut.yaml:"
     )
-    next_command("counterfoil", "calibrate", str(directory), "--apply", "cut.yaml", "--out", f"{directory}-cut")
+    next_command(
+        "counterfoil",
+        "calibrate",
+        str(directory),
+        "--apply",
+        "cut.yaml",
+        "--out",
+        f"{directory}-cut",
+    )

@@ -1,4 +1,5 @@
-"""`counterfoil demo`: from a recipe to a report in two minutes, with the models that ship in the package."""
+"""`counterfoil demo`: from a recipe to a report in two minutes, with the models that ship in the
+package."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from counterfoil.options import option, options
 RECIPE = "wardrobe-mini"
 _WORK = "renders 1,200 images with a small diffusion model, then evaluates eight classifiers"
 _QUICK_RECIPE = "wardrobe-corrupt"
-_QUICK_WORK = "changes 100 embedded images of garments in twelve ways, then evaluates three classifiers"
+_QUICK_WORK = (
+    "changes 100 embedded images of garments in twelve ways, then evaluates three classifiers"
+)
 _QUICK_IMAGES = 10  # images of each class in the base and in each corruption
 
 
@@ -25,9 +28,11 @@ class _DemoOptions(Opened):
 
 @with_options("counterfoil demo --out demo", _DemoOptions)
 def demo(given: Given) -> None:
-    """Build a small test set on the CPU, evaluate classifiers on it and write a report. Run again to resume.
+    """Build a small test set on the CPU, evaluate classifiers on it and write a report. Run again
+    to resume.
 
-    Needs no GPU, no network and no data of your own: small models that ship with Counterfoil draw the images.
+    Needs no GPU, no network and no data of your own: small models that ship with Counterfoil draw
+    the images.
     """
     from counterfoil.building.build_dataset import build
     from counterfoil.cli.build import print_counts

@@ -1,4 +1,5 @@
-"""Start the command. A signal ends it with a line and an exit code from here on, also while libraries load."""
+"""Start the command. A signal ends it with a line and an exit code from here on, also while
+libraries load."""
 
 import sys
 

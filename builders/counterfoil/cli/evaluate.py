@@ -1,4 +1,5 @@
-"""`counterfoil evaluate`: score classifiers on a dataset; print the drops and the paths of the report."""
+"""`counterfoil evaluate`: score classifiers on a dataset; print the drops and the paths of the
+report."""
 
 from __future__ import annotations
 
@@ -21,24 +22,41 @@ if TYPE_CHECKING:
 PIPED_WIDTH = 160
 
 # In printing order. Files of nested measures come between the first and the last files.
-_FIRST_FILES = ("report", "failures", "document", "measures", "results", "robustness", "shifts", "classes")
+_FIRST_FILES = (
+    "report",
+    "failures",
+    "document",
+    "measures",
+    "results",
+    "robustness",
+    "shifts",
+    "classes",
+)
 _LAST_FILES = ("predictions", "entries", "gate", "junit", "card", "exported")
 _SHOWN_AS = {"document": "json", "card": "on the card"}
 
 
 @with_options(
-    "counterfoil evaluate out/wardrobe-mini --models lab:resnet10t models.txt --into-card", EvaluateCommand, Opened
+    "counterfoil evaluate out/wardrobe-mini --models lab:resnet10t models.txt --into-card",
+    EvaluateCommand,
+    Opened,
 )
 def evaluate(given: Given) -> None:
-    """Evaluate classifiers on a dataset or any labelled images, and report the accuracy drop under each shift."""
+    """Evaluate classifiers on a dataset or any labelled images, and report the accuracy drop under
+    each shift."""
     if (out := given.get("--write-keys")) is not None:
         _write_keys(given, out)
         return
     arguments = given.made(EvaluateArguments)
     evaluation = evaluate_and_print(arguments, given)
-    if arguments.into_card and "entries" not in evaluation.files and evaluation.results.lead == "accuracy":
+    if (
+        arguments.into_card
+        and "entries" not in evaluation.files
+        and evaluation.results.lead == "accuracy"
+    ):
         say(
-            "No evaluation-result entries were written for the Hub: the dataset's name there is unknown."
+            "No evaluation-result entries were written for the Hub: the dataset's name there is"
+            " unknown."
             " Give it as --repo USER/NAME, or as publish.repo in the recipe.",
             err=True,
         )
@@ -66,7 +84,10 @@ def evaluate_and_print(arguments: EvaluateArguments, given: Given) -> Evaluation
     with StageProgress():
         evaluation = evaluate(**vars(arguments))
         if export is not None:
-            evaluation = replace(evaluation, files={**evaluation.files, "exported": evaluation.export_failures(export)})
+            evaluation = replace(
+                evaluation,
+                files={**evaluation.files, "exported": evaluation.export_failures(export)},
+            )
     if given.json:
         print_json(evaluation.to_json())
     else:
@@ -90,17 +111,27 @@ def _write_keys(given: Given, out: Path) -> None:
     if others := given.others("--write-keys", "--recipe", "--groups", "--base"):
         raise UserError(
             f"--write-keys evaluates nothing, so it takes no {', no '.join(sorted(others))}",
-            "Leave out what is of an evaluation; --recipe, --groups and --base say which images are listed.",
+            "Leave out what is of an evaluation; --recipe, --groups and --base say which images are"
+            " listed.",
         )
     from counterfoil.evaluation.result_files import write_keys
 
     arguments = given.made(EvaluateArguments)
-    count = write_keys(arguments.dataset, out, recipe=arguments.recipe, base=arguments.base, groups=arguments.groups)
+    count = write_keys(
+        arguments.dataset,
+        out,
+        recipe=arguments.recipe,
+        base=arguments.base,
+        groups=arguments.groups,
+    )
     say(
-        f"{count:,} images in {out}. Give predictions on them as --models predictions:FILE: a table with the column"
+        f"{count:,} images in {out}. Give predictions on them as --models predictions:FILE: a table"
+        " with the column"
         " key or"
     )
-    say("path, and with a label (a class's name), a class_id, or a column of scores for each class.")
+    say(
+        "path, and with a label (a class's name), a class_id, or a column of scores for each class."
+    )
     say("For several labels: a column of scores for each label.")
     say("For a detector: a row a detection, with category, score and bbox, or COCO results.")
 
@@ -126,7 +157,9 @@ def _print(evaluation: Evaluation) -> None:
         n = len(evaluation.unreadable)
         text = f"{counted(n, 'image')} could not be read ({UNREAD}) and {'is' if n == 1 else 'are'}"
         paths = evaluation.unreadable_paths or (None,) * n
-        named = [on_a_line(path or key) for key, path in zip(evaluation.unreadable, paths, strict=True)]
+        named = [
+            on_a_line(path or key) for key, path in zip(evaluation.unreadable, paths, strict=True)
+        ]
         say(f"{text} left out: {', '.join(named[:5])}{' …' if n > 5 else ''}")
     first = (*_FIRST_FILES, *(Path(nested.file).stem for nested in NESTED.values()))
     others = [name for name in evaluation.files if name not in (*first, *_LAST_FILES)]

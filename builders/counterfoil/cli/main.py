@@ -15,7 +15,19 @@ from typer import Option
 from typer.core import TyperGroup
 
 from counterfoil import __version__
-from counterfoil.cli import build, calibrate, demo, evaluate, mend, mine, open, publish, recipes, review, verify
+from counterfoil.cli import (
+    build,
+    calibrate,
+    demo,
+    evaluate,
+    mend,
+    mine,
+    open,
+    publish,
+    recipes,
+    review,
+    verify,
+)
 from counterfoil.cli.options import add_commands
 from counterfoil.cli.terminal import note, refuse_low_limits, show_error
 from counterfoil.errors import CounterfoilWarning
@@ -57,7 +69,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Build image test sets from recipes, measure where classifiers fail, find out why, and publish the results.",
+    help="Build image test sets from recipes, measure where classifiers fail, find out why, and"
+    " publish the results.",
 )
 
 
@@ -89,7 +102,8 @@ _UNREAD = 141
 
 
 class _Output(io.TextIOWrapper):
-    """Standard output. If its reader is gone, as `head` is after its last line, the command ends without a word."""
+    """Standard output. If its reader is gone, as `head` is after its last line, the command ends
+    without a word."""
 
     def write(self, text: str, /) -> int:
         with self._ends_unread():
@@ -111,13 +125,16 @@ class _Output(io.TextIOWrapper):
 
 @contextlib.contextmanager
 def _standard_output() -> Iterator[None]:
-    """Write what a terminal lacks, or half a character of a file's name, as escapes: it must not end a finished run."""
+    """Write what a terminal lacks, or half a character of a file's name, as escapes: it must not
+    end a finished run."""
     if not isinstance(sys.stdout, io.TextIOWrapper):
         yield
         return
     given = sys.stdout
     given.flush()
-    output = _Output(given.buffer, given.encoding, "backslashreplace", line_buffering=given.line_buffering)
+    output = _Output(
+        given.buffer, given.encoding, "backslashreplace", line_buffering=given.line_buffering
+    )
     try:
         with contextlib.redirect_stdout(output):
             yield
@@ -130,10 +147,12 @@ def _standard_output() -> Iterator[None]:
 
 def main() -> None:
     try:
-        with _standard_output(), listening(lambda event: None):  # commands that show progress add their own listener
+        # commands that show progress add their own listener
+        with _standard_output(), listening(lambda event: None):
             app()
     except Exception as error:
-        sys.exit(show_signal() if signalled() else show_error(error))  # a library may have made an error of it
+        # a library may have made an error of it
+        sys.exit(show_signal() if signalled() else show_error(error))
 
 
 if __name__ == "__main__":

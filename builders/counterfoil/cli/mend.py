@@ -1,4 +1,5 @@
-"""`counterfoil mend`: refit a model's head, or train the model again; print its gains and those of its controls."""
+"""`counterfoil mend`: refit a model's head, or train the model again; print its gains and those of
+its controls."""
 
 from __future__ import annotations
 
@@ -20,10 +21,12 @@ MOST_ROWS = 24  # the most contexts, and the most classes, in tables; mend.csv h
 
 
 @with_options(
-    "counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended", MendCommand
+    "counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended",
+    MendCommand,
 )
 def mend(given: Given) -> None:
-    """Refit a model's head with images of its failures, compare it with controls, and save it as a folder."""
+    """Refit a model's head with images of its failures, compare it with controls, and save it as a
+    folder."""
     options = given.made(MendOptions)
     from counterfoil.mending.mend_models import mend
 
@@ -41,19 +44,37 @@ def mend(given: Given) -> None:
 def _print(result: MendResult) -> None:
     from rich.markup import escape
 
-    from counterfoil.mending.document import CLASS, CONTEXT, FEWEST_LISTED, HELDOUT, SEED, SET_NOTES, TITLES
+    from counterfoil.mending.document import (
+        CLASS,
+        CONTEXT,
+        FEWEST_LISTED,
+        HELDOUT,
+        SEED,
+        SET_NOTES,
+        TITLES,
+    )
 
     console = terminal(PIPED_WIDTH)
     mended = result.mended
     for model in mended.models:
         several = len(mended.models) > 1
         console.print(
-            f"{model.name}: " * several + model.headline(mended.classes), markup=False, highlight=False, style="bold"
+            f"{model.name}: " * several + model.headline(mended.classes),
+            markup=False,
+            highlight=False,
+            style="bold",
         )
     for model in mended.models:
         names = [_head(arm) for arm in model.arms]
         before = [model.arms[0].of_set(name) for name in model.titles]
-        heads = [["original", "", "", *(points(measured.before if measured else None) for measured in before)]]
+        heads = [
+            [
+                "original",
+                "",
+                "",
+                *(points(measured.before if measured else None) for measured in before),
+            ]
+        ]
         for arm, name in zip(model.arms, names, strict=True):
             lam = "" if arm.lam is None else f"{arm.lam:g}"
             images = f"{arm.images:,}" if arm.images else ""
@@ -62,11 +83,17 @@ def _print(result: MendResult) -> None:
         columns = ("head", "λ", "images", *model.titles.values())
         print_rows(console, columns, heads, f"{escape(model.name)}: accuracy (%)")
         for name in (SEED, HELDOUT):
-            console.print(f"{TITLES[name]}: {SET_NOTES[name]}; any new head gains there.", style="dim", highlight=False)
+            console.print(
+                f"{TITLES[name]}: {SET_NOTES[name]}; any new head gains there.",
+                style="dim",
+                highlight=False,
+            )
         for arm in model.arms:
             if arm.verdict is not None:
                 console.print(f"{arm.name}: {arm.verdict}", markup=False, highlight=False)
-        shown = [(arm, name) for arm, name in zip(model.arms, names, strict=True) if arm.role != "bound"]
+        shown = [
+            (arm, name) for arm, name in zip(model.arms, names, strict=True) if arm.role != "bound"
+        ]
         for kind, what in ((CONTEXT, "context"), (CLASS, "class")):
             changed = model.changed(kind)
             rows = []
@@ -76,14 +103,23 @@ def _print(result: MendResult) -> None:
                 rows.append([escape(label), f"{measured.rows:,}", points(measured.before)])
                 for arm, _ in shown:
                     of_arm = arm.of_set(measured.set)
-                    gain = _gain(measured) if arm is model.shown_first else points(of_arm.after if of_arm else None)
+                    gain = (
+                        _gain(measured)
+                        if arm is model.shown_first
+                        else points(of_arm.after if of_arm else None)
+                    )
                     rows[-1].append(gain)
             if rows:
-                print_rows(console, (what, "rows", "before (%)", *(name for _, name in shown)), rows)
+                print_rows(
+                    console, (what, "rows", "before (%)", *(name for _, name in shown)), rows
+                )
             if len(changed) > MOST_ROWS:
                 say(f"{len(changed) - MOST_ROWS:,} more in mend.csv.")
         if model.shown_first.few:
-            say(f"{counted(model.shown_first.few, 'context')} with fewer than {FEWEST_LISTED} rows left out.")
+            say(
+                f"{counted(model.shown_first.few, 'context')} with fewer than {FEWEST_LISTED} rows"
+                " left out."
+            )
     if mended.collective is not None:
         _print_collective(mended.collective)
     for line in mended.notes:
@@ -92,10 +128,14 @@ def _print(result: MendResult) -> None:
     saved = [str(model.saved) for model in mended.models if model.folder is not None]
     for (name, path), head in zip(result.models.items(), saved, strict=True):
         say(f"{'model:':<10}{path} ({head})")
-        note(f"Then: counterfoil evaluate DATASET --models {shlex.join((f'local-dir:{path}', name))}")
+        note(
+            f"Then: counterfoil evaluate DATASET --models {shlex.join((f'local-dir:{path}', name))}"
+        )
     for name in result.heads:
         what = "network" if mended.fit.how == "network" else "head"
-        say(f"{what + ':':<10}of {name}, in *-{what}.safetensors of {result.directory}: its weights")
+        say(
+            f"{what + ':':<10}of {name}, in *-{what}.safetensors of {result.directory}: its weights"
+        )
     if not result.models and not result.heads:
         note("No model was saved. To save the best one anyway, pass --save best.")
 
@@ -107,7 +147,9 @@ def _print_collective(collective: Collective) -> None:
     columns = ("model", "failures", *map(escape, collective.models))
     rows = [
         [escape(name), f"{count:,}", *(points(value, decimals=0) for value in row)]
-        for name, count, row in zip(collective.models, collective.failures, collective.overlap, strict=True)
+        for name, count, row in zip(
+            collective.models, collective.failures, collective.overlap, strict=True
+        )
     ]
     print_rows(console, columns, rows, "shared failures (%)")
     rows = []
@@ -129,7 +171,11 @@ def _head(arm: VariantResult) -> str:
     from rich.markup import escape
 
     note = "\n(training images alone)" if arm.role == "retrained" else ""
-    return f"[dim]{escape(arm.called)}[/dim]" if arm.role == "control" else f"{escape(arm.called)}{note}"
+    return (
+        f"[dim]{escape(arm.called)}[/dim]"
+        if arm.role == "control"
+        else f"{escape(arm.called)}{note}"
+    )
 
 
 def _gain(measured: SetMeasured | None) -> str:

@@ -1,4 +1,5 @@
-"""`counterfoil mine`: find what a classifier gets wrong; print it and the paths of the report and the recipe."""
+"""`counterfoil mine`: find what a classifier gets wrong; print it and the paths of the report and
+the recipe."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from counterfoil.cli.options import Given, Opened, with_options
 from counterfoil.cli.progress import StageProgress
-from counterfoil.cli.terminal import next_command, note, open_page, print_json, print_rows, say, terminal
+from counterfoil.cli.terminal import (
+    next_command,
+    note,
+    open_page,
+    print_json,
+    print_rows,
+    say,
+    terminal,
+)
 from counterfoil.mining.options import AgainOptions, MineOptions, TryOptions
 from counterfoil.report.words import counted, opening
 
@@ -29,7 +38,8 @@ MOST_CLASSES = 12
 def mine(given: Given) -> None:
     """Find and name what a classifier gets wrong.
 
-    Hypotheses come from one half of the images and are tested on the other. Confirmed ones are written as a recipe.
+    Hypotheses come from one half of the images and are tested on the other. Confirmed ones are
+    written as a recipe.
     """
     folder = given.get("RECIPE")
     tries = given.get("--try")
@@ -63,7 +73,13 @@ def mine(given: Given) -> None:
 def _print(result: MineResult) -> None:
     from rich.markup import escape
 
-    from counterfoil.mining.report import LABELS_WORTH, by_weight, classes_table, findings_table, headline
+    from counterfoil.mining.report import (
+        LABELS_WORTH,
+        by_weight,
+        classes_table,
+        findings_table,
+        headline,
+    )
 
     findings = result.findings
     head, sentence = headline(findings)
@@ -75,24 +91,48 @@ def _print(result: MineResult) -> None:
         columns, rows = findings_table(findings, by_weight(findings.standing))
         cells = []
         for finding, row in rows:
-            words = escape(finding.words) + "".join(f" [yellow]({mark})[/yellow]" for mark in finding.marks)
+            words = escape(finding.words) + "".join(
+                f" [yellow]({mark})[/yellow]" for mark in finding.marks
+            )
             if finding.perhaps_under(findings.margin):
                 words += f" [dim](perhaps under {100 * findings.margin:.2g} points)[/dim]"
-            numbers = [f"{cell.text} [dim]({cell.interval})[/dim]" if cell.interval else cell.text for cell in row]
+            numbers = [
+                f"{cell.text} [dim]({cell.interval})[/dim]" if cell.interval else cell.text
+                for cell in row
+            ]
             cells.append((words, *numbers))
         print_rows(terminal(PIPED_WIDTH), ("finding", *columns), cells)
     elif findings.answered is not None:
         columns, classes = classes_table(findings.answered)
-        print_rows(terminal(PIPED_WIDTH), columns, [[escape(cell) for cell in row] for row in classes[:MOST_CLASSES]])
+        print_rows(
+            terminal(PIPED_WIDTH),
+            columns,
+            [[escape(cell) for cell in row] for row in classes[:MOST_CLASSES]],
+        )
     if findings.answered is not None and (many := findings.answered.labels_in_all):
         say(f"{counted(many, 'label')} to check, shown in the report. {LABELS_WORTH}.")
     for sentence in _notes(result):
         say(f"{opening(sentence)}.")
-    for name in ("report", "findings", "relabel", "rows", "recipe", "adversarial", "pool", "weights"):
+    for name in (
+        "report",
+        "findings",
+        "relabel",
+        "rows",
+        "recipe",
+        "adversarial",
+        "pool",
+        "weights",
+    ):
         if name in result.files:
             say(f"{name + ':':<12} {result.files[name]}")
     if "recipe" in result.files:
-        next_command("counterfoil", "build", str(result.files["recipe"]), "--out", f"{result.directory.name}-built")
+        next_command(
+            "counterfoil",
+            "build",
+            str(result.files["recipe"]),
+            "--out",
+            f"{result.directory.name}-built",
+        )
 
 
 def _notes(result: MineResult) -> Iterator[str]:
@@ -100,7 +140,11 @@ def _notes(result: MineResult) -> Iterator[str]:
 
     findings = result.findings
     drawn = is_drawn(findings)
-    sizes = (batch.images for batch in findings.rounds) if drawn else (source.rows for source in findings.on)
+    sizes = (
+        (batch.images for batch in findings.rounds)
+        if drawn
+        else (source.rows for source in findings.on)
+    )
     images = sum(sizes)
     tried = f"{len(findings.confirmed)} of {findings.tested} hypotheses confirmed"
     if longer := len(findings.confirmed) - len(findings.standing):
@@ -109,23 +153,39 @@ def _notes(result: MineResult) -> Iterator[str]:
     if not findings.confirmed:
         yield tried
     else:
-        yield f"{tried}; on average {findings.fdr:.0%} of those confirmed may be false (false discovery rate)"
+        yield (
+            f"{tried}; on average {findings.fdr:.0%} of those confirmed may be false (false"
+            " discovery rate)"
+        )
         if drawn:
             yield (
-                "For a false finding, the classifier fails no more often with the description than without it. The"
-                " rates come from fresh pairs, rendered once for each finding after its test. The intervals of the"
+                "For a false finding, the classifier fails no more often with the description than"
+                " without it. The"
+                " rates come from fresh pairs, rendered once for each finding after its test. The"
+                " intervals of the"
                 " differences hold for all findings at once"
             )
         yield OF_SETS.removesuffix(".")
     checks = [finding.labels for finding in findings.standing if finding.labels is not None]
     if suspected := sum(check.suspected for check in checks):
-        yield f"{suspected} of {len(checks)} may be wrong labels, not failures: look at the images in relabel.csv"
+        yield (
+            f"{suspected} of {len(checks)} may be wrong labels, not failures: look at the images"
+            " in relabel.csv"
+        )
     if unchecked := sum(check.reason is not None for check in checks):
-        yield f"The labels behind {unchecked} of {len(checks)} were not checked; the report says why"
+        yield (
+            f"The labels behind {unchecked} of {len(checks)} were not checked; the report says why"
+        )
     if result.pool is not None:
         yield result.pool.sentence().removesuffix(".")
     if drawn and not findings.tested:
-        reasons = [f"{audit.name}: {audit.reason}" for audit in findings.classes if audit.reason is not None]
+        reasons = [
+            f"{audit.name}: {audit.reason}"
+            for audit in findings.classes
+            if audit.reason is not None
+        ]
         yield from reasons[:MOST_REASONS]
     yield from findings.notes
-    yield from (f"Not tested: {hypothesis.words}; {hypothesis.reason}" for hypothesis in findings.not_tested)
+    yield from (
+        f"Not tested: {hypothesis.words}; {hypothesis.reason}" for hypothesis in findings.not_tested
+    )

@@ -1,4 +1,5 @@
-"""`counterfoil open`: all pages of a directory in the browser, where thresholds and answers can be saved."""
+"""`counterfoil open`: all pages of a directory in the browser, where thresholds and answers can be
+saved."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ class _OpenOptions:
 
 @with_options("counterfoil open out/wardrobe-mini", _OpenOptions)
 def open(given: Given) -> None:
-    """Open a directory's pages in your browser: look at images, choose thresholds, answer reviews, save.
+    """Open a directory's pages in your browser: look at images, choose thresholds, answer reviews,
+    save.
 
     Serves the pages to this machine only.
     """
@@ -30,7 +32,10 @@ def open(given: Given) -> None:
             print_json({"address": server.address})
         else:
             say(server.address)
-        note("Anyone on this machine who has this address can read these pages and save. Press Ctrl-C to stop.")
+        note(
+            "Anyone on this machine who has this address can read these pages and save. Press"
+            " Ctrl-C to stop."
+        )
         if not given.get("--no-browser"):
             show_in_browser(server.address)
         try:

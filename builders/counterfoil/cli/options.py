@@ -1,4 +1,5 @@
-"""Define arguments and options that several commands share, lists after one flag, and the headings of `--help`."""
+"""Define arguments and options that several commands share, lists after one flag, and the headings
+of `--help`."""
 
 from __future__ import annotations
 
@@ -48,11 +49,14 @@ _TYPES: dict[str, Any] = {
 
 
 class Given:
-    """What was typed, by the spelling of each option, and the options of a verb that are made of it."""
+    """What was typed, by the spelling of each option, and the options of a verb that are made of
+    it."""
 
     def __init__(self, context: Any, typed: Mapping[str, Any]) -> None:
         self._context = context
-        self._typed = {name: value for name, value in typed.items() if value is not None and value != []}
+        self._typed = {
+            name: value for name, value in typed.items() if value is not None and value != []
+        }
         self.json = bool(self.get("--json"))
 
     def get(self, spelling: str) -> Any:
@@ -63,14 +67,19 @@ class Given:
         typed = []
         for parameter in self._context.command.params:
             source = self._context.get_parameter_source(parameter.name)
-            if source is not None and source.name == "COMMANDLINE" and parameter.param_type_name == "option":
+            if (
+                source is not None
+                and source.name == "COMMANDLINE"
+                and parameter.param_type_name == "option"
+            ):
                 typed.append(parameter.opts[0])
         return [flag for flag in typed if flag not in taken]
 
     def made(self, declared: type[T], flag: str = "", **others: Any) -> T:
         """Return the options of a verb. UserError with all that it needs and that was not typed.
 
-        flag: the option that chooses this verb among those of the command; it refuses options of other verbs.
+        flag: the option that chooses this verb among those of the command; it refuses options of
+        other verbs.
         """
         described = options_of(declared)
         taken = [each.spelling for each in described]
@@ -84,7 +93,9 @@ class Given:
             elif each.is_required and each.name not in others:
                 problems.append(f"{each.spelling} is missing")
         if problems:
-            raise UserError(problems, self._context.command.epilog.replace("Example", "For example"))
+            raise UserError(
+                problems, self._context.command.epilog.replace("Example", "For example")
+            )
         return declared(**values | others)
 
 
@@ -96,8 +107,11 @@ class Agreed:
     """Do not ask."""
 
 
-def with_options(example: str, *declared: type) -> Callable[[Callable[[Given], None]], Callable[..., None]]:
-    """Give a command the options of these classes. It receives what was typed. example: a command line.
+def with_options(
+    example: str, *declared: type
+) -> Callable[[Callable[[Given], None]], Callable[..., None]]:
+    """Give a command the options of these classes. It receives what was typed. example: a command
+    line.
 
     Where classes have the same option, the first one describes it.
     """
@@ -106,12 +120,23 @@ def with_options(example: str, *declared: type) -> Callable[[Callable[[Given], N
         if not each.in_python_only:
             described.setdefault(each.spelling, each)
     parameters = {spelling: _parameter(each) for spelling, each in described.items()}
-    every = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context), *parameters.values()]
+    every = [
+        Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context),
+        *parameters.values(),
+    ]
 
     def with_them(command: Callable[[Given], None]) -> Callable[..., None]:
         @wraps(command)
         def called(context: Any, **values: Any) -> None:
-            command(Given(context, {spelling: values[parameter.name] for spelling, parameter in parameters.items()}))
+            command(
+                Given(
+                    context,
+                    {
+                        spelling: values[parameter.name]
+                        for spelling, parameter in parameters.items()
+                    },
+                )
+            )
 
         called.example, called.declared = example, declared  # type: ignore[attr-defined]
         called.__signature__ = Signature(every)  # type: ignore[attr-defined]
@@ -142,7 +167,8 @@ def _parameter(option: Option) -> Parameter:
 
 
 def repeat_flags(args: list[str], flags: Mapping[str, str]) -> list[str]:
-    """Repeat a flag before every value that follows it. flags: maps each spelling to the flag to repeat."""
+    """Repeat a flag before every value that follows it. flags: maps each spelling to the flag to
+    repeat."""
     given: list[str] = []
     listing: str | None = None
     for index, word in enumerate(args):
@@ -166,7 +192,8 @@ def repeat_flags(args: list[str], flags: Mapping[str, str]) -> list[str]:
 
 
 class Command(TyperCommand):
-    """A command that reads `--models a b` as `--models a --models b`, for every option whose metavar ends in dots.
+    """A command that reads `--models a b` as `--models a --models b`, for every option whose
+    metavar ends in dots.
 
     Its `--help` leaves out the options that have a heading, and `--help-all` shows them too.
     """
@@ -180,7 +207,9 @@ class Command(TyperCommand):
         return super().parse_args(ctx, repeat_flags(args, flags))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        further = [parameter for parameter in self.params if getattr(parameter, "rich_help_panel", None)]
+        further = [
+            parameter for parameter in self.params if getattr(parameter, "rich_help_panel", None)
+        ]
         shown = self.get_help_option(ctx)
         assert shown is not None
         shown.help = f"Show these options, or {len(further)} more ({_ALL})."
@@ -194,4 +223,6 @@ def add_commands(app: typer.Typer, *commands: Callable[..., None]) -> None:
     for command in commands:
         names = ["-h", "--help", _ALL]
         epilog = f"Example: {command.example}"  # type: ignore[attr-defined]
-        app.command(cls=Command, epilog=epilog, context_settings={"help_option_names": names})(command)
+        app.command(cls=Command, epilog=epilog, context_settings={"help_option_names": names})(
+            command
+        )

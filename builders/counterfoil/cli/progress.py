@@ -1,4 +1,5 @@
-"""Show progress of builds and stages on stderr: a live display on a terminal, plain lines elsewhere."""
+"""Show progress of builds and stages on stderr: a live display on a terminal, plain lines
+elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _MOST_NAME = 44
 _COUNT_AND_TIME = 29
 _NARROW = 100
 _RATE_WINDOW = 30.0  # seconds over which the speed is measured
-_RATE_STEP = 0.1  # least seconds between two marks, because a thousand workers report hundreds of batches a second
+# least seconds between two marks, because a thousand workers report hundreds of batches a second
+_RATE_STEP = 0.1
 
 
 class Display:
@@ -37,7 +39,10 @@ class Display:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self.live is not None:
             self.live.stop()
@@ -61,7 +66,8 @@ class BuildDisplay(Display):
         self.tokens = TokenLines()
 
     def draw(self, event: Any) -> None:
-        """Draw the progress of images, of tokens and of stages before them. Ignore unknown events."""
+        """Draw the progress of images, of tokens and of stages before them. Ignore unknown
+        events."""
         from counterfoil.building.build_dataset import BuildProgress
 
         match event:
@@ -80,9 +86,11 @@ class BuildDisplay(Display):
         if progress.there and not self.reported_there:
             self.reported_there = True
             whole = progress.there + progress.images
-            self.console.print(f"{progress.there:,} of {whole:,} images are rendered already", highlight=False)
-        # The first mark is the first batch, because the time to load models does not depend on the number of images.
-        # The newest mark moves until it is a step ahead of the mark before it.
+            self.console.print(
+                f"{progress.there:,} of {whole:,} images are rendered already", highlight=False
+            )
+        # The first mark is the first batch, because the time to load models does not depend on the
+        # number of images. The newest mark moves until it is a step ahead of the mark before it.
         if self.history and not self.history[-1][1]:
             self.history.clear()
         if len(self.history) > 1 and self.history[-1][0] - self.history[-2][0] < _RATE_STEP:
@@ -135,7 +143,10 @@ class TokenLines:
         if now - self.printed < _PLAIN_EVERY and event.classes_done < event.classes:
             return
         self.printed = now
-        text = f"tokens: {event.classes_done}/{event.classes} classes, {event.steps_done}/{event.steps} steps"
+        text = (
+            f"tokens: {event.classes_done}/{event.classes} classes,"
+            f" {event.steps_done}/{event.steps} steps"
+        )
         if event.steps_done and event.steps_done < event.steps:
             left = (now - self.started) / event.steps_done * (event.steps - event.steps_done)
             text += f", {left / 60:.0f} min left" if left >= 90 else f", {left:.0f} s left"
@@ -143,10 +154,17 @@ class TokenLines:
 
 
 class StageProgress(Display):
-    """Shows a bar for each stage on a terminal. Elsewhere, prints a line for each finished stage."""
+    """Shows a bar for each stage on a terminal. Elsewhere, prints a line for each finished
+    stage."""
 
     def __init__(self) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
         console = terminal(stderr=True)
         bar = _BAR if console.width > _NARROW else _BAR // 2
@@ -175,7 +193,10 @@ class StageProgress(Display):
 
 
 def _line(progress: BuildProgress, rate: float | None, left: float | None) -> str:
-    parts = [f"{progress.images_done}/{progress.images} images", f"{progress.shards_done}/{progress.shards} shards"]
+    parts = [
+        f"{progress.images_done}/{progress.images} images",
+        f"{progress.shards_done}/{progress.shards} shards",
+    ]
     if rate:
         parts.append(f"{rate:.1f} images/s")
     if left is not None and progress.images_done < progress.images:
@@ -207,7 +228,8 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
 
 
 def _accepted(counts: Mapping[str, int]) -> int:
-    from counterfoil.recipe.keep.cells import ACCEPTED  # here, because --help must not wait for the recipe's schema
+    # here, because --help must not wait for the recipe's schema
+    from counterfoil.recipe.keep.cells import ACCEPTED
 
     return counts.get(ACCEPTED, 0)
 

@@ -1,4 +1,5 @@
-"""`counterfoil publish`: send a finished dataset directory or a model to the Hub, after a preview."""
+"""`counterfoil publish`: send a finished dataset directory or a model to the Hub, after a
+preview."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ _OF_A_MODEL = ("license", "base_model", "datasets")
 def publish(given: Given) -> None:
     """Publish a dataset, or with --model a model, to the Hugging Face Hub. Run again to resume.
 
-    Verifies it first, sends it in one commit, then compares every remote file and loads a row of each config.
+    Verifies it first, sends it in one commit, then compares every remote file and loads a row of
+    each config.
     """
     dataset = given.get("DIR")
     dry_run = given.get("--dry-run")
@@ -42,7 +44,9 @@ def publish(given: Given) -> None:
         given.made(PublishModelCommand, "--model")
     refused = {
         "--dry-run prints for people, so it takes no --json": dry_run and given.json,
-        "--license needs --model: a dataset's licence is in its recipe": "--license" in given.others() and not model,
+        "--license needs --model: a dataset's licence is in its recipe": "--license"
+        in given.others()
+        and not model,
     }
     if problems := [problem for problem, applies in refused.items() if applies]:
         raise UserError(problems)
@@ -59,7 +63,9 @@ def publish(given: Given) -> None:
     done: Publication | PublishedModel | None
     with _Bar() as bar:
         if model:
-            done = publish_model(**vars(given.made(PublishModelOptions, confirm=confirm, tell=note)))
+            done = publish_model(
+                **vars(given.made(PublishModelOptions, confirm=confirm, tell=note))
+            )
         else:
             done = publish(**vars(given.made(PublishOptions, confirm=confirm, tell=note)))
     if dry_run:
@@ -78,14 +84,19 @@ def publish(given: Given) -> None:
             where = f"pull request {done.pull_request}" if done.pull_request else where
         if done.files_changed:
             console.print(
-                f"Published {done.files_changed:,} changed files of {done.files:,}: {where}.", highlight=False
+                f"Published {done.files_changed:,} changed files of {done.files:,}: {where}.",
+                highlight=False,
             )
         else:
             console.print(f"Nothing to publish: {where} equals the {what}.", highlight=False)
         address = f"{done.url} ({'private' if done.private else 'public'})"
         if isinstance(done, Publication):
             read = f"one row of each of {done.configs_loaded} configs was loaded"
-            console.print(f"Every remote file was compared, and {read}.\n{address}", markup=False, highlight=False)
+            console.print(
+                f"Every remote file was compared, and {read}.\n{address}",
+                markup=False,
+                highlight=False,
+            )
             next_command("counterfoil", "verify", done.repo)
         else:
             console.print(address, markup=False, highlight=False)
@@ -113,7 +124,8 @@ def preview_lines(ahead: Preview) -> list[str]:
     lines = [
         f"{ahead.repo} ({state}, {visibility}), branch {ahead.branch}",
         f"  {what} in {ahead.files:,} files, {decimal(ahead.bytes)} of them to send",
-        f"  {len(changes.added):,} files added, {len(changes.replaced):,} replaced, {len(changes.deleted):,} deleted, "
+        f"  {len(changes.added):,} files added, {len(changes.replaced):,} replaced,"
+        f" {len(changes.deleted):,} deleted, "
         f"{changes.same:,} unchanged",
     ]
     if ahead.stays_open:
@@ -127,7 +139,9 @@ def preview_lines(ahead: Preview) -> list[str]:
     lines += [f"  {line}" for line in ahead.card_notes]
     if changes.kept:
         whose = "the model's" if ahead.images is None else "the dataset's"
-        shown = ", ".join(changes.kept[:MOST_KEPT]) + (" …" if len(changes.kept) > MOST_KEPT else "")
+        shown = ", ".join(changes.kept[:MOST_KEPT]) + (
+            " …" if len(changes.kept) > MOST_KEPT else ""
+        )
         lines.append(f"  files there that are not {whose} are kept: {shown}")
     return lines
 
@@ -147,15 +161,32 @@ def _print_dry_run(directory: Path, ahead: Preview) -> None:
     width = max(len(folder) for folder in folders)
     for folder, sizes in sorted(folders.items()):
         count = f"{len(sizes):,} files" if folder.endswith("/") else "1 file"
-        console.print(f"  {folder:{width}}  {count:>12}  {decimal(sum(sizes)):>9}", markup=False, highlight=False)
-    console.print(f"The card is {directory / CARD}. Nothing was sent.", markup=False, highlight=False)
+        console.print(
+            f"  {folder:{width}}  {count:>12}  {decimal(sum(sizes)):>9}",
+            markup=False,
+            highlight=False,
+        )
+    console.print(
+        f"The card is {directory / CARD}. Nothing was sent.", markup=False, highlight=False
+    )
 
 
 class _Bar(Display):
     def __init__(self) -> None:
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TransferSpeedColumn,
+        )
 
-        columns = TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+        )
         self.live = Progress(*columns, console=terminal(stderr=True), transient=True)
         self._task: TaskID | None = None
 
@@ -195,5 +226,9 @@ def _as_json(done: Publication | PublishedModel) -> dict[str, Any]:
         "deleted": len(changes.deleted),
         "kept": changes.kept,
         "bytes": done.bytes_changed,
-        **(fields_of(done, "configs_loaded") if of_dataset else fields_of(done.metadata, *_OF_A_MODEL)),
+        **(
+            fields_of(done, "configs_loaded")
+            if of_dataset
+            else fields_of(done.metadata, *_OF_A_MODEL)
+        ),
     }

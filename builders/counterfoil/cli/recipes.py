@@ -1,4 +1,5 @@
-"""`counterfoil init`, `recipes`, `show`, `check`: propose, list, print and validate recipes, with their cost."""
+"""`counterfoil init`, `recipes`, `show`, `check`: propose, list, print and validate recipes, with
+their cost."""
 
 from __future__ import annotations
 
@@ -27,13 +28,15 @@ _CANNOT = "The recipe is valid, but it cannot be built on this machine until you
 MOST_LINES = 100  # a person reads no more
 _WIDTH = 120
 _START_UP = (
-    "libraries, models, thresholds and the card; a rough guide without downloads, twice as long on a busy machine"
+    "libraries, models, thresholds and the card; a rough guide without downloads, twice as"
+    " long on a busy machine"
 )
 
 
 @with_options("counterfoil init ./photos --out photos.yaml", InitOptions)
 def init(given: Given) -> None:
-    """Look at your own images and write a commented recipe for them: classes, shifts, models and thresholds."""
+    """Look at your own images and write a commented recipe for them: classes, shifts, models and
+    thresholds."""
     if given.get("SOURCE") is None:
         _describe_detector(given.get("--detector"), given.get("--force"), given.json)
         return
@@ -45,7 +48,10 @@ def init(given: Given) -> None:
         result = init(**vars(options))
     recipe = result.recipe
     if given.json:
-        counts = [{"id": cls.id, "name": cls.name, "images": result.images[cls.name]} for cls in recipe.classes]
+        counts = [
+            {"id": cls.id, "name": cls.name, "images": result.images[cls.name]}
+            for cls in recipe.classes
+        ]
         print_json(
             {
                 "recipe": str(result.path),
@@ -57,7 +63,9 @@ def init(given: Given) -> None:
                 "label_column": recipe.source.label_column,
                 "classes": counts,
                 "shifts": [shift.name for shift in recipe.all_shifts()],
-                "generator": recipe.generator.named_models().get("generator.model", recipe.kind.name),
+                "generator": recipe.generator.named_models().get(
+                    "generator.model", recipe.kind.name
+                ),
                 "clip": "/".join(filter(None, (recipe.screen.model, recipe.screen.weights))),
                 "models": result.models,
                 "notes": list(result.notes),
@@ -72,15 +80,23 @@ def init(given: Given) -> None:
         rows = []
         for cls in recipe.classes[:MOST_CLASSES]:
             images = result.images[cls.name]
-            cells = ["?"] * len(splits) if images is None else [f"{images[split]:,}" for split in splits]
+            cells = (
+                ["?"] * len(splits)
+                if images is None
+                else [f"{images[split]:,}" for split in splits]
+            )
             rows.append([escape(fit(cls.name)), *cells])
         print_rows(console, ("class", *(escape(fit(split)) for split in splits)), rows)
         if len(recipe.classes) > MOST_CLASSES:
-            console.print(f"and {len(recipe.classes) - MOST_CLASSES:,} more classes; the file lists them all\n")
+            console.print(
+                f"and {len(recipe.classes) - MOST_CLASSES:,} more classes; the file lists them"
+                " all\n"
+            )
         for sentence in (*result.notes, result.models):
             console.print(f"- {escape(fit(sentence))}")
         console.print(
-            f"\n[bold]{escape(fit(str(result.path)))}[/bold] is written. Read it, change what you like, then run:"
+            f"\n[bold]{escape(fit(str(result.path)))}[/bold] is written. Read it, change what you"
+            " like, then run:"
         )
         for command in result.commands:
             console.print(f"  {escape(fit(command))}", soft_wrap=True)
@@ -91,10 +107,18 @@ def _describe_detector(detector: Path | None, force: bool, json: bool) -> None:
     from counterfoil.starting.found_detector import find_detector
 
     if detector is None:
-        raise UserError("init: no SOURCE is named", "For example: counterfoil init ./photos --out photos.yaml")
+        raise UserError(
+            "init: no SOURCE is named", "For example: counterfoil init ./photos --out photos.yaml"
+        )
     described = find_detector(detector, force=force)
     if json:
-        print_json({"config": str(described.path), "model": described.model, "notes": list(described.notes)})
+        print_json(
+            {
+                "config": str(described.path),
+                "model": described.model,
+                "notes": list(described.notes),
+            }
+        )
         return
     for sentence in described.notes:
         say(f"- {sentence}")
@@ -108,7 +132,9 @@ def recipes(given: Given) -> None:
 
     bundled = {name: load_recipe(path) for name, path in bundled_recipes().items()}
     if given.json:
-        print_json([{"name": name, "description": recipe.description} for name, recipe in bundled.items()])
+        print_json(
+            [{"name": name, "description": recipe.description} for name, recipe in bundled.items()]
+        )
         return
     from rich.table import Table
 
@@ -133,9 +159,12 @@ def show(given: Given) -> None:
         typer.echo(dump_recipe(resolved), nl=False)
 
 
-@with_options("counterfoil check wardrobe-star --set samples.candidates=100 --rate 12", CheckOptions)
+@with_options(
+    "counterfoil check wardrobe-star --set samples.candidates=100 --rate 12", CheckOptions
+)
 def check(given: Given) -> None:
-    """Validate a recipe. Print its plan, the expected files, size and time, and what is missing on this machine.
+    """Validate a recipe. Print its plan, the expected files, size and time, and what is missing on
+    this machine.
 
     Loads and downloads no model. The exit code is 2 if the recipe cannot be built here.
     """
@@ -166,7 +195,8 @@ def check(given: Given) -> None:
     if given.json:
         lists = [{"key": lack.key, "weight": lack.weight, "text": lack.text} for lack in lacks]
         print_json(
-            _check_as_json(plan, source.exact, cost, budget, quotas) | {"buildable": not missing, "lacks": lists}
+            _check_as_json(plan, source.exact, cost, budget, quotas)
+            | {"buildable": not missing, "lacks": lists}
         )
     else:
         _print_tables(plan, source.exact, cost, budget, quotas)
@@ -178,7 +208,8 @@ def check(given: Given) -> None:
 
 
 def _with_labels(recipe: Recipe) -> Recipe:
-    """Return the recipe with its classes' labels. A local folder is always read, because its order may differ."""
+    """Return the recipe with its classes' labels. A local folder is always read, because its order
+    may differ."""
     from counterfoil.recipe.names import is_local
     from counterfoil.starting.lacking import lacking_classes
 
@@ -192,7 +223,11 @@ def _with_labels(recipe: Recipe) -> Recipe:
 
 
 def _check_as_json(
-    plan: Plan, exact: bool, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]
+    plan: Plan,
+    exact: bool,
+    cost: Cost,
+    budget: RenderedBudget | None,
+    quotas: Sequence[JudgedQuota],
 ) -> dict[str, Any]:
     mined = {} if budget is None else {"mine": asdict(budget)}
     judged = {"judged": [asdict(quota) for quota in quotas]} if quotas else {}
@@ -221,7 +256,9 @@ def _check_as_json(
                 "prompt": shift.prompt,
                 "embedding": shift.embedding is not None,
                 "caption": shift.caption,
-                "threshold": shift.threshold.model_dump(exclude_none=True) if shift.threshold else None,
+                "threshold": shift.threshold.model_dump(exclude_none=True)
+                if shift.threshold
+                else None,
                 "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
             }
             for shift in plan.recipe.all_shifts()
@@ -232,7 +269,11 @@ def _check_as_json(
 
 
 def _print_tables(
-    plan: Plan, exact: bool, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]
+    plan: Plan,
+    exact: bool,
+    cost: Cost,
+    budget: RenderedBudget | None,
+    quotas: Sequence[JudgedQuota],
 ) -> None:
     from rich import box
     from rich.filesize import decimal
@@ -245,25 +286,39 @@ def _print_tables(
     totals.add_column(style="bold")
     totals.add_column(justify="right")
     totals.add_column(style="dim")
-    totals.add_row("cells", f"{plan.n_cells:,}", counted(len(plan.recipe.classes), "class", "classes"))
+    totals.add_row(
+        "cells", f"{plan.n_cells:,}", counted(len(plan.recipe.classes), "class", "classes")
+    )
     most = "" if exact else "at most "
     totals.add_row("samples", f"{most}{plan.n_samples:,}", _per_cell(plan))
     totals.add_row(
-        "shards", f"{plan.n_shards:,}", f"in {counted(len(plan.groups), 'group')}, {counted(cost.files, 'file')}"
+        "shards",
+        f"{plan.n_shards:,}",
+        f"in {counted(len(plan.groups), 'group')}, {counted(cost.files, 'file')}",
     )
     totals.add_row("size", f"{most}{decimal(cost.bytes)}", escape("; ".join(cost.assumptions[:2])))
     start_up = _duration(cost.start_up_seconds)
-    totals.add_row("start-up", start_up if cost.start_up_seconds is None else f"about {start_up}", _START_UP)
+    totals.add_row(
+        "start-up", start_up if cost.start_up_seconds is None else f"about {start_up}", _START_UP
+    )
     totals.add_row("rendering", _duration(cost.seconds), escape(cost.assumptions[2]))
     total = _duration(cost.total_seconds)
     if cost.total_seconds is not None:
-        total = f"{_duration(cost.total_seconds / SPREAD)} to {_duration(cost.total_seconds * SPREAD)}"
-    totals.add_row("time", total, "start-up and rendering; the range allows for other machines and images")
+        total = (
+            f"{_duration(cost.total_seconds / SPREAD)} to {_duration(cost.total_seconds * SPREAD)}"
+        )
+    totals.add_row(
+        "time", total, "start-up and rendering; the range allows for other machines and images"
+    )
     if budget is not None:
         per_hypothesis = f"{budget.hypothesis_images:,} images per hypothesis, its base included"
-        timed = "" if budget.hypothesis_seconds is None else f": {_duration(budget.hypothesis_seconds)}"
+        timed = (
+            "" if budget.hypothesis_seconds is None else f": {_duration(budget.hypothesis_seconds)}"
+        )
         totals.add_row(
-            "to mine", f"{budget.images:,}", f"images to render at most, for {budget.hypotheses:,} hypotheses"
+            "to mine",
+            f"{budget.images:,}",
+            f"images to render at most, for {budget.hypotheses:,} hypotheses",
         )
         totals.add_row("", _duration(budget.seconds), per_hypothesis + timed)
         if budget.finding_images:
@@ -304,7 +359,10 @@ def _print_tables(
     console.print(shifts)
     if away := plan.recipe.levels_away_from_base:
         names = ", ".join(away)
-        sentence = f"{names}: the prompt does not continue the base's, so more than the shift changes on the way"
+        sentence = (
+            f"{names}: the prompt does not continue the base's, so more than the shift"
+            " changes on the way"
+        )
         console.print(f"[bold]Levels[/bold]: {escape(sentence)}", soft_wrap=True)
     for line in _by_class(plan.recipe)[:MOST_LINES]:
         console.print(f"[bold]Object thresholds by class[/bold]: {escape(line)}", soft_wrap=True)
@@ -318,7 +376,11 @@ def _per_cell(plan: Plan) -> str:
     text = f"at most {samples.most_candidates:,} per cell{wanted}"
     others = sum(spec.samples is not None for spec in plan.recipe.prompts.shifts.values())
     if others:
-        text += f"; {others} shifts have their own number" if others > 1 else "; 1 shift has its own number"
+        text += (
+            f"; {others} shifts have their own number"
+            if others > 1
+            else "; 1 shift has its own number"
+        )
     return text
 
 
@@ -335,7 +397,9 @@ def _by_class(recipe: Recipe) -> list[str]:
     shifts_of: dict[tuple[tuple[str, float], ...], list[str]] = {}
     for shift in recipe.all_shifts():
         ids = [recipe.classes[label].id for label in shift.class_labels]
-        thresholds = tuple((id, value) for id in ids if (value := shift.object_threshold.of_class(id)) is not None)
+        thresholds = tuple(
+            (id, value) for id in ids if (value := shift.object_threshold.of_class(id)) is not None
+        )
         if thresholds:
             shifts_of.setdefault(thresholds, []).append(shift.name)
     every = [shift.name for shift in recipe.all_shifts()]

@@ -1,4 +1,5 @@
-"""`counterfoil review`: a page on which people say what images show, and the result of their answers."""
+"""`counterfoil review`: a page on which people say what images show, and the result of their
+answers."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.cli.options import Given, Opened, with_options
-from counterfoil.cli.terminal import next_command, note, open_page, print_json, print_rows, say, terminal
+from counterfoil.cli.terminal import (
+    next_command,
+    note,
+    open_page,
+    print_json,
+    print_rows,
+    say,
+    terminal,
+)
 from counterfoil.errors import UserError
 from counterfoil.report.words import counted, number, points
 from counterfoil.reviewing.options import AnswersOptions, ReviewOptions
@@ -18,7 +27,12 @@ if TYPE_CHECKING:
 _MOST_ROWS = 60  # review/selection.json holds every row
 
 
-@with_options("counterfoil review photos-cut --answers anna.json ben.json", ReviewOptions, AnswersOptions, Opened)
+@with_options(
+    "counterfoil review photos-cut --answers anna.json ben.json",
+    ReviewOptions,
+    AnswersOptions,
+    Opened,
+)
 def review(given: Given) -> None:
     """Write a page on which people select the images that show their class and their shift.
 
@@ -42,8 +56,10 @@ def review(given: Given) -> None:
         say(str(made.page))
     of_classes = f"{len(made.classes)} of {counted(made.all_classes, 'class', 'classes')}"
     note(
-        f"{counted(made.grids, 'grid')} of {made.images} of {made.accepted} accepted images, at most {made.each} per"
-        f" shift: {len(made.shifts)} of {counted(made.all_shifts, 'shift')} (the base is one), {of_classes}."
+        f"{counted(made.grids, 'grid')} of {made.images} of {made.accepted} accepted images, at"
+        f" most {made.each} per"
+        f" shift: {len(made.shifts)} of {counted(made.all_shifts, 'shift')} (the base is one),"
+        f" {of_classes}."
     )
     if made.controls:
         note(f"Mixed in: {counted(made.controls, 'real image')}, and images without the label.")
@@ -51,7 +67,10 @@ def review(given: Given) -> None:
         note(f"No real images are mixed in: {made.without_controls}")
     for line in made.notes:
         note(f"Note: {line}.")
-    note("Send the page to several people. Each opens it in a browser and downloads answers.json at the end. Then run:")
+    note(
+        "Send the page to several people. Each opens it in a browser and downloads answers.json at"
+        " the end. Then run:"
+    )
     next_command("counterfoil", "review", str(made.directory), "--answers", "answers.json")
     open_page(Path(made.page), given.get("--open"))
 
@@ -72,20 +91,37 @@ def _show_answers(result: Review, json: bool) -> None:
                 selected = points(frequency.value)
                 low = points(frequency.low)
                 high = points(frequency.high)
-                rows[-1] += [f"{selected} ({low} to {high})", str(selection.images), number(selection.kappa)]
-        columns = ("shift", "shows its class", "images", "kappa", "shows its shift", "images", "kappa")
+                rows[-1] += [
+                    f"{selected} ({low} to {high})",
+                    str(selection.images),
+                    number(selection.kappa),
+                ]
+        columns = (
+            "shift",
+            "shows its class",
+            "images",
+            "kappa",
+            "shows its shift",
+            "images",
+            "kappa",
+        )
         title = "Selection frequency in percent (95 % confidence interval over images)"
         print_rows(terminal(120), columns, rows, title)
         if len(shifts) > _MOST_ROWS:
-            say(f"and {len(shifts) - _MOST_ROWS} more shifts, in {result.folder / 'selection.json'}")
+            say(
+                f"and {len(shifts) - _MOST_ROWS} more shifts, in {result.folder / 'selection.json'}"
+            )
         say(f"Stored in {result.folder}, and shown on the card of {result.directory}.")
     if result.replaced:
-        note(f"This replaces the earlier answers of {counted(result.replaced, 'person', 'people')}.")
+        note(
+            f"This replaces the earlier answers of {counted(result.replaced, 'person', 'people')}."
+        )
     for rater, given in zip(result.selection.raters, result.raters, strict=True):
         controls = rater.controls
         who = f"{rater.rater} ({given.path}{f', “{given.name}”' if given.name else ''})"
         passed = (
-            f"{controls.real_passed} of {counted(controls.real, 'real image')} selected, {controls.without_passed} of"
+            f"{controls.real_passed} of {counted(controls.real, 'real image')} selected,"
+            f" {controls.without_passed} of"
             f" {controls.without} images without the label left unselected"
         )
         note(
@@ -96,4 +132,7 @@ def _show_answers(result: Review, json: bool) -> None:
         note(f"Note: {line}.")
     names = [given.name.casefold() for given in result.raters if given.name]
     if len(set(names)) < len(names):
-        note("Note: two of these people gave the same name. If they are one person, pass only one of the files.")
+        note(
+            "Note: two of these people gave the same name. If they are one person, pass only one of"
+            " the files."
+        )

@@ -1,4 +1,5 @@
-"""Print lines, tables, JSON and errors on a terminal. Control characters in texts from elsewhere are escaped.
+"""Print lines, tables, JSON and errors on a terminal. Control characters in texts from elsewhere
+are escaped.
 
 An error is a short message on stderr and an exit code; COUNTERFOIL_DEBUG=1 adds the traceback.
 """
@@ -54,7 +55,8 @@ def plain(text: str) -> str:
 def say(text: str, *, err: bool = False) -> None:
     """Print one line that is never wrapped or styled. A name from elsewhere cannot break it.
 
-    Print nothing after a signal: if a library caught it, the text may report damage that does not exist.
+    Print nothing after a signal: if a library caught it, the text may report damage that does not
+    exist.
     """
     obey_signal()
     typer.echo(plain(on_a_line(text)), err=err)
@@ -70,9 +72,11 @@ def next_command(*words: str) -> None:
 
 
 def terminal(piped_width: int = 140, *, stderr: bool = False) -> Console:
-    """Return rich's console, with every text passed through `plain`. piped_width: of tables in a pipe.
+    """Return rich's console, with every text passed through `plain`. piped_width: of tables in a
+    pipe.
 
-    A name such as `:cat:` is no emoji there. A text from elsewhere is printed with `markup=False`, or escaped.
+    A name such as `:cat:` is no emoji there. A text from elsewhere is printed with `markup=False`,
+    or escaped.
     """
     from rich.console import Console
 
@@ -85,14 +89,16 @@ def terminal(piped_width: int = 140, *, stderr: bool = False) -> Console:
 
 
 def agreed(question: str, unasked: str, hint: str) -> bool:
-    """Ask a question on the terminal. UserError, with these texts, if standard input is no terminal, or is closed."""
+    """Ask a question on the terminal. UserError, with these texts, if standard input is no
+    terminal, or is closed."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise UserError(unasked, hint)
     return typer.confirm(question, err=True)
 
 
 def open_page(page: Path, wanted: bool) -> None:
-    """Open a written page in a browser if `wanted`. Print a note on stderr if there is no browser."""
+    """Open a written page in a browser if `wanted`. Print a note on stderr if there is no
+    browser."""
     if wanted and not show_in_browser(page.resolve().as_uri()):
         note(f"No browser was found. Open {page} yourself.")
 
@@ -101,7 +107,9 @@ def show_in_browser(address: str) -> bool:
     import webbrowser
 
     # Without a screen, a text browser may be found. It would take over the terminal.
-    screenless = sys.platform.startswith("linux") and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    screenless = sys.platform.startswith("linux") and not any(
+        map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
+    )
     return bool(not screenless or os.environ.get("BROWSER")) and webbrowser.open(address)
 
 
@@ -117,13 +125,20 @@ def fields_of(value: Any, *names: str) -> dict[str, Any]:
 
 
 def print_rows(
-    console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", left: Sequence[int] = (0,)
+    console: Console,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    title: str = "",
+    left: Sequence[int] = (0,),
 ) -> None:
-    """Print a table of texts in rich's markup. left: the indices of columns of words; others hold numbers."""
+    """Print a table of texts in rich's markup. left: the indices of columns of words; others hold
+    numbers."""
     from rich import box
     from rich.table import Table as Rich
 
-    table = Rich(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title or None, title_justify="left")
+    table = Rich(
+        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title or None, title_justify="left"
+    )
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index in left else "right", overflow="fold")
     for row in rows:
@@ -154,7 +169,8 @@ def print_table(console: Console, shown: Table) -> None:
 
 
 def refuse_low_limits() -> None:
-    """Raise RunFailure for limits with which libraries and workers end in errors that do not name them."""
+    """Raise RunFailure for limits with which libraries and workers end in errors that do not name
+    them."""
     with suppress(ImportError):  # on Windows
         import resource
 
@@ -165,7 +181,8 @@ def refuse_low_limits() -> None:
             most = resource.getrlimit(limit)[0]
             if most != resource.RLIM_INFINITY and most < least:
                 raise RunFailure(
-                    f"a limit allows this process {most:,} {what} (ulimit -{option}), expected at least {least:,}",
+                    f"a limit allows this process {most:,} {what} (ulimit -{option}), expected at"
+                    f" least {least:,}",
                     "Raise it, and run the same command again.",
                 )
 
@@ -189,7 +206,9 @@ def show_error(error: BaseException) -> int:
             _line(f"error: {fit(error.problems[0])}", colour="red")
         else:
             _line(f"error: {len(error.problems)} problems", colour="red")
-            for problem in first_of([f"- {fit(problem)}" for problem in error.problems], MOST_PROBLEMS):
+            for problem in first_of(
+                [f"- {fit(problem)}" for problem in error.problems], MOST_PROBLEMS
+            ):
                 _line(f"  {problem}")
         if error.hint:
             _line(fit(error.hint))
@@ -201,7 +220,8 @@ def show_error(error: BaseException) -> int:
 
 
 def fit(text: str) -> str:
-    """Shorten a text and pass it through `plain`, because problems quote files that are not trusted."""
+    """Shorten a text and pass it through `plain`, because problems quote files that are not
+    trusted."""
     if len(text) > LONGEST_PROBLEM:
         text = f"{text[: LONGEST_PROBLEM // 2]} […] {text[-LONGEST_PROBLEM // 4 :]}"
     return plain(text)

@@ -1,4 +1,5 @@
-"""`counterfoil verify`: check that a dataset is complete and can be re-rendered; name damaged files and repairs."""
+"""`counterfoil verify`: check that a dataset is complete and can be re-rendered; name damaged files
+and repairs."""
 
 from __future__ import annotations
 
@@ -21,10 +22,11 @@ MOST_LISTED = 50  # damaged files shown for each repair; --json has all
 
 @with_options("counterfoil verify wardrobe-mini --rerender 5", VerifyOptions)
 def verify(given: Given) -> None:
-    """Check that a dataset is complete and undamaged: every file, row and image. The exit code is 1 if it is damaged.
+    """Check that a dataset is complete and undamaged: every file, row and image. The exit code is 1
+    if it is damaged.
 
-    --rerender also checks that its images can be rendered again. If the generator is a folder, say where it is:
-    --set generator.model=local-dir:PATH
+    --rerender also checks that its images can be rendered again. If the generator is a folder, say
+    where it is: --set generator.model=local-dir:PATH
     """
     options = given.made(VerifyOptions)
     from counterfoil.dataset.verification import verify
@@ -45,7 +47,9 @@ def _print_summary(verification: Verification) -> None:
     if verification.rerendered:
         for row in verification.rerendered:
             numbers = (
-                "" if row.psnr is None else f": PSNR {row.psnr:.1f} dB, largest difference {row.greatest} of 255 levels"
+                ""
+                if row.psnr is None
+                else f": PSNR {row.psnr:.1f} dB, largest difference {row.greatest} of 255 levels"
             )
             say(f"{row.key}: {row.outcome}{numbers}")
         for stack, count in Counter(row.stack for row in verification.rerendered).items():
@@ -63,7 +67,9 @@ def _print_summary(verification: Verification) -> None:
         say("")
     if not verification.whole:
         files = len({problem.path for problem in verification.problems})
-        say(f"{verification.source} is damaged: {counted(files, 'file')} of {verification.files:,}.")
+        say(
+            f"{verification.source} is damaged: {counted(files, 'file')} of {verification.files:,}."
+        )
         return
     matching = f"{counted(verification.files, 'file')} ({_size(verification.bytes)})"
     say(

@@ -1,1 +1,2 @@
-"""Corrupt photographs: the published common corruptions, and faults of cameras and of image pipelines."""
+"""Corrupt photographs: the published common corruptions, and faults of cameras and of image
+pipelines."""

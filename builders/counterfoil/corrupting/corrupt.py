@@ -1,8 +1,10 @@
-"""Corrupt photographs with the common corruptions, and with faults of cameras and of image pipelines.
+"""Corrupt photographs with the common corruptions, and with faults of cameras and of image
+pipelines.
 
-Hendrycks and Dietterich (2019) defined the common corruptions. `corruptions.py` holds their published constants for
-pictures of 224 pixels and of 32 pixels. A picture of another size gets one of these two tables unscaled. This code
-rounds levels, while the published code cuts off the fraction.
+Hendrycks and Dietterich (2019) defined the common corruptions. `corruptions.py` holds their
+published constants for pictures of 224 pixels and of 32 pixels. A picture of another size gets one
+of these two tables unscaled. This code rounds levels, while the published code cuts off the
+fraction.
 """
 
 from __future__ import annotations
@@ -28,15 +30,18 @@ def corrupt(
 ) -> np.ndarray | Image.Image:
     """Return a corrupted copy of an image, or of each image of a batch.
 
-    The same arguments give the same bytes, on every processor, with the same versions of numpy, scipy and Pillow. An
-    image of a batch has the bytes that it has alone with the seed plus its index.
+    The same arguments give the same bytes, on every processor, with the same versions of numpy,
+    scipy and Pillow. An image of a batch has the bytes that it has alone with the seed plus its
+    index.
 
     Args:
-        image: a PIL image of mode RGB or L, or uint8 levels [height, width, 3] or [batch, height, width, 3]. Sides of
-            8 pixels or more. Sides under 85 pixels get the constants of CIFAR-10-C, larger ones those of ImageNet-C.
+        image: a PIL image of mode RGB or L, or uint8 levels [height, width, 3] or [batch, height,
+            width, 3]. Sides of 8 pixels or more. Sides under 85 pixels get the constants of
+            CIFAR-10-C, larger ones those of ImageNet-C.
         name: one of `counterfoil.corruptions()`.
         severity: 1 to 5.
-        seed: of the random numbers, 0 or more. Two severities of one corruption share their noise at the same seed.
+        seed: of the random numbers, 0 or more. Two severities of one corruption share their noise
+            at the same seed.
 
     Returns:
         The image in the form that it was given in.
@@ -51,11 +56,19 @@ def corrupt(
         corrupted = corrupt(np.asarray(image.convert("RGB")), name, severity, seed=seed)
         return Image.fromarray(corrupted).convert(image.mode)
     if image.ndim == 4:
-        corrupted = [corrupt(pixels, name, severity, seed=seed + index) for index, pixels in enumerate(image)]
+        corrupted = [
+            corrupt(pixels, name, severity, seed=seed + index) for index, pixels in enumerate(image)
+        ]
         return np.stack(corrupted) if corrupted else image.copy()
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or min(image.shape[:2]) < SMALLEST_SIDE:
+    if (
+        image.dtype != np.uint8
+        or image.ndim != 3
+        or image.shape[2] != 3
+        or min(image.shape[:2]) < SMALLEST_SIDE
+    ):
         raise ValueError(
-            f"a picture is uint8 [height, width, 3], {SMALLEST_SIDE} pixels or more, not {image.dtype} {image.shape}"
+            f"a picture is uint8 [height, width, 3], {SMALLEST_SIDE} pixels or more, not"
+            f" {image.dtype} {image.shape}"
         )
     constants = constants_of(name, severity, *image.shape[:2])
     rng = np.random.Generator(np.random.PCG64(seed))
@@ -64,15 +77,19 @@ def corrupt(
 
 
 def corruptions() -> Mapping[str, Corruption]:
-    """Return all corruptions by name: what each does (`says`), and whether it moves pixels (`moves_pixels`).
+    """Return all corruptions by name: what each does (`says`), and whether it moves pixels
+    (`moves_pixels`).
 
     They include those of installed plugins.
     """
     return dict(CORRUPTIONS)
 
 
-def random_arrays(name: str, rng: np.random.Generator, picture: np.ndarray, constants: Any) -> tuple[np.ndarray, ...]:
-    """Draw the random arrays of a corruption for a picture with levels from 0 to 1. Some corruptions have none."""
+def random_arrays(
+    name: str, rng: np.random.Generator, picture: np.ndarray, constants: Any
+) -> tuple[np.ndarray, ...]:
+    """Draw the random arrays of a corruption for a picture with levels from 0 to 1. Some
+    corruptions have none."""
     corruption = CORRUPTIONS[name]
     draw = corruption.draw if corruption.apply else getattr(corruption_kinds, f"draw_{name}", None)
     return () if draw is None else draw(rng, picture, constants)

@@ -1,5 +1,5 @@
-"""The corruptions of photographs by name: those of Hendrycks and Dietterich 2019, those of cameras and pipelines, and
-those of plugins.
+"""The corruptions of photographs by name: those of Hendrycks and Dietterich 2019, those of cameras
+and pipelines, and those of plugins.
 
 `corruption_kinds.py` has a function of the same name for each corruption of our own.
 """
@@ -17,8 +17,8 @@ from counterfoil.registry import Registry
 class Corruption:
     """A corruption: the kind of its shifts, one sentence on its effect, and its constants.
 
-    A plugin gives `apply`, and `draw` if the corruption is random. Both work on a picture, float64 [height, width, 3]
-    from 0 to 1, and must give the same numbers on every processor.
+    A plugin gives `apply`, and `draw` if the corruption is random. Both work on a picture, float64
+    [height, width, 3] from 0 to 1, and must give the same numbers on every processor.
     """
 
     kind: str
@@ -28,35 +28,42 @@ class Corruption:
     large: tuple[Any, ...]
     """The constants of severities 1 to 5. Our published ones are those of ImageNet-C."""
     small: tuple[Any, ...] = ()
-    """The constants for pictures whose shorter side is under 85 pixels, those of CIFAR-10-C. Empty: `large`."""
+    """The constants for pictures whose shorter side is under 85 pixels, those of CIFAR-10-C. Empty:
+    `large`."""
     deviation: str | None = None
     """The difference from the published definition, if there is one."""
     moves_pixels: bool = False
     """Whether it moves pixels, so that boxes and masks no longer fit."""
     apply: Callable[..., Any] | None = None
-    """A function from the picture, the severity's constants and the random arrays to the corrupted picture, of the same
-    shape. Levels outside 0 to 1 are clipped. None: the function of `corruption_kinds.py`."""
+    """A function from the picture, the severity's constants and the random arrays to the corrupted
+    picture, of the same shape. Levels outside 0 to 1 are clipped. None: the function of
+    `corruption_kinds.py`."""
     draw: Callable[..., tuple[Any, ...]] | None = None
-    """A function from a `numpy.random.Generator`, the picture and the constants to the random arrays."""
+    """A function from a `numpy.random.Generator`, the picture and the constants to the random
+    arrays."""
 
 
 KINDS = ("noise", "blur", "weather", "digital", "camera")
 SEVERITIES = 5
-# Pictures whose shorter side is less than `SMALL_BELOW` get the constants for 32 pixels. The limit is the geometric
-# mean of 32 and 224. Pictures of 64 pixels belong below the limit for two reasons. Their own published constants
-# (Tiny-ImageNet-C) are nearer to the constants for 32 pixels. And the largest disk for 224 pixels would be a third as
-# wide as such a picture.
+# Pictures whose shorter side is less than `SMALL_BELOW` get the constants for 32 pixels. The limit
+# is the geometric mean of 32 and 224. Pictures of 64 pixels belong below the limit for two reasons.
+# Their own published constants (Tiny-ImageNet-C) are nearer to the constants for 32 pixels. And the
+# largest disk for 224 pixels would be a third as wide as such a picture.
 SMALL_BELOW = 85
 OWN = "Not of the published set."
 
 
-def _own(says: str, large: tuple[float, ...], small: tuple[float, ...] = (), *, moves: bool = False) -> Corruption:
+def _own(
+    says: str, large: tuple[float, ...], small: tuple[float, ...] = (), *, moves: bool = False
+) -> Corruption:
     return Corruption("camera", says, large, small or large, OWN, moves)
 
 
-# The corruption "match" gives each base image of a built dataset the brightness and contrast of its shifted partner.
+# The corruption "match" gives each base image of a built dataset the brightness and contrast of its
+# shifted partner.
 MATCH = "match"
-# The published fifteen corruptions and their extra four come first, then the corruptions by cameras and pipelines.
+# The published fifteen corruptions and their extra four come first, then the corruptions by cameras
+# and pipelines.
 _OWN: Mapping[str, Corruption] = {
     "gaussian_noise": Corruption(
         "noise",
@@ -102,12 +109,15 @@ _OWN: Mapping[str, Corruption] = {
     ),
     "zoom_blur": Corruption(
         "blur",
-        "Averages the picture with its own middle at growing sizes, as a zoom during the exposure does.",
+        "Averages the picture with its own middle at growing sizes, as a zoom during the exposure"
+        " does.",
         ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
         ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
         moves_pixels=True,
     ),
-    "gaussian_blur": Corruption("blur", "Blurs by a Gaussian.", (1, 2, 3, 4, 6), (0.4, 0.6, 0.7, 0.8, 1)),
+    "gaussian_blur": Corruption(
+        "blur", "Blurs by a Gaussian.", (1, 2, 3, 4, 6), (0.4, 0.6, 0.7, 0.8, 1)
+    ),
     "snow": Corruption(
         "weather",
         "Whitens the picture and lets snow fall across it.",
@@ -174,20 +184,38 @@ _OWN: Mapping[str, Corruption] = {
         "Shears the picture and bends it in smooth waves.",
         tuple(
             (244 * a, 244 * b, 244 * c, 224)
-            for a, b, c in ((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02))
+            for a, b, c in (
+                (2, 0.7, 0.1),
+                (2, 0.08, 0.2),
+                (0.05, 0.01, 0.02),
+                (0.07, 0.01, 0.02),
+                (0.12, 0.01, 0.02),
+            )
         ),
         tuple(
             (32 * a, 32 * b, 32 * c, 32)
-            for a, b, c in ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
+            for a, b, c in (
+                (0, 0, 0.08),
+                (0.05, 0.2, 0.07),
+                (0.08, 0.06, 0.06),
+                (0.1, 0.04, 0.05),
+                (0.1, 0.03, 0.03),
+            )
         ),
         "Lengths grow with the shorter side, so that every size is bent in the same form.",
         moves_pixels=True,
     ),
     "pixelate": Corruption(
-        "digital", "Shows the picture in larger pixels.", (0.6, 0.5, 0.4, 0.3, 0.25), (0.95, 0.9, 0.85, 0.75, 0.65)
+        "digital",
+        "Shows the picture in larger pixels.",
+        (0.6, 0.5, 0.4, 0.3, 0.25),
+        (0.95, 0.9, 0.85, 0.75, 0.65),
     ),
     "jpeg_compression": Corruption(
-        "digital", "Saves the picture as a JPEG of low quality.", (25, 18, 15, 10, 7), (80, 65, 58, 50, 40)
+        "digital",
+        "Saves the picture as a JPEG of low quality.",
+        (25, 18, 15, 10, 7),
+        (80, 65, 58, 50, 40),
     ),
     "saturate": Corruption(
         "digital",
@@ -196,18 +224,25 @@ _OWN: Mapping[str, Corruption] = {
         ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
     ),
     "darker": _own(
-        "Exposes the picture too little, by half a stop to three stops of light.", (0.5, 1.0, 1.5, 2.25, 3.0)
+        "Exposes the picture too little, by half a stop to three stops of light.",
+        (0.5, 1.0, 1.5, 2.25, 3.0),
     ),
     "colour_cast": _own(
-        "Balances white wrongly, so that the picture is too warm or too cold.", (0.4, 0.8, 1.2, 1.8, 2.5)
+        "Balances white wrongly, so that the picture is too warm or too cold.",
+        (0.4, 0.8, 1.2, 1.8, 2.5),
     ),
-    "greyscale": _own("Takes colour away by fifths; at severity 5 the picture is grey.", (0.2, 0.4, 0.6, 0.8, 1.0)),
+    "greyscale": _own(
+        "Takes colour away by fifths; at severity 5 the picture is grey.", (0.2, 0.4, 0.6, 0.8, 1.0)
+    ),
     "rotation": _own(
-        "Turns the picture by 5 to 45 degrees to either side and fills the corners with its mirror image.",
+        "Turns the picture by 5 to 45 degrees to either side and fills the corners with its mirror"
+        " image.",
         (5, 10, 20, 30, 45),
         moves=True,
     ),
-    "occlusion": _own("Covers 5 to 40 % of the picture with a grey rectangle.", (0.05, 0.1, 0.2, 0.3, 0.4)),
+    "occlusion": _own(
+        "Covers 5 to 40 % of the picture with a grey rectangle.", (0.05, 0.1, 0.2, 0.3, 0.4)
+    ),
     "low_resolution": _own(
         "Shrinks the picture and enlarges it smoothly again.",
         (0.5, 0.35, 0.25, 0.18, 0.125),

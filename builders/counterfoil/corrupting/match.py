@@ -1,4 +1,5 @@
-"""Give a picture the brightness and contrast of another one: the corruption `match`, a control for a drawn shift."""
+"""Give a picture the brightness and contrast of another one: the corruption `match`, a control for
+a drawn shift."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from counterfoil.corrupting.corruption_kinds import luma
 
 
 def contrast_match(base: np.ndarray, shifted: np.ndarray) -> tuple[float, float]:
-    """Return the gain and offset that give the base the mean and standard deviation of the shifted picture's luma.
+    """Return the gain and offset that give the base the mean and standard deviation of the shifted
+    picture's luma.
 
-    Both pictures are uint8 [height, width, 3], and their sizes may differ. A base of one grey level gets gain 1.
+    Both pictures are uint8 [height, width, 3], and their sizes may differ. A base of one grey level
+    gets gain 1.
     """
     base_luma, shifted_luma = (luma(picture) for picture in (base, shifted))
     deviation = float(base_luma.std())

@@ -15,15 +15,19 @@ from counterfoil.corrupting.corruptions import CORRUPTIONS
 
 
 class Corrupt:
-    """Corrupt images in `torchvision.transforms.v2.Compose`, in `datasets.map` or `set_transform`, or by a call.
+    """Corrupt images in `torchvision.transforms.v2.Compose`, in `datasets.map` or `set_transform`,
+    or by a call.
 
-    names: corruptions, of which each image gets one at random. severities: each image gets one of these at random.
-    seed: None draws anew at each call, from Python's `random`, which PyTorch seeds in each worker of a DataLoader. A
-    number gives the same image the same corruption in every run and order. column: the images of a mapping.
+    names: corruptions, of which each image gets one at random. severities: each image gets one of
+    these at random.
+    seed: None draws anew at each call, from Python's `random`, which PyTorch seeds in each worker
+    of a DataLoader. A number gives the same image the same corruption in every run and order.
+    column: the images of a mapping.
 
-    A call takes an image, or an image and more (boxes, masks, labels), or a mapping with a column of one image or of
-    several. Images are what `counterfoil.corrupt` takes, or torch tensors, uint8 [3, height, width]. All but images
-    comes back unchanged. If a corruption moves pixels, a call with boxes or masks raises ValueError.
+    A call takes an image, or an image and more (boxes, masks, labels), or a mapping with a column
+    of one image or of several. Images are what `counterfoil.corrupt` takes, or torch tensors, uint8
+    [3, height, width]. All but images comes back unchanged. If a corruption moves pixels, a call
+    with boxes or masks raises ValueError.
     """
 
     def __init__(
@@ -39,7 +43,9 @@ class Corrupt:
         self.seed = seed
         self.column = column
         if unknown := [name for name in self.names if name not in CORRUPTIONS]:
-            raise ValueError(f"there is no corruption {', '.join(unknown)}; counterfoil.corruptions() lists them")
+            raise ValueError(
+                f"there is no corruption {', '.join(unknown)}; counterfoil.corruptions() lists them"
+            )
         if not self.names or not set(self.severities) <= {1, 2, 3, 4, 5} or not self.severities:
             raise ValueError("expected one corruption or more, and severities from 1 to 5")
 
@@ -49,7 +55,9 @@ class Corrupt:
             images = example[self.column]
             self._refuse_moved(example)
             several = isinstance(images, list)
-            corrupted = [self._corrupted(image) for image in images] if several else self._corrupted(images)
+            corrupted = (
+                [self._corrupted(image) for image in images] if several else self._corrupted(images)
+            )
             return {**example, self.column: corrupted}
         image, *others = inputs
         for other in others:
@@ -63,7 +71,9 @@ class Corrupt:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(image, torch.Tensor):
             if image.dtype != torch.uint8 or image.ndim != 3:
-                raise ValueError(f"a tensor is uint8 [3, height, width], not {image.dtype} {tuple(image.shape)}")
+                raise ValueError(
+                    f"a tensor is uint8 [3, height, width], not {image.dtype} {tuple(image.shape)}"
+                )
             pixels = self._corrupted(image.permute(1, 2, 0).cpu().numpy())
             corrupted = torch.from_numpy(pixels).permute(2, 0, 1).to(image.device)
             return corrupted.as_subclass(type(image))
@@ -83,15 +93,21 @@ class Corrupt:
         """Raise ValueError if pixels may move and there are boxes or masks beside the image."""
         moving = [name for name in self.names if CORRUPTIONS[name].moves_pixels]
         if moving and (geometry := next(_geometry_in(other), None)) is not None:
-            raise ValueError(f"{', '.join(moving)} would move pixels, and {geometry} would no longer fit the image")
+            raise ValueError(
+                f"{', '.join(moving)} would move pixels, and {geometry} would no longer fit the"
+                " image"
+            )
 
 
 # The keys of boxes and masks in the targets of torchvision, of COCO and of the Hub's datasets.
-_GEOMETRY = frozenset(("boxes", "bbox", "bboxes", "masks", "mask", "objects", "segmentation", "keypoints"))
+_GEOMETRY = frozenset(
+    ("boxes", "bbox", "bboxes", "masks", "mask", "objects", "segmentation", "keypoints")
+)
 
 
 def _geometry_in(value: Any) -> Iterator[str]:
-    """Yield what of a value are boxes, masks or points: keys of mappings, and classes of torchvision's tensors."""
+    """Yield what of a value are boxes, masks or points: keys of mappings, and classes of
+    torchvision's tensors."""
     if type(value).__name__ in ("BoundingBoxes", "Mask", "KeyPoints"):
         yield type(value).__name__
     if isinstance(value, Mapping):

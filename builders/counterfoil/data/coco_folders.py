@@ -29,11 +29,15 @@ from counterfoil.report.words import counted
 
 # COCO's annotations of its 118,287 training images take 450 MB.
 _MOST_JSON = 1 << 30
-# Prefixes of COCO's annotation files without boxes. These files list the same images as the files with boxes.
+# Prefixes of COCO's annotation files without boxes. These files list the same images as the files
+# with boxes.
 _NO_BOXES = ("captions_", "person_keypoints_", "panoptic_", "stuff_", "image_info_")
 _KEYS = ("images", "annotations", "categories")
 _OWNER = re.compile(rb'"image_id"\s*:\s*("[^"]*"|[^\s,}]*)')
-_FORM = "A COCO file has the lists images (id, file_name), annotations (image_id, category_id, bbox) and categories."
+_FORM = (
+    "A COCO file has the lists images (id, file_name), annotations (image_id, category_id,"
+    " bbox) and categories."
+)
 
 
 def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> ObjectFolder | None:
@@ -43,20 +47,28 @@ def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Ob
         return None
     by_split: dict[str, list[str]] = {}
     for name in documents:
-        # The split is in the name of the file, or else in the name of the file's folder (train/_annotations.coco.json).
-        split_name = split_of_name(posixpath.splitext(_basename(name))[0]) or split_of_name(name.rpartition("/")[0])
+        # The split is in the name of the file, or else in the name of the file's folder
+        # (train/_annotations.coco.json).
+        split_name = split_of_name(posixpath.splitext(_basename(name))[0]) or split_of_name(
+            name.rpartition("/")[0]
+        )
         by_split.setdefault(split_name or DEFAULT_SPLIT, []).append(name)
     if twice := [files for files in by_split.values() if len(files) > 1]:
         raise UserError(
-            [f"{folder}: {some_of([*map(shown_name, files)])} are annotations of one split" for files in twice],
-            "Keep one COCO file for each split, named after it: annotations/train.json, annotations/val.json.",
+            [
+                f"{folder}: {some_of([*map(shown_name, files)])} are annotations of one split"
+                for files in twice
+            ],
+            "Keep one COCO file for each split, named after it: annotations/train.json,"
+            " annotations/val.json.",
         )
     categories = {name: _categories(folder / name, documents[name]) for name in documents}
     first, *others = documents
     in_order = [*categories[first].values()]
     if other := next((name for name in others if [*categories[name].values()] != in_order), None):
         raise UserError(
-            f"{folder}: {shown_name(first)} and {shown_name(other)} have other categories, or in another order",
+            f"{folder}: {shown_name(first)} and {shown_name(other)} have other categories, or in"
+            " another order",
             "Give every split the same list of categories.",
         )
     by_basename: dict[str, list[str]] = {}
@@ -67,26 +79,36 @@ def coco_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Ob
     from_zero = 0
     for split_name, (name,) in sorted(by_split.items()):
         document = documents[name]
-        splits[split_name], absent[split_name] = _rows(folder / name, name, document, categories[name], by_basename)
+        splits[split_name], absent[split_name] = _rows(
+            folder / name, name, document, categories[name], by_basename
+        )
         from_zero += sum(identity(entry.get("id")) == 0 for entry in document["annotations"])
-    used = {number for rows in splits.values() for image in rows for number in image.lists["category"]}
+    used = {
+        number for rows in splits.values() for image in rows for number in image.lists["category"]
+    }
     names_of = categories[first]
     group = _group(documents[first]["categories"], names_of, used)
     groups = frozenset[str]()
     notes = []
     if group is not None:
         groups = frozenset((group,))
-        notes.append(f"the category {quoted(group)} has no object and groups the others, so it is no category here")
+        notes.append(
+            f"the category {quoted(group)} has no object and groups the others, so it is no"
+            " category here"
+        )
     if from_zero:
         notes.append(
-            f"{counted(from_zero, 'annotation')} with the id 0: pycocotools counts its object as missed (its issue"
+            f"{counted(from_zero, 'annotation')} with the id 0: pycocotools counts its object as"
+            " missed (its issue"
             " 332), and Counterfoil matches it like any other"
         )
     ids = [number for number, name in names_of.items() if name != group]
     if ids == [*range(1, len(ids) + 1)]:
         ids = []
     numbers = tuple(number for number in ids if isinstance(number, int))
-    return ObjectFolder(folder, "COCO", tuple(names_of.values()), splits, absent, groups, numbers, tuple(notes))
+    return ObjectFolder(
+        folder, "COCO", tuple(names_of.values()), splits, absent, groups, numbers, tuple(notes)
+    )
 
 
 def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:
@@ -102,12 +124,17 @@ def _documents(folder: Path, names: Sequence[str]) -> dict[str, Any]:
         # Objects are counted before the file is parsed, which takes 20 times its bytes.
         most = max(Counter(_OWNER.findall(content)).values(), default=0)
         if most > MOST_OBJECTS:
-            raise UserError(f"{folder / name}: an image has {most:,} objects, expected at most {MOST_OBJECTS:,}", _FORM)
+            raise UserError(
+                f"{folder / name}: an image has {most:,} objects, expected at most {MOST_OBJECTS:,}",
+                _FORM,
+            )
         try:
             document = parse_json(content)
         except ValueError as error:
             raise UserError(f"{folder / name}: is not JSON: {error}", _FORM) from error
-        if isinstance(document, Mapping) and all(isinstance(document.get(key), list) for key in _KEYS):
+        if isinstance(document, Mapping) and all(
+            isinstance(document.get(key), list) for key in _KEYS
+        ):
             documents[name] = document
     return documents
 
@@ -125,20 +152,34 @@ def _categories(path: Path, document: Mapping[str, Any]) -> dict[int | str, str]
         number = identity(written.get("id"))
         name = written.get("name")
         if number is None or not isinstance(name, str) or number in names:
-            problems.add(f"categories[{index}] is {quoted(str(entry))}, expected a name, and an id of its own")
+            problems.add(
+                f"categories[{index}] is {quoted(str(entry))}, expected a name, and an id of its"
+                " own"
+            )
         else:
             names[number] = name
-    if not problems.count and (problem := categories_problem([*names.values()]) if names else "found no category"):
+    if not problems.count and (
+        problem := categories_problem([*names.values()]) if names else "found no category"
+    ):
         problems.add(f"categories: {problem}")
     problems.refuse(_FORM)
-    return dict(sorted(names.items())) if all(isinstance(number, int) for number in names) else names
+    return (
+        dict(sorted(names.items())) if all(isinstance(number, int) for number in names) else names
+    )
 
 
-def _group(entries: Sequence[Mapping[str, Any]], names: Mapping[int | str, str], used: set[int]) -> str | None:
-    """Return the category without objects that only groups the others, as exports of Roboflow begin with one."""
+def _group(
+    entries: Sequence[Mapping[str, Any]], names: Mapping[int | str, str], used: set[int]
+) -> str | None:
+    """Return the category without objects that only groups the others, as exports of Roboflow begin
+    with one."""
     if len(names) < 2:
         return None
-    above = {entry.get("supercategory") for entry in entries if entry.get("name") != entry.get("supercategory")}
+    above = {
+        entry.get("supercategory")
+        for entry in entries
+        if entry.get("name") != entry.get("supercategory")
+    }
     (number, name), *others = names.items()
     if 0 in used:
         return None
@@ -156,7 +197,8 @@ def _rows(
     categories: Mapping[int | str, str],
     by_basename: Mapping[str, list[str]],
 ) -> tuple[list[WrittenObjects], int]:
-    """Return the images of a COCO file that are in the folder, with their objects, and the number of missing images."""
+    """Return the images of a COCO file that are in the folder, with their objects, and the number
+    of missing images."""
     problems = Problems(str(path))
     rows: list[WrittenObjects] = []
     lists_of: dict[int | str, Any] = {}
@@ -173,7 +215,9 @@ def _rows(
         lists_of[image] = no_objects()
         matches = _files_named(file, name, by_basename)
         if len(matches) > 1:
-            problems.add(f"images[{number}]: {quoted(file)} may be {some_of([*map(shown_name, matches)])}")
+            problems.add(
+                f"images[{number}]: {quoted(file)} may be {some_of([*map(shown_name, matches)])}"
+            )
         elif matches and matches[0] in used:
             problems.add(f"images[{number}]: {quoted(file)} is listed again")
         elif matches:
@@ -190,13 +234,16 @@ def _rows(
     if not rows:
         raise UserError(
             f"{path} lists {absent:,} images, and none of them is in the folder",
-            "Put the images beside the file, or into a folder images/. Names must be those of the file (file_name).",
+            "Put the images beside the file, or into a folder images/. Names must be those of the"
+            " file (file_name).",
         )
     return rows, absent
 
 
 def _add(
-    entry: Any, lists_of: Mapping[int | str, dict[str, list[Any]]], index_of: Mapping[int | str, int]
+    entry: Any,
+    lists_of: Mapping[int | str, dict[str, list[Any]]],
+    index_of: Mapping[int | str, int],
 ) -> str | None:
     """Add an annotation to the objects of its image. Return what is wrong with it, or None."""
     if not isinstance(entry, Mapping):
@@ -213,7 +260,10 @@ def _add(
     if not isinstance(box, list) or not is_box(box):
         return f": bbox is {quoted(str(box))}, expected [x, y, width, height]"
     if min(box[2:]) < 0:
-        return f": bbox is {quoted(str(box))}, expected [x, y, width, height], of which no side is below 0"
+        return (
+            f": bbox is {quoted(str(box))}, expected [x, y, width, height], of which no side is"
+            " below 0"
+        )
     if crowd not in (0, 1):
         return f": iscrowd is {quoted(str(crowd))}, expected 0 or 1"
     lists = lists_of[image]
@@ -224,12 +274,15 @@ def _add(
     if area is None or not is_number(area) or area < 0:
         area = sides[2] * sides[3]
     category_index = index_of[category]
-    add_object(lists, id=number, bbox=sides, category=category_index, area=float(area), iscrowd=bool(crowd))
+    add_object(
+        lists, id=number, bbox=sides, category=category_index, area=float(area), iscrowd=bool(crowd)
+    )
     return None
 
 
 def _written_size(entry: Mapping[str, Any]) -> Size | None:
-    """Return the width and height of an entry of `images`; None for sizes that some programs leave at 0."""
+    """Return the width and height of an entry of `images`; None for sizes that some programs leave
+    at 0."""
     width = identity(entry.get("width"))
     height = identity(entry.get("height"))
     if isinstance(width, int) and isinstance(height, int) and width > 0 and height > 0:
@@ -238,11 +291,15 @@ def _written_size(entry: Mapping[str, Any]) -> Size | None:
 
 
 def _files_named(file: str, name: str, position: Mapping[str, list[str]]) -> list[str]:
-    """Return the images that `file` may mean in a COCO file at `name`: the image in the COCO file's own folder, or the
-    best matches.
+    """Return the images that `file` may mean in a COCO file at `name`: the image in the COCO file's
+    own folder, or the best matches.
     """
     written = posixpath.normpath(file.replace("\\", "/")).lstrip("/")
-    matches = [image for image in position.get(_basename(written), ()) if f"/{image}".endswith(f"/{written}")]
+    matches = [
+        image
+        for image in position.get(_basename(written), ())
+        if f"/{image}".endswith(f"/{written}")
+    ]
     if len(matches) < 2:
         return matches
     home = name.rpartition("/")[0]

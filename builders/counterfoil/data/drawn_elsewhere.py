@@ -1,7 +1,8 @@
-"""Images that were drawn elsewhere (by a workflow, a service, a renderer). Each image becomes a sample of a recipe.
+"""Images that were drawn elsewhere (by a workflow, a service, a renderer). Each image becomes a
+sample of a recipe.
 
-Two images of one class under different shifts form a pair if they share an index. They share an index only if their
-seeds are equal, and their numbers too if the table has numbers.
+Two images of one class under different shifts form a pair if they share an index. They share an
+index only if their seeds are equal, and their numbers too if the table has numbers.
 """
 
 from __future__ import annotations
@@ -19,15 +20,26 @@ from counterfoil.plan.layout import RowTable
 from counterfoil.progress import track
 from counterfoil.recipe.names import did_you_mean, quoted
 from counterfoil.recipe.prompts import BASE
-from counterfoil.recipe.rows_table import LONGEST_PROMPT, MOST_BYTES, MOST_LINES, MOST_SEED, PoolRow, one_line
+from counterfoil.recipe.rows_table import (
+    LONGEST_PROMPT,
+    MOST_BYTES,
+    MOST_LINES,
+    MOST_SEED,
+    PoolRow,
+    one_line,
+)
 from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
     from counterfoil.data.tables import Rows
     from counterfoil.recipe import Recipe
 
-_CORRECT = "Correct the table or the recipe: images need a class and a shift of the recipe, and every cell an image."
-# pandas writes whole numbers as floats if a cell of the column is empty. Floats beyond 2**53 have lost digits.
+_CORRECT = (
+    "Correct the table or the recipe: images need a class and a shift of the recipe, and"
+    " every cell an image."
+)
+# pandas writes whole numbers as floats if a cell of the column is empty. Floats beyond 2**53 have
+# lost digits.
 _WHOLE = re.compile(r"(\d{1,19})(\.0*)?", re.ASCII)
 _MOST_OF_FLOAT = 2**53
 _REPORTED_EVERY = 100
@@ -48,8 +60,8 @@ class _Image(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, bool, int]:
-        """Return a key for sorting the images of a class. Images with equal keys share an index. An image without a
-        seed has a key of its own.
+        """Return a key for sorting the images of a class. Images with equal keys share an index. An
+        image without a seed has a key of its own.
         """
         return self.number or 0, self.seed is None, self.row if self.seed is None else self.seed
 
@@ -57,8 +69,8 @@ class _Image(NamedTuple):
 def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
     """Return the images of every cell of a recipe, by number and seed, and notes.
 
-    If a cell has too many images, the images whose number and seed occur in most shifts are kept, so that pairs stay.
-    Raise UserError with every problem.
+    If a cell has too many images, the images whose number and seed occur in most shifts are kept,
+    so that pairs stay. Raise UserError with every problem.
     """
     rows = pool_rows(recipe, pin)
     if rows.count > MOST_LINES:
@@ -79,24 +91,37 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
         rows_of_cell = []
         for index in sorted(by_frequency[: wanted[shift]]):
             image = image_at[index]
-            rows_of_cell.append(PoolRow(image.row, index=index, seed=image.seed, prompt=columns.prompts[image.row]))
+            rows_of_cell.append(
+                PoolRow(image.row, index=index, seed=image.seed, prompt=columns.prompts[image.row])
+            )
         table[shift, class_id] = rows_of_cell
     pairs, shifted = _pairs(table)
     if recipe.samples.noise == "paired" and not pairs and shifted:
-        why = "no two images have the same class and seed, one of them of the base" if columns.seeds else "has no seeds"
-        hint = "Give images of a class the same seeds under every shift, or set samples.noise: independent."
-        raise UserError(f"samples.noise: paired, but {rows.place}: {why}; expected independent", hint)
+        why = (
+            "no two images have the same class and seed, one of them of the base"
+            if columns.seeds
+            else "has no seeds"
+        )
+        hint = (
+            "Give images of a class the same seeds under every shift, or set samples.noise:"
+            " independent."
+        )
+        raise UserError(
+            f"samples.noise: paired, but {rows.place}: {why}; expected independent", hint
+        )
     given = RowTable.of(table, "given")
     if len(given.content) > MOST_BYTES:
         raise UserError(
-            f"{rows.place}: the table of images takes {len(given.content):,} bytes, expected at most {MOST_BYTES:,}",
+            f"{rows.place}: the table of images takes {len(given.content):,} bytes, expected at"
+            f" most {MOST_BYTES:,}",
             "Build fewer candidates, classes or shifts, or shorten the prompts.",
         )
     return GivenRows(given, tuple(_notes(recipe, rows, cells, table, columns)))
 
 
 class _Columns:
-    """The prompt of each row, its seed and number if the table has these columns, and the problems of single values."""
+    """The prompt of each row, its seed and number if the table has these columns, and the problems
+    of single values."""
 
     def __init__(self, recipe: Recipe, rows: Rows) -> None:
         self.problems: list[str] = []
@@ -107,14 +132,20 @@ class _Columns:
         self.prompts = [""] * rows.count if prompt is None else self._texts(prompt)
         seeds = [] if seed is None else self._whole(seed)
         self.seeds = seeds if any(value is not None for value in seeds) else None
-        self.numbers = None if generator.index_column is None else self._whole(generator.index_column, needed=True)
+        self.numbers = (
+            None
+            if generator.index_column is None
+            else self._whole(generator.index_column, needed=True)
+        )
 
     def image(self, row: int) -> _Image:
         number = None if self.numbers is None else self.numbers[row]
         return _Image(row, number, None if self.seeds is None else self.seeds[row])
 
     def _texts(self, column: str) -> list[str]:
-        texts = [one_line(value) if isinstance(value, str) else "" for value in self._rows.column(column)]
+        texts = [
+            one_line(value) if isinstance(value, str) else "" for value in self._rows.column(column)
+        ]
         long = [row for row, text in enumerate(texts) if len(text) > LONGEST_PROMPT]
         self.wrong(column, long, f"at most {LONGEST_PROMPT:,} characters")
         return texts
@@ -134,7 +165,9 @@ class _Columns:
         if rows:
             value = quoted(str(self._rows.column(column)[rows[0]])[:200])
             more = f"; so are {len(rows) - 1:,} more" if len(rows) > 1 else ""
-            self.problems.append(f"{self._rows.place}: column '{column}': found {value}{more}, expected {expected}")
+            self.problems.append(
+                f"{self._rows.place}: column '{column}': found {value}{more}, expected {expected}"
+            )
 
 
 def _whole(value: Any) -> int | None:
@@ -151,7 +184,8 @@ _Cells = Mapping[tuple[str, str], Sequence[_Image]]
 
 
 def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[str]]:
-    """Return the images of each cell in the table's order, and a problem for every unknown class or shift."""
+    """Return the images of each cell in the table's order, and a problem for every unknown class or
+    shift."""
     generator: Any = recipe.generator
     classes = recipe.classes
     values = ["" if value is None else value for value in rows.column(generator.shift_column)]
@@ -165,7 +199,10 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
     if unfit:
         return {}, []
     names = dict(enumerate(rows.class_names(generator.shift_column) or ()))
-    shifts = [(value if isinstance(value, str) else names.get(value, str(value))).strip() for value in values]
+    shifts = [
+        (value if isinstance(value, str) else names.get(value, str(value))).strip()
+        for value in values
+    ]
     cells: dict[tuple[str, str], list[_Image]] = {}
     for shift in recipe.all_shifts():
         cells |= {(shift.name, classes[label].id): [] for label in shift.class_labels}
@@ -180,38 +217,62 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
             cells[shift, class_id].append(columns.image(row))
         else:
             unknown["shift" if shift not in known else f"class '{class_id}' under", shift] += 1
-    names_of = {"label": [name for cls in classes for name in (cls.id, cls.name)], "shift": sorted(known)}
-    expected = {"label": "the id or name of a class of the recipe", "shift": "base or a shift of the recipe"}
+    names_of = {
+        "label": [name for cls in classes for name in (cls.id, cls.name)],
+        "shift": sorted(known),
+    }
+    expected = {
+        "label": "the id or name of a class of the recipe",
+        "shift": "base or a shift of the recipe",
+    }
     problems = []
     for number, ((what, value), count) in enumerate(unknown.items()):
         # Searching for thousands of similar names is slow.
-        suggestion = did_you_mean(value, names_of.get(what, ())) if number < _MOST_SUGGESTIONS else ""
+        suggestion = (
+            did_you_mean(value, names_of.get(what, ())) if number < _MOST_SUGGESTIONS else ""
+        )
         problems.append(
             f"{rows.place}: {counted(count, 'row')} of the {what} {quoted(value)}, expected"
             f" {expected.get(what, 'another class: prompts.shifts does not list it there')}{suggestion}"
         )
-    empty = [f"'{shift}' of '{class_id}'" for (shift, class_id), images in cells.items() if not images]
+    empty = [
+        f"'{shift}' of '{class_id}'" for (shift, class_id), images in cells.items() if not images
+    ]
     if empty:
         problems.append(
-            f"{rows.place}: {len(empty):,} of {len(cells):,} cells have no image: {some_of(empty, 10)}; add images, or"
+            f"{rows.place}: {len(empty):,} of {len(cells):,} cells have no image:"
+            f" {some_of(empty, 10)}; add images, or"
             " list the classes that a shift has (prompts.shifts.NAME.classes)"
         )
     return cells, problems
 
 
 def _repeated(cells: _Cells, *, numbered: bool) -> Iterator[str]:
-    """Yield a line for each cell in which two images have one number, or one seed if the table has no numbers."""
+    """Yield a line for each cell in which two images have one number, or one seed if the table has
+    no numbers."""
     for (shift, class_id), images in cells.items():
         values = [image.number if numbered else image.seed for image in images]
-        repeated = [value for value, times in Counter(values).items() if times > 1 and value is not None]
+        repeated = [
+            value for value, times in Counter(values).items() if times > 1 and value is not None
+        ]
         if repeated:
             what = "index" if numbered else "seed"
-            hint = "" if numbered else ", or a column that numbers the images of a cell (generator.index_column)"
-            yield f"'{shift}' of '{class_id}': {what} {repeated[0]} is there twice, expected each once in a cell{hint}"
+            hint = (
+                ""
+                if numbered
+                else ", or a column that numbers the images of a cell (generator.index_column)"
+            )
+            yield (
+                f"'{shift}' of '{class_id}': {what} {repeated[0]} is there twice, expected each"
+                f" once in a cell{hint}"
+            )
 
 
-def _indexed(cells: _Cells, *, seeded: bool) -> Iterator[tuple[tuple[str, str], Mapping[int, _Image]]]:
-    """Yield each cell with its images by index. With seeds, equal identities have equal indices in all shifts."""
+def _indexed(
+    cells: _Cells, *, seeded: bool
+) -> Iterator[tuple[tuple[str, str], Mapping[int, _Image]]]:
+    """Yield each cell with its images by index. With seeds, equal identities have equal indices in
+    all shifts."""
     identities: dict[str, set[tuple[int, bool, int]]] = {}
     for (_, class_id), images in cells.items():
         identities.setdefault(class_id, set()).update(image.identity for image in images)
@@ -227,9 +288,21 @@ def _indexed(cells: _Cells, *, seeded: bool) -> Iterator[tuple[tuple[str, str], 
 
 def _pairs(table: Mapping[tuple[str | None, str], Sequence[PoolRow]]) -> tuple[int, int]:
     """Count the images of shifts that are paired with a base image, and all images of shifts."""
-    base = {(class_id, row.index) for (shift, class_id), rows in table.items() if shift == BASE for row in rows}
-    shifted = [(class_id, row) for (shift, class_id), rows in table.items() if shift != BASE for row in rows]
-    return sum(row.seed is not None and (class_id, row.index) in base for class_id, row in shifted), len(shifted)
+    base = {
+        (class_id, row.index)
+        for (shift, class_id), rows in table.items()
+        if shift == BASE
+        for row in rows
+    }
+    shifted = [
+        (class_id, row)
+        for (shift, class_id), rows in table.items()
+        if shift != BASE
+        for row in rows
+    ]
+    return sum(
+        row.seed is not None and (class_id, row.index) in base for class_id, row in shifted
+    ), len(shifted)
 
 
 def _notes(
@@ -242,8 +315,15 @@ def _notes(
     """Yield notes for people: pairs, cells with few images, unused and unreadable images."""
     images = sum(map(len, table.values()))
     pairs, shifted = _pairs(table)
-    paired = f"{pairs:,} of {shifted:,} images of shifts are paired with a base image of their class and seed"
-    unpaired = "no seed is known, so no image is paired" if columns.seeds is None else "pairs are not asked for"
+    paired = (
+        f"{pairs:,} of {shifted:,} images of shifts are paired with a base image of their"
+        " class and seed"
+    )
+    unpaired = (
+        "no seed is known, so no image is paired"
+        if columns.seeds is None
+        else "pairs are not asked for"
+    )
     yield (
         f"{rows.place}: {images:,} images in {len(table):,} cells;"
         f" {paired if recipe.samples.noise == 'paired' else unpaired}"
@@ -253,18 +333,24 @@ def _notes(
     few = sorted((count, f"{shift} of {class_id}") for (shift, class_id), count in short.items())
     if few:
         named = some_of([f"{cell} ({count})" for count, cell in few])
-        yield f"{len(few):,} of {len(cells):,} cells have fewer images than the recipe allows: {named}"
+        yield (
+            f"{len(few):,} of {len(cells):,} cells have fewer images than the recipe allows:"
+            f" {named}"
+        )
     unused = sum(map(len, cells.values())) - images
     if unused:
         yield f"{counted(unused, 'image')} beyond what samples allows in a cell, not used"
-    unreadable = list(_unreadable(rows, sorted(row.row for cell_rows in table.values() for row in cell_rows)))
+    unreadable = list(
+        _unreadable(rows, sorted(row.row for cell_rows in table.values() for row in cell_rows))
+    )
     if unreadable:
         opened = f"{counted(len(unreadable), 'image')} that cannot be opened, counted as failed"
         yield f"{opened}: {some_of(unreadable)}"
 
 
 def _unreadable(rows: Rows, chosen: Sequence[int]) -> Iterator[str]:
-    """Yield the rows whose image is missing, too large, or has no image header. No pixel is decoded."""
+    """Yield the rows whose image is missing, too large, or has no image header. No pixel is
+    decoded."""
     from counterfoil.store.decoding import UnreadableImage, open_image
 
     paths = rows.paths()

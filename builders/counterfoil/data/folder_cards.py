@@ -1,7 +1,7 @@
 """The description of a folder: the files of each split, and the names of labels in their order.
 
-A description is the YAML of README.md, .huggingface.yaml or dataset_infos.json. It may come from anyone, so it only
-chooses among the files of the folder's own listing.
+A description is the YAML of README.md, .huggingface.yaml or dataset_infos.json. It may come from
+anyone, so it only chooses among the files of the folder's own listing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _SPLIT_WITHOUT_NAME = "train"
 class FolderCard:
     """The description of a folder.
 
-    files: split → patterns of its files, or None if no files are listed. folder: the folder that holds all files.
+    files: split → patterns of its files, or None if no files are listed. folder: the folder that
+    holds all files.
     names: column → the names of its labels, by number.
     """
 
@@ -43,30 +44,43 @@ class FolderCard:
 
 
 def read_card(folder: Path, names: Sequence[str], config: str | None) -> FolderCard | None:
-    """Return what the files among `names` say of a folder, or None if its configs leave open which one is meant."""
+    """Return what the files among `names` say of a folder, or None if its configs leave open which
+    one is meant."""
     settings = _settings(folder, names)
-    configs = [entry for entry in _entries(settings.get("configs")) if isinstance(entry.get("config_name"), str)]
+    configs = [
+        entry
+        for entry in _entries(settings.get("configs"))
+        if isinstance(entry.get("config_name"), str)
+    ]
     chosen = _chosen(configs, config)
     if chosen is None:
         return None
-    infos = {str(entry.get("config_name", _DEFAULT)): entry for entry in _entries(settings.get("dataset_info"))}
+    infos = {
+        str(entry.get("config_name", _DEFAULT)): entry
+        for entry in _entries(settings.get("dataset_info"))
+    }
     if not infos and INFOS in names:  # earlier versions of `datasets` wrote this file
         try:
             document = parse_json(_read(folder / INFOS))
         except ValueError as error:
             raise UserError(f"{folder / INFOS}: is not JSON: {error}") from error
         if isinstance(document, Mapping):
-            infos = {str(name): entry for name, entry in document.items() if isinstance(entry, Mapping)}
+            infos = {
+                str(name): entry for name, entry in document.items() if isinstance(entry, Mapping)
+            }
     wanted = config or chosen.get("config_name", _DEFAULT)
     info = infos.get(wanted) or (next(iter(infos.values())) if len(infos) == 1 else {})
     directory = chosen.get("data_dir")
-    inside = f"{directory.strip('./')}/" if isinstance(directory, str) and directory.strip("./") else ""
+    inside = (
+        f"{directory.strip('./')}/" if isinstance(directory, str) and directory.strip("./") else ""
+    )
     files = _patterns(chosen["data_files"], inside) if chosen.get("data_files") else None
     return FolderCard(files, inside, dict(_label_names(info.get("features"))))
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Check whether a pattern means a file, as in `datasets`: `*` stays in a folder, and `**` is any folders."""
+    """Check whether a pattern means a file, as in `datasets`: `*` stays in a folder, and `**` is
+    any folders."""
     # the numbers of folders of the name that the pattern's first parts may mean
     parts = name.split("/")
     below = {0}
@@ -113,7 +127,9 @@ def yaml_mapping(text: str, file: str, hint: str | None = None) -> dict[str, Any
         refuse_unbounded(text, file)
         document = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
-        raise UserError(f"{file}: is not YAML: {' '.join(str(error).split())[:200]}", hint) from error
+        raise UserError(
+            f"{file}: is not YAML: {' '.join(str(error).split())[:200]}", hint
+        ) from error
     return document if isinstance(document, dict) else {}
 
 
@@ -139,7 +155,11 @@ def _chosen(configs: Sequence[Mapping[str, Any]], config: str | None) -> Mapping
         return {} if not configs and config == _DEFAULT else None
     if len(configs) < 2:
         return configs[0] if configs else {}
-    default = [entry for entry in configs if entry.get("default") is True or entry["config_name"] == _DEFAULT]
+    default = [
+        entry
+        for entry in configs
+        if entry.get("default") is True or entry["config_name"] == _DEFAULT
+    ]
     return default[0] if default else None
 
 
@@ -157,12 +177,15 @@ def _patterns(written: Any, inside: str) -> Mapping[str, tuple[str, ...]]:
             split = str(entry.get("split", _SPLIT_WITHOUT_NAME))
             paths = entry.get("path")
         texts = paths if isinstance(paths, list) else [paths]
-        by_split.setdefault(split, []).extend(f"{inside}{text}" for text in texts if isinstance(text, str))
+        by_split.setdefault(split, []).extend(
+            f"{inside}{text}" for text in texts if isinstance(text, str)
+        )
     return {split: tuple(patterns) for split, patterns in by_split.items()}
 
 
 def _label_names(features: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the columns of labels and their names, as a card (a list) or dataset_infos.json (a mapping) has them."""
+    """Yield the columns of labels and their names, as a card (a list) or dataset_infos.json (a
+    mapping) has them."""
     columns: list[tuple[Any, Any]] = []
     if isinstance(features, Mapping):
         columns += features.items()

@@ -1,7 +1,8 @@
-"""Which images of a folder belong to which split: by the folders at the top, or as the folder's description lists them.
+"""Which images of a folder belong to which split: by the folders at the top, or as the folder's
+description lists them.
 
-`datasets` takes a word anywhere in a path for a split. Here only whole folders at the top are splits, and what may be a
-split or a class is refused.
+`datasets` takes a word anywhere in a path for a split. Here only whole folders at the top are
+splits, and what may be a split or a class is refused.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from counterfoil.errors import UserError, some_of
 from counterfoil.regular_files import on_a_line
 from counterfoil.report.words import counted, listed
 
-# The words that `datasets` takes for splits (`data_files.SPLIT_KEYWORDS`), and the characters that it allows beside a
-# word.
+# The words that `datasets` takes for splits (`data_files.SPLIT_KEYWORDS`), and the characters that
+# it allows beside a word.
 SPLIT_WORDS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "dev", "val"),
@@ -31,7 +32,8 @@ _MOST_SHOWN = 5
 
 
 def shown_name(name: str) -> str:
-    """Return a file's name for people, in which characters that act and bytes that are no text are escaped."""
+    """Return a file's name for people, in which characters that act and bytes that are no text are
+    escaped."""
     return on_a_line(os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
@@ -42,8 +44,8 @@ def split_of_name(name: str) -> str | None:
 
 
 def root_of(images: Sequence[str]) -> str:
-    """Return the folder that contains the splits or classes. If the top has only one folder ("data/"), look in it, and
-    so on.
+    """Return the folder that contains the splits or classes. If the top has only one folder
+    ("data/"), look in it, and so on.
     """
     root = ""
     while True:
@@ -57,10 +59,11 @@ def root_of(images: Sequence[str]) -> str:
 def splits_of(
     folder: Path, images: Sequence[str], root: str, declared: Sequence[str], *, decided: bool
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the images of each split, and the folder that contains its classes. Raise UserError if it is ambiguous.
+    """Return the images of each split, and the folder that contains its classes. Raise UserError if
+    it is ambiguous.
 
-    declared: the names of classes that the folder's description lists. decided: whether a table gives the labels, so
-    that folders are no classes.
+    declared: the names of classes that the folder's description lists. decided: whether a table
+    gives the labels, so that folders are no classes.
     """
     by_top: dict[str, list[str]] = {}
     for path in images:
@@ -80,24 +83,33 @@ def splits_of(
     if not split_of:
         split_of = _splits_by_word(by_top, root, tops, decided=decided)
     outside = [top for top in by_top if top not in split_of]
-    # "train" may be a class of vehicles. It is a class if the folders beside it have no subfolders either, and none of
-    # them is named as another split.
+    # "train" may be a class of vehicles. It is a class if the folders beside it have no subfolders
+    # either, and none of them is named as another split.
     if split_of and outside and not (flat.issuperset(tops) and len(split_of) == 1 < len(tops)):
         named = ", ".join(f"{root}{top}/" for top in split_of)
         count = sum(len(by_top[top]) for top in outside)
-        first = [f"{root}{top}/" if top else path for top in outside for path in by_top[top][: 1 if top else None]]
+        first = [
+            f"{root}{top}/" if top else path
+            for top in outside
+            for path in by_top[top][: 1 if top else None]
+        ]
         raise UserError(
-            f"{folder}: {shown_name(named)} {'is' if len(split_of) == 1 else 'are'} named as splits, and"
-            f" {counted(count, 'image lies', 'images lie')} outside of them: {some_of([*map(shown_name, first)])}",
-            "Put all images into folders of splits (train/mug/1.jpg, validation/mug/2.jpg), or rename a folder that is"
+            f"{folder}: {shown_name(named)} {'is' if len(split_of) == 1 else 'are'} named as"
+            " splits, and"
+            f" {counted(count, 'image lies', 'images lie')} outside of them:"
+            f" {some_of([*map(shown_name, first)])}",
+            "Put all images into folders of splits (train/mug/1.jpg, validation/mug/2.jpg), or"
+            " rename a folder that is"
             " no split.",
         )
     if not split_of or outside:
         if doubtful := [f"'{root}{top}'" for top in tops if top not in flat and WORD.search(top)]:
             raise UserError(
-                f"{folder}: {shown_name(listed(doubtful))} may be a split or a class: the name has a word of splits,"
+                f"{folder}: {shown_name(listed(doubtful))} may be a split or a class: the name has"
+                " a word of splits,"
                 " and there are folders below",
-                "Rename folders of splits to train, validation and test. Put folders of classes into one of them:"
+                "Rename folders of splits to train, validation and test. Put folders of classes"
+                " into one of them:"
                 " train/test tube/1.jpg.",
             )
         _refuse_splits_below(folder, images, root)
@@ -105,7 +117,10 @@ def splits_of(
     twice = [split for split, count in Counter(split_of.values()).items() if count > 1]
     if twice:
         named = listed([f"{root}{top}/" for top, split in split_of.items() if split == twice[0]])
-        raise UserError(f"{folder}: {shown_name(named)} all name the split '{twice[0]}'", "Join them, or rename one.")
+        raise UserError(
+            f"{folder}: {shown_name(named)} all name the split '{twice[0]}'",
+            "Join them, or rename one.",
+        )
     images_of: dict[str, tuple[str, ...]] = {}
     starts: dict[str, str] = {}
     for top, split in sorted(split_of.items(), key=lambda entry: [*SPLIT_WORDS].index(entry[1])):
@@ -117,13 +132,18 @@ def splits_of(
 def _splits_by_word(
     by_top: Mapping[str, Sequence[str]], root: str, tops: Sequence[str], *, decided: bool
 ) -> dict[str, str]:
-    """Find splits by a word in the names of top folders (`imgs_train`, `imgs_test`): all differ in this word alone, and
-    share a class if folders are classes.
+    """Find splits by a word in the names of top folders (`imgs_train`, `imgs_test`): all differ in
+    this word alone, and share a class if folders are classes.
     """
     words = {top: match for top in tops if (match := WORD.search(top))}
     split_of = {top: SPLIT_OF[match[1].lower()] for top, match in words.items()}
     others = {(top[: match.start(1)] + top[match.end(1) :]).lower() for top, match in words.items()}
-    if len(tops) < 2 or "" in by_top or len(others) != 1 or len(set(split_of.values())) < len(by_top):
+    if (
+        len(tops) < 2
+        or "" in by_top
+        or len(others) != 1
+        or len(set(split_of.values())) < len(by_top)
+    ):
         return {}
     classes = []
     for top in tops:
@@ -133,7 +153,8 @@ def _splits_by_word(
 
 
 def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None:
-    """Raise UserError for CLASS/SPLIT/FILE, because reading it by classes would mix the images of all splits."""
+    """Raise UserError for CLASS/SPLIT/FILE, because reading it by classes would mix the images of
+    all splits."""
     split_folders: dict[str, None] = {}
     for path in images:
         first, *below = path[len(root) :].split("/")
@@ -141,40 +162,60 @@ def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None
             split_folders[f"{root}{first}/{below[0]}/"] = None
     if split_folders:
         raise UserError(
-            f"{folder}: {counted(len(split_folders), 'folder is', 'folders are')} named as splits and lie below class"
+            f"{folder}: {counted(len(split_folders), 'folder is', 'folders are')} named as splits"
+            " and lie below class"
             f" folders: {some_of([*map(shown_name, split_folders)])}",
-            "Splits come first: train/mug/1.jpg, test/mug/2.jpg. Move them to the top, or rename them.",
+            "Splits come first: train/mug/1.jpg, test/mug/2.jpg. Move them to the top, or rename"
+            " them.",
         )
 
 
 def listed_splits(
     folder: Path, chosen: Mapping[str, Sequence[str]], card: FolderCard
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the images of each split that a description lists, and the folder that contains its classes. Raise
-    UserError if it is ambiguous.
+    """Return the images of each split that a description lists, and the folder that contains its
+    classes. Raise UserError if it is ambiguous.
     """
     assert card.files is not None
-    hint = f"Correct data_files in {CARD}, or remove it: then the folders at the top tell the splits."
+    hint = (
+        f"Correct data_files in {CARD}, or remove it: then the folders at the top tell the splits."
+    )
     starts: dict[str, str] = {}
     owner: dict[str, str] = {}
     for split, images in chosen.items():
         patterns = card.files[split]
         if not images:
-            raise UserError(f"{folder}: no image is in the split '{split}', which {CARD} lists as {patterns}", hint)
+            raise UserError(
+                f"{folder}: no image is in the split '{split}', which {CARD} lists as {patterns}",
+                hint,
+            )
         for image in images:
             if owner.setdefault(image, split) != split:
-                raise UserError(f"{folder}: {CARD} lists {shown_name(image)} in {owner[image]} and in {split}", hint)
+                raise UserError(
+                    f"{folder}: {CARD} lists {shown_name(image)} in {owner[image]} and in {split}",
+                    hint,
+                )
         fixed = {fixed_folder(pattern) for pattern in patterns}
         # Where class folders are listed one by one, they have a folder in common.
-        parents = fixed if len(fixed) == 1 else {name[: name.rstrip("/").rfind("/") + 1] for name in fixed}
+        parents = (
+            fixed
+            if len(fixed) == 1
+            else {name[: name.rstrip("/").rfind("/") + 1] for name in fixed}
+        )
         start = next(iter(parents))
         below = [image[len(start) :] for image in images]
         if len(parents) == 1 and below:
             start += root_of(below)
-        tops = {image[len(start) :].split("/")[0] for image in images if image.count("/") > start.count("/") + 1}
+        tops = {
+            image[len(start) :].split("/")[0]
+            for image in images
+            if image.count("/") > start.count("/") + 1
+        }
         within = sorted(f"{start}{top}/" for top in tops if top.lower() in SPLIT_OF)
         if len(parents) > 1 or within:
             named = within if within else sorted(fixed)
-            raise UserError(f"{folder}: {CARD} lists {some_of(named)} as the one split '{split}'", hint)
+            raise UserError(
+                f"{folder}: {CARD} lists {some_of(named)} as the one split '{split}'", hint
+            )
         starts[split] = start
     return {split: tuple(images) for split, images in chosen.items()}, starts

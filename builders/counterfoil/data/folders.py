@@ -1,6 +1,8 @@
-"""Folders as input datasets: the hash of a folder's content, cached by file, and the folder that a dataset pins.
+"""Folders as input datasets: the hash of a folder's content, cached by file, and the folder that a
+dataset pins.
 
-A folder that other people made may not contain links, because a link would choose which files of this machine are read.
+A folder that other people made may not contain links, because a link would choose which files of
+this machine are read.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
 
 # ImageNet has 1.3 million images, so this limit is far above a real dataset.
 MOST_FILES = 20_000_000
-# If a file changes twice within one tick of its file system's clock, the second change does not show. Recently changed
-# files are therefore read again. The coarsest clock in use ticks every two seconds (FAT).
+# If a file changes twice within one tick of its file system's clock, the second change does not
+# show. Recently changed files are therefore read again. The coarsest clock in use ticks every two
+# seconds (FAT).
 _TICK = 2_000_000_000  # nanoseconds
 _FORM = b"counterfoil folder 1\n"
 _KEY = 16
@@ -40,10 +43,18 @@ _MOST_SHOWN = 10
 _FILES_A_STAGE = 500
 # Smaller files are read whole, which takes half the time.
 _AT_ONCE = 1 << 20
-# The folder that the Hub's client leaves in a downloaded dataset, and names of a dataset's description and table files.
+# The folder that the Hub's client leaves in a downloaded dataset, and names of a dataset's
+# description and table files.
 _FETCHED = ".cache/huggingface"
 _DESCRIBED = frozenset(
-    ("README.md", ".huggingface.yaml", "dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")
+    (
+        "README.md",
+        ".huggingface.yaml",
+        "dataset_dict.json",
+        "dataset_info.json",
+        "dataset_infos.json",
+        "state.json",
+    )
 )
 _BUILT = frozenset(("manifest.json", "lock.json"))
 _PACKED = frozenset((".parquet", ".arrow", ".tar", ".zip", ".csv", ".jsonl"))
@@ -51,8 +62,8 @@ _PACKED = frozenset((".parquet", ".arrow", ".tar", ".zip", ".csv", ".jsonl"))
 
 @dataclass(frozen=True, slots=True)
 class FolderContent:
-    """The content of a folder: `sha256` over relative names and contents, the listing, and the number of files just
-    read.
+    """The content of a folder: `sha256` over relative names and contents, the listing, and the
+    number of files just read.
     """
 
     sha256: str
@@ -61,7 +72,8 @@ class FolderContent:
 
 
 def refuse_among_inputs(output: Path, *names: str | None) -> None:
-    """Raise UserError for an output path inside an input dataset of one of these names, if it is a folder.
+    """Raise UserError for an output path inside an input dataset of one of these names, if it is a
+    folder.
 
     The lock pins every file there, and images that are written there would be read with the others.
     """
@@ -76,25 +88,32 @@ def folder_listing(folder: Path) -> Listing:
         listing = list_files(folder, hidden=True, most=MOST_FILES, links=True)
     except OSError as error:
         raise RunFailure(f"{folder} cannot be listed: {error.strerror or error}") from error
-    # Whether other people fetched, built, described or packed the folder, so that its owner did not collect it.
+    # Whether other people fetched, built, described or packed the folder, so that its owner did not
+    # collect it.
     if listing.linked and (
         (folder / _FETCHED).exists()
         or any(
-            name in _BUILT or name.rpartition("/")[2] in _DESCRIBED or PurePosixPath(name).suffix.lower() in _PACKED
+            name in _BUILT
+            or name.rpartition("/")[2] in _DESCRIBED
+            or PurePosixPath(name).suffix.lower() in _PACKED
             for name in listing.files
         )
     ):
-        listing.unfit |= dict.fromkeys(listing.linked, "is a link, expected a folder of the dataset itself")
+        listing.unfit |= dict.fromkeys(
+            listing.linked, "is a link, expected a folder of the dataset itself"
+        )
     return listing
 
 
 def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> FolderContent:
-    """Hash a folder's content. Raise RunFailure for files that cannot be read, UserError for links and special
-    files.
+    """Hash a folder's content. Raise RunFailure for files that cannot be read, UserError for links
+    and special files.
     """
     listing = folder_listing(folder)
     if listing.unfit:
-        shown = [f"{folder / on_a_line(path)} {what}" for path, what in sorted(listing.unfit.items())]
+        shown = [
+            f"{folder / on_a_line(path)} {what}" for path, what in sorted(listing.unfit.items())
+        ]
         raise UserError(
             first_of(shown, _MOST_SHOWN),
             "The lock pins the files in the folder: replace links with the files themselves.",
@@ -104,7 +123,9 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
     lasting = {}
     read = 0
     index = (INDEX,) if LOCK in listing.files else ()
-    names = [name for name in listing.files if not name.startswith(f"{PRIVATE}/") and name not in index]
+    names = [
+        name for name in listing.files if not name.startswith(f"{PRIVATE}/") and name not in index
+    ]
     top = os.fspath(folder)
     total = len(names)
     for number, name in enumerate(names):
@@ -120,7 +141,11 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
             else:
                 with open_regular(Path(path)) as file:
                     whole = size <= _AT_ONCE
-                    digested = hashlib.sha256(file.read()) if whole else hashlib.file_digest(file, "sha256")
+                    digested = (
+                        hashlib.sha256(file.read())
+                        if whole
+                        else hashlib.file_digest(file, "sha256")
+                    )
                     content = digested.digest()
                 read += 1
                 if before == _look(path, encoded) and changed < clock() - _TICK:
@@ -138,23 +163,28 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
 
 
 def pinned_content(folder: Path, name: str, sha256: str | None) -> FolderContent:
-    """Return `folder_content`. Raise RunFailure if the content of the input dataset `name` differs from the
-    pinned one.
+    """Return `folder_content`. Raise RunFailure if the content of the input dataset `name` differs
+    from the pinned one.
     """
     content = folder_content(folder)
     if sha256 is not None and content.sha256 != sha256:
         raise RunFailure(
             f"source: '{name}' is no longer what was pinned: its files have changed",
-            "Run it again when nothing writes to the folder. A started build needs the files that it started with.",
+            "Run it again when nothing writes to the folder. A started build needs the files that"
+            " it started with.",
         )
     return content
 
 
 def _look(path: str, encoded: bytes) -> tuple[bytes, int, int]:
-    """Return a key over a file's name, size, times and inode. Return also its size and the time of its last change."""
+    """Return a key over a file's name, size, times and inode. Return also its size and the time of
+    its last change."""
     status = os.stat(path)  # noqa: PTH116 (a Path for each of hundreds of thousands takes longer than the call)
-    # The key includes the change time, because copying tools set the modification time to that of the original.
-    outside = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} ".encode()
+    # The key includes the change time, because copying tools set the modification time to that of
+    # the original.
+    outside = (
+        f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} ".encode()
+    )
     key = hashlib.sha256(outside + encoded).digest()[:_KEY]
     return key, status.st_size, max(status.st_mtime_ns, status.st_ctime_ns)
 
@@ -172,7 +202,11 @@ def _remembered(folder: Path) -> dict[bytes, bytes]:
     seal = stored[:_DIGEST]
     body = stored[_DIGEST:]
     entry = _KEY + _DIGEST
-    if hashlib.sha256(body).digest() != seal or not body.startswith(_FORM) or (len(body) - len(_FORM)) % entry:
+    if (
+        hashlib.sha256(body).digest() != seal
+        or not body.startswith(_FORM)
+        or (len(body) - len(_FORM)) % entry
+    ):
         return {}
     starts = range(len(_FORM), len(body), entry)
     return {body[start : start + _KEY]: body[start + _KEY : start + entry] for start in starts}
@@ -192,7 +226,8 @@ def remember_folder(folder: Path, content: str) -> None:
 
 
 def placed(source: Source, recorded: Any) -> Source:
-    """Return a source whose folder on this machine has the recorded pin's content, if such a folder is known."""
+    """Return a source whose folder on this machine has the recorded pin's content, if such a folder
+    is known."""
     content = recorded.get("content") if isinstance(recorded, Mapping) else None
     if not (is_local(source.dataset) and source.dataset.startswith(ELSEWHERE)):
         return source

@@ -1,4 +1,5 @@
-"""The Hugging Face Hub: find or fetch a dataset's directory, and retry failed requests for a limited time."""
+"""The Hugging Face Hub: find or fetch a dataset's directory, and retry failed requests for a
+limited time."""
 
 from __future__ import annotations
 
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
 
-# The Hub's rule for names. Special cases are left out, because the Hub itself refuses them with a message.
-_REFERENCE = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
+# The Hub's rule for names. Special cases are left out, because the Hub itself refuses them with a
+# message.
+_REFERENCE = re.compile(
+    r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class HubDataset:
-    """A dataset repository, and one of its branches, tags or commits. The revision None is the default branch."""
+    """A dataset repository, and one of its branches, tags or commits. The revision None is the
+    default branch."""
 
     repo: str
     revision: str | None = None
@@ -42,35 +47,46 @@ class HubDataset:
 
 @dataclass(frozen=True, slots=True)
 class LocatedDataset:
-    """A directory on this machine. If it is a read-only copy of a published dataset, `reference` names that dataset."""
+    """A directory on this machine. If it is a read-only copy of a published dataset, `reference`
+    names that dataset."""
 
     directory: Path
     reference: HubDataset | None = None
 
 
 def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) -> LocatedDataset:
-    """Return the directory of a path, or of `user/name[@revision]`, which is fetched if it is not cached.
+    """Return the directory of a path, or of `user/name[@revision]`, which is fetched if it is not
+    cached.
 
-    patterns: globs of the wanted files. Raise UserError if there is no such dataset, and RunFailure if the Hub is
-    unreachable.
+    patterns: globs of the wanted files. Raise UserError if there is no such dataset, and RunFailure
+    if the Hub is unreachable.
     """
     source = str(source)
     directory = named_path(source)
     if directory.is_dir():
         return LocatedDataset(directory)
     if directory.exists():
-        raise UserError(f"{source} is a file; a dataset is a directory", "Name the folder given to `build --out`.")
+        raise UserError(
+            f"{source} is a file; a dataset is a directory",
+            "Name the folder given to `build --out`.",
+        )
     reference = HubDataset.parse(source)
     if reference is None:
-        raise UserError(f"there is no dataset {source}", "Name a folder made by `counterfoil build`, or user/name.")
+        raise UserError(
+            f"there is no dataset {source}",
+            "Name a folder made by `counterfoil build`, or user/name.",
+        )
     return LocatedDataset(snapshot(reference.repo, reference.revision, patterns), reference)
 
 
 def snapshot(
-    repo: str, revision: str | None, patterns: Sequence[str] | None = None, without: Sequence[str] | None = None
+    repo: str,
+    revision: str | None,
+    patterns: Sequence[str] | None = None,
+    without: Sequence[str] | None = None,
 ) -> Path:
-    """Fetch the files of a dataset, those of `patterns` or all, but for those of `without`. Return their folder in the
-    Hub client's cache.
+    """Fetch the files of a dataset, those of `patterns` or all, but for those of `without`. Return
+    their folder in the Hub client's cache.
 
     Raise UserError if there is no such dataset, and RunFailure if the Hub is unreachable.
     """
@@ -82,7 +98,11 @@ def snapshot(
     ignored = None if without is None else list(without)
     try:
         folder = snapshot_download(
-            repo, repo_type="dataset", revision=revision, allow_patterns=wanted, ignore_patterns=ignored
+            repo,
+            repo_type="dataset",
+            revision=revision,
+            allow_patterns=wanted,
+            ignore_patterns=ignored,
         )
     except errors.HFValidationError as error:
         raise UserError(
@@ -95,28 +115,33 @@ def snapshot(
         ) from error
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
         raise RunFailure(
-            f"there is no folder {reference}, it is not in the local cache, and the Hub cannot be reached",
+            f"there is no folder {reference}, it is not in the local cache, and the Hub cannot be"
+            " reached",
             "Check the path, or connect and run the same command again.",
         ) from error
     except (errors.HfHubHTTPError, httpx2.HTTPError, OSError, RuntimeError) as error:
         message = without_secrets(str(error)) or type(error).__name__
         raise RunFailure(
-            f"{reference} could not be fetched from the Hub: {message}", "Run the same command again: it resumes."
+            f"{reference} could not be fetched from the Hub: {message}",
+            "Run the same command again: it resumes.",
         ) from error
     return Path(folder)
 
 
 T = TypeVar("T")
 
-# HTTP statuses that deserve another try: request time-out, another commit came first, too many requests. Server errors
-# come as 5xx.
+# HTTP statuses that deserve another try: request time-out, another commit came first, too many
+# requests. Server errors come as 5xx.
 WORTH_ANOTHER_TRY = (408, 412, 429)
-# Server errors that waiting does not mend: not implemented, a version that the server lacks, a full disk.
+# Server errors that waiting does not mend: not implemented, a version that the server lacks, a full
+# disk.
 NOT_WORTH_IT = (501, 505, 507)
 
 _QUOTA = re.compile(r"quota|storage (limit|patterns|space)|exceed(s|ed)? .*storage", re.IGNORECASE)
 # Words of the Hub's client for answers that it cannot use.
-_MALFORMED = re.compile(r"LFS batch|[Mm]alformed response|[Ii]nvalid server response|improperly formatted")
+_MALFORMED = re.compile(
+    r"LFS batch|[Mm]alformed response|[Ii]nvalid server response|improperly formatted"
+)
 # The addresses in some messages are signed: the part after "?" is a secret.
 _QUERY = re.compile(r"(https?://[^\s?]+)\?[^\s'\"]*")
 _TOKEN = re.compile(r"\bhf_[\w.-]{6,}|(?i:bearer)\s+[^'\"]+")
@@ -124,8 +149,8 @@ _TOKEN = re.compile(r"\bhf_[\w.-]{6,}|(?i:bearer)\s+[^'\"]+")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to try. asked: the longest wait that the Hub may ask for. silence: the longest silence of a connection.
-    Both are in seconds.
+    """How long to try. asked: the longest wait that the Hub may ask for. silence: the longest
+    silence of a connection. Both are in seconds.
     """
 
     tries: int = 8
@@ -135,8 +160,8 @@ class Patience:
     silence: float = 120.0  # a commit may take the Hub a minute
 
     def wait(self, failed: int, retry_after: float | None, draw: float) -> float:
-        """Return the seconds to wait after `failed` failures in a row. `draw` adds jitter, so that clients do not all
-        return at the same moment.
+        """Return the seconds to wait after `failed` failures in a row. `draw` adds jitter, so that
+        clients do not all return at the same moment.
         """
         backoff = min(self.longest, self.first * 2 ** (failed - 1)) * (0.5 + draw / 2)
         return backoff if retry_after is None else max(retry_after + draw, backoff)
@@ -160,7 +185,8 @@ def with_retries(
     tell: Callable[[str], None] = lambda line: None,
     patience: Patience = PATIENCE,
 ) -> T:
-    """Call `call`, which must be safe to repeat, until it succeeds or a repetition cannot help. Return its result."""
+    """Call `call`, which must be safe to repeat, until it succeeds or a repetition cannot help.
+    Return its result."""
     failed = 0
     while True:
         try:
@@ -168,25 +194,32 @@ def with_retries(
         except CounterfoilError:
             raise
         except Exception as error:
-            ours = next((cause for cause in _chain(error) if isinstance(cause, CounterfoilError)), None)
-            if ours is not None:  # raised while a file was read for an upload, and wrapped by the client
+            ours = next(
+                (cause for cause in _chain(error) if isinstance(cause, CounterfoilError)), None
+            )
+            # raised while a file was read for an upload, and wrapped by the client
+            if ours is not None:
                 raise ours from ours.__cause__
             again = diagnose(error, what)
             failed += 1
             if failed >= patience.tries or (again.retry_after or 0) > patience.asked:
                 raise RunFailure(
-                    f"{what}: gave up after {failed} {'tries' if failed > 1 else 'try'}; the last error:"
+                    f"{what}: gave up after {failed} {'tries' if failed > 1 else 'try'}; the last"
+                    " error:"
                     f" {again.reason}",
                     "What was transferred is kept: run the same command again to resume.",
                 ) from error
             seconds = patience.wait(failed, again.retry_after, random.random())
-            tell(f"{what}: {again.reason}; trying again in {seconds:.0f} s (try {failed} of {patience.tries - 1})")
+            tell(
+                f"{what}: {again.reason}; trying again in {seconds:.0f} s (try {failed} of"
+                f" {patience.tries - 1})"
+            )
             time.sleep(seconds)
 
 
 def diagnose(error: Exception, what: str) -> AnotherTry:
-    """Return why another try can help. If it cannot, raise a CounterfoilError, or the error itself if the Hub did not
-    cause it.
+    """Return why another try can help. If it cannot, raise a CounterfoilError, or the error itself
+    if the Hub did not cause it.
     """
     import httpx2
     from huggingface_hub import errors as hub
@@ -197,20 +230,26 @@ def diagnose(error: Exception, what: str) -> AnotherTry:
     if isinstance(error, hub.OfflineModeIsEnabled):
         hint = "Unset HF_HUB_OFFLINE, connect, and run the same command again."
         raise RunFailure(f"{what}: the Hub's client is set to work offline", hint)
-    unfit = httpx2.LocalProtocolError | UnicodeEncodeError  # raised for a token that no request can carry
-    if isinstance(error, hub.LocalTokenNotFoundError) or any(isinstance(cause, unfit) for cause in _chain(error)):
+    # raised for a token that no request can carry
+    unfit = httpx2.LocalProtocolError | UnicodeEncodeError
+    if isinstance(error, hub.LocalTokenNotFoundError) or any(
+        isinstance(cause, unfit) for cause in _chain(error)
+    ):
         raise _no_token(what)
     for cause in _chain(error):
         if isinstance(cause, OSError) and cause.errno and cause.filename:
             raise RunFailure(f"{what}: {cause.filename}: {cause.strerror}")
         if isinstance(cause, httpx2.TransportError | ConnectionError | TimeoutError):
-            return AnotherTry(f"the connection failed ({without_secrets(str(cause)) or type(cause).__name__})")
+            return AnotherTry(
+                f"the connection failed ({without_secrets(str(cause)) or type(cause).__name__})"
+            )
     text = without_secrets(str(error))
     if _QUOTA.search(text):
         raise _quota(what, text)
     if isinstance(error, ValueError) and _MALFORMED.search(text):
         return AnotherTry(text)
-    if type(error).__module__.partition(".")[0] == "hf_xet":  # the client of the storage, which renews its tokens
+    # the client of the storage, which renews its tokens
+    if type(error).__module__.partition(".")[0] == "hf_xet":
         return AnotherTry(text or type(error).__name__)
     if isinstance(error, RuntimeError | httpx2.HTTPError):  # an upload or an answer broke off
         return AnotherTry(text or type(error).__name__)
@@ -254,7 +293,8 @@ def _diagnose_answer(error: HfHubHTTPError, what: str) -> AnotherTry:
         case 403:
             raise UserError(
                 f"{what}: not allowed: {reason}",
-                "Check the user or organisation in the name, and that your token may write there (`hf auth whoami`).",
+                "Check the user or organisation in the name, and that your token may write there"
+                " (`hf auth whoami`).",
             )
         case 404:
             raise UserError(
@@ -262,26 +302,34 @@ def _diagnose_answer(error: HfHubHTTPError, what: str) -> AnotherTry:
                 "Check the name, and which account your token belongs to (`hf auth whoami`).",
             )
         case 409:
-            raise UserError(f"{what}: the name is taken, or the repository conflicts: {reason}", "Choose another name.")
+            raise UserError(
+                f"{what}: the name is taken, or the repository conflicts: {reason}",
+                "Choose another name.",
+            )
         case 413:
-            raise RunFailure(f"{what}: too much for one request: {reason}", "Lower --files-per-commit.")
+            raise RunFailure(
+                f"{what}: too much for one request: {reason}", "Lower --files-per-commit."
+            )
     raise RunFailure(f"{what}: {reason}")
 
 
 def _no_token(what: str) -> UserError:
-    return UserError(f"{what}: you have no valid token for the Hub", "Run `hf auth login`, or set HF_TOKEN.")
+    return UserError(
+        f"{what}: you have no valid token for the Hub", "Run `hf auth login`, or set HF_TOKEN."
+    )
 
 
 def _quota(what: str, message: str) -> RunFailure:
     return RunFailure(
         f"{what}: the storage quota does not allow it: {message}",
-        "Free some space, publish under an organisation with more, or build without rejected images.",
+        "Free some space, publish under an organisation with more, or build without rejected"
+        " images.",
     )
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the Hub asks to wait, from Retry-After (seconds or a date) or from its RateLimit
-    header.
+    """Return the seconds that the Hub asks to wait, from Retry-After (seconds or a date) or from
+    its RateLimit header.
     """
     from email.utils import parsedate_to_datetime
 
@@ -301,18 +349,24 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 @contextlib.contextmanager
 def attentive_client(patience: Patience) -> Iterator[None]:
-    """Make the Hub's client raise an error for silent connections and long waits in this block. By default it would
-    wait.
+    """Make the Hub's client raise an error for silent connections and long waits in this block. By
+    default it would wait.
     """
     import httpx2
     from huggingface_hub import set_client_factory
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, logging
+    from huggingface_hub.utils import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+        logging,
+    )
     from huggingface_hub.utils._http import default_client_factory, hf_raise_for_status
 
     limits = httpx2.Timeout(patience.silence).as_dict()
 
     def limit(request: httpx2.Request) -> None:
-        request.extensions["timeout"] = limits  # set for each request, since some calls set no limits
+        # set for each request, since some calls set no limits
+        request.extensions["timeout"] = limits
 
     def tell_of_waits(response: httpx2.Response) -> None:
         if response.status_code >= 400 and (retry_after(response.headers) or 0) > patience.longest:

@@ -1,7 +1,8 @@
-"""Folders of image files on the Hub: the list of their files, and the files, fetched into the Hub client's cache.
+"""Folders of image files on the Hub: the list of their files, and the files, fetched into the Hub
+client's cache.
 
-A commit never changes, so its list of files is remembered, and a fetched folder is read without the Hub. Files are then
-read by the same rules as those of a folder here.
+A commit never changes, so its list of files is remembered, and a fetched folder is read without the
+Hub. Files are then read by the same rules as those of a folder here.
 """
 
 from __future__ import annotations
@@ -26,14 +27,27 @@ from counterfoil.store.layout import user_cache
 
 _MOST_BYTES = 1 << 30
 # Archives and tables that a folder of image files does not need.
-_NOT_FETCHED = ("*.zip", "*.tar", "*.gz", "*.tgz", "*.zst", "*.arrow", "*.h5", "*.safetensors", "*.bin", "*.pt")
+_NOT_FETCHED = (
+    "*.zip",
+    "*.tar",
+    "*.gz",
+    "*.tgz",
+    "*.zst",
+    "*.arrow",
+    "*.h5",
+    "*.safetensors",
+    "*.bin",
+    "*.pt",
+)
 _FOLDERS = "imagefolder"
 
 
 def listed_images(source: InputDataset, pin: SourcePin) -> tuple[Path, Listing] | None:
-    """Return the folder and the list of files of a dataset whose rows are image files, and None for another dataset.
+    """Return the folder and the list of files of a dataset whose rows are image files, and None for
+    another dataset.
 
-    Only descriptions are fetched. Raise RunFailure if the list of such a dataset is unknown and the Hub is unreachable.
+    Only descriptions are fetched. Raise RunFailure if the list of such a dataset is unknown and the
+    Hub is unreachable.
     """
     commit = pin.revision
     if commit is None or not COMMIT.fullmatch(commit):
@@ -70,11 +84,14 @@ def fetched_images(source: InputDataset, pin: SourcePin) -> tuple[Path, Listing]
 def is_fetched(folder: Path, listing: Listing) -> bool:
     """Check whether every file of the list that is read is on this machine."""
     unread = tuple(pattern.removeprefix("*") for pattern in _NOT_FETCHED)
-    return all((folder / name).is_file() for name in listing.files if not name.lower().endswith(unread))
+    return all(
+        (folder / name).is_file() for name in listing.files if not name.lower().endswith(unread)
+    )
 
 
 def made_of_files(prepared: Path) -> bool:
-    """Check whether `datasets` prepared a table from files of images. It reads folders by other rules."""
+    """Check whether `datasets` prepared a table from files of images. It reads folders by other
+    rules."""
     with contextlib.suppress(OSError, ValueError):
         document = parse_json(read_regular(prepared / "dataset_info.json", _MOST_BYTES))
         return isinstance(document, dict) and document.get("builder_name") == _FOLDERS
@@ -100,7 +117,13 @@ def listed_files(repository: str, commit: str) -> list[str] | None:
             return remembered
     try:
         names = sorted(HfApi().list_repo_files(repository, revision=commit, repo_type="dataset"))
-    except (hub.HfHubHTTPError, hub.OfflineModeIsEnabled, hub.HFValidationError, httpx2.HTTPError, OSError):
+    except (
+        hub.HfHubHTTPError,
+        hub.OfflineModeIsEnabled,
+        hub.HFValidationError,
+        httpx2.HTTPError,
+        OSError,
+    ):
         return None
     with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
         write_atomically(memory, json.dumps(names).encode())
@@ -109,6 +132,7 @@ def listed_files(repository: str, commit: str) -> list[str] | None:
 
 def _not_here(repository: str, commit: str) -> RunFailure:
     return RunFailure(
-        f"source: '{repository}' is not here as a whole at commit {commit}, and the Hub cannot be reached",
+        f"source: '{repository}' is not here as a whole at commit {commit}, and the Hub cannot be"
+        " reached",
         "Connect once to fetch it.",
     )

@@ -1,9 +1,11 @@
-"""Folders of image files, wherever they lie: here or on the Hub, with tables and a description beside them or without.
+"""Folders of image files, wherever they lie: here or on the Hub, with tables and a description
+beside them or without.
 
-A path is SPLIT/CLASS/…/FILE if every top folder has the name of a split, and CLASS/…/FILE otherwise. Ambiguous folders
-are refused. A table beside the images adds columns, and labels if it has them; a description may list the files of
-each split, and name the labels in their order. `datasets` takes words in paths for splits. If it would read a folder
-differently, the rows get a digest of their own, so that an answer remembered for one row is never used for another.
+A path is SPLIT/CLASS/…/FILE if every top folder has the name of a split, and CLASS/…/FILE
+otherwise. Ambiguous folders are refused. A table beside the images adds columns, and labels if it
+has them; a description may list the files of each split, and name the labels in their order.
+`datasets` takes words in paths for splits. If it would read a folder differently, the rows get a
+digest of their own, so that an answer remembered for one row is never used for another.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ if TYPE_CHECKING:
 # The column of classes that folders give.
 LABEL = "label"
 # Folders of previews, of deleted files and of archive programs, in lower case.
-_JUNK = frozenset(("@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found"))
+_JUNK = frozenset(
+    ("@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found")
+)
 # File endings of images that Counterfoil does not decode, and the names of the formats.
 _UNREAD = {
     ".heic": "HEIC", ".heif": "HEIC", ".hif": "HEIC", ".jp2": "JPEG 2000", ".j2k": "JPEG 2000", ".jpx": "JPEG 2000",
@@ -62,10 +66,10 @@ _MARK = "rows read by counterfoil: "
 class SplitTable:
     """The lines of tables for the images of a split, in the order of its rows.
 
-    lines: (n,) the line of each image in `metadata`, or None. labels: whether the tables decide the labels, or which
-    images are rows. by_folder: the number of images without a line whose class is their folder. unlisted: that of
-    images without a line that are left out. repeated: the number of lines that repeat another one. alike: whether the
-    rows are all lines of one table, in its order.
+    lines: (n,) the line of each image in `metadata`, or None. labels: whether the tables decide the
+    labels, or which images are rows. by_folder: the number of images without a line whose class is
+    their folder. unlisted: that of images without a line that are left out. repeated: the number of
+    lines that repeat another one. alike: whether the rows are all lines of one table, in its order.
     """
 
     metadata: Metadata
@@ -77,7 +81,8 @@ class SplitTable:
     alike: bool = False
 
     def notes(self, *, left_out: bool) -> Iterator[str]:
-        """Yield sentences on images without a line and on repeated lines. left_out: also on what makes no row."""
+        """Yield sentences on images without a line and on repeated lines. left_out: also on what
+        makes no row."""
         images = len(self.lines) + self.unlisted
         if self.repeated and left_out:
             lines = counted(self.repeated, "line")
@@ -88,7 +93,10 @@ class SplitTable:
         ):
             if lacking:
                 have = "has" if lacking == 1 else "have"
-                yield f"{lacking:,} of {counted(images, 'image')} {have} no line in {self.metadata.shown}{what}"
+                yield (
+                    f"{lacking:,} of {counted(images, 'image')} {have} no line in"
+                    f" {self.metadata.shown}{what}"
+                )
 
 
 @dataclass(frozen=True)
@@ -128,27 +136,33 @@ class ImageFolder:
         return split in self.tables and self.tables[split].labels
 
     def by_folders(self, split: str) -> bool:
-        """Check whether class folders give the labels of a split: all its images are in one, and no table decides."""
+        """Check whether class folders give the labels of a split: all its images are in one, and no
+        table decides."""
         return not self.decided(split) and not self.loose(split)
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """The classes of all splits that folders label, in the description's order, or in Python's order of text.
+        """The classes of all splits that folders label, in the description's order, or in Python's
+        order of text.
 
         If a table labels other splits with text, its labels are classes too.
         """
         labelled = [split for split in self.splits if self.by_folders(split)]
-        names = {self.class_of(split, path) or "" for split in labelled for path in self.splits[split]}
+        names = {
+            self.class_of(split, path) or "" for split in labelled for path in self.splits[split]
+        }
         for split in self.tables if names else ():
             names.update(label for label in self._written(split) if isinstance(label, str))
         declared = self.names.get(LABEL, ())
         if undeclared := sorted(names.difference(declared)):
             if declared:
                 raise UserError(
-                    f"{self.folder}: the description lists {counted(len(declared), 'class', 'classes')}"
+                    f"{self.folder}: the description lists"
+                    f" {counted(len(declared), 'class', 'classes')}"
                     f" ({some_of([quoted(name) for name in declared])}), and"
                     f" {some_of([quoted(shown_name(name)) for name in undeclared])} is none of them",
-                    f"Correct the names under dataset_info in {CARD} (or in dataset_infos.json), or remove them: then"
+                    f"Correct the names under dataset_info in {CARD} (or in dataset_infos.json), or"
+                    " remove them: then"
                     " classes are the names of the folders.",
                 )
             return tuple(undeclared)
@@ -163,7 +177,8 @@ class ImageFolder:
         return _cells(values.column(LABEL), table.lines).to_pylist()
 
     def classless(self, split: str) -> UserError | None:
-        """Return the error for a split with images outside class folders, or None if each has a class or a table."""
+        """Return the error for a split with images outside class folders, or None if each has a
+        class or a table."""
         if split not in self.splits or self.decided(split):
             return None
         start = f"{self.folder}/{self.starts[split]}".rstrip("/")
@@ -172,47 +187,60 @@ class ImageFolder:
             hint = "Put the images of each class into a folder of its own: mug/1.jpg, star/1.jpg."
             if self.files.others.get(".csv"):
                 hint += (
-                    " A CSV file with labels is read if it is called metadata.csv, stands in the folder of the images"
+                    " A CSV file with labels is read if it is called metadata.csv, stands in the"
+                    " folder of the images"
                     " or above, and has the columns file_name (the path from there) and label."
                 )
-            return UserError(f"{start}: all images are in one folder, so there are no classes", hint)
+            return UserError(
+                f"{start}: all images are in one folder, so there are no classes", hint
+            )
         if loose:
             return UserError(
-                f"{start}: {counted(len(loose), 'image lies', 'images lie')} beside the class folders, in none of them:"
+                f"{start}: {counted(len(loose), 'image lies', 'images lie')} beside the class"
+                " folders, in none of them:"
                 f" {some_of([shown_name(path) for path in loose], _MOST_SHOWN)}",
                 "Move each image into the folder of its class, or out of the dataset.",
             )
         return None
 
     def is_flat(self, split: str) -> bool:
-        """Check whether a split has neither class folders nor a table. Unlabelled images are stored like this."""
+        """Check whether a split has neither class folders nor a table. Unlabelled images are stored
+        like this."""
         return split not in self.tables and len(self.loose(split)) == len(self.splits[split])
 
     def refuse_alike(self) -> None:
-        """Raise UserError with the names of class folders that no recipe and no model can distinguish."""
+        """Raise UserError with the names of class folders that no recipe and no model can
+        distinguish."""
         groups: dict[str, list[str]] = {}
         for name in self.classes:
             groups.setdefault(plain_name(unicodedata.normalize("NFKC", name)), []).append(name)
         alike: list[str] = []
         for names in groups.values():
             if len(names) > 1:
-                look_alike = len({unicodedata.normalize("NFKC", name) for name in names}) < len(names)
+                look_alike = len({unicodedata.normalize("NFKC", name) for name in names}) < len(
+                    names
+                )
                 shown = [ascii(name) if look_alike else f"'{shown_name(name)}'" for name in names]
                 alike.append(f"{self.folder}: the class folders {listed(shown)} have one name")
         if alike:
             raise UserError(
                 first_of(alike),
-                "Rename them, or join them in one folder. Capitals, spaces at the ends, _ and -, and two ways to"
+                "Rename them, or join them in one folder. Capitals, spaces at the ends, _ and -,"
+                " and two ways to"
                 " encode an accent tell no class from another.",
             )
 
     def notes(self, splits: Sequence[str] | None = None, *, left_out: bool = True) -> list[str]:
         """Return sentences on how the folder is read, for some of its splits or for all.
 
-        left_out: whether images without a line and repeated lines, which make no row, are among them.
+        left_out: whether images without a line and repeated lines, which make no row, are among
+        them.
         """
         chosen = [split for split in self.starts if splits is None or split in splits]
-        notes = [f"{shown_name(name)} is a link: its images come from {target}" for name, target in self.linked.items()]
+        notes = [
+            f"{shown_name(name)} is a link: its images come from {target}"
+            for name, target in self.linked.items()
+        ]
         if len(notes) > _MOST_SHOWN:
             notes[_MOST_SHOWN:] = [f"and {len(notes) - _MOST_SHOWN:,} more folders are links"]
         labelled = [split for split in chosen if self.by_folders(split)]
@@ -221,18 +249,34 @@ class ImageFolder:
             if split in self.tables:
                 notes += self.tables[split].notes(left_out=left_out)
         if self.unlisted:
-            notes.append(f"{counted(len(self.unlisted), 'image')} are in no split that {CARD} lists, and are left out")
+            notes.append(
+                f"{counted(len(self.unlisted), 'image')} are in no split that {CARD} lists, and are"
+                " left out"
+            )
         if self.root:
-            notes.insert(0, f"all images are in {shown_name(self.root)}, so splits and classes are looked for there")
+            notes.insert(
+                0,
+                f"all images are in {shown_name(self.root)}, so splits and classes are looked for"
+                " there",
+            )
         if empty := self._empty_classes(labelled):
-            notes.append(f"no image is in {counted(len(empty), 'class folder')}: {some_of(empty, _MOST_SHOWN)}")
+            notes.append(
+                f"no image is in {counted(len(empty), 'class folder')}:"
+                f" {some_of(empty, _MOST_SHOWN)}"
+            )
         if skipped := sorted(self.files.skipped.items()):
-            shown = ", ".join(f"{counted(count, 'image')} in {shown_name(name)}" for name, count in skipped)
-            notes.append(f"skipped, as folders of previews, of deleted files and hidden ones are: {shown}")
+            shown = ", ".join(
+                f"{counted(count, 'image')} in {shown_name(name)}" for name, count in skipped
+            )
+            notes.append(
+                f"skipped, as folders of previews, of deleted files and hidden ones are: {shown}"
+            )
         notes += _unread_notes(self.files.others)
         if self.files.hidden:
             notes.append(f"{counted(self.files.hidden, 'hidden file')} ignored")
-        if others := sum(count for ending, count in self.files.others.items() if ending not in _UNREAD):
+        if others := sum(
+            count for ending, count in self.files.others.items() if ending not in _UNREAD
+        ):
             notes.append(f"{counted(others, 'file')} of other kinds ignored")
         return notes
 
@@ -249,14 +293,22 @@ class ImageFolder:
         if not deeper:
             return
         numbers = {len(folders) for folders in below.values()}
-        classes = sum(len({self.class_of(split, path) for path in self.splits[split]}) for split in splits)
+        classes = sum(
+            len({self.class_of(split, path) for path in self.splits[split]}) for split in splits
+        )
         every = len(numbers) == 1 and len(below) == classes
         many = counted(max(numbers) if every else sum(map(len, below.values())), "subfolder")
         named = "" if len(deeper) > _MOST_SHOWN else f" ({', '.join(map(shown_name, deeper))})"
-        top = "the splits" if self.starts[splits[0]] != self.root else shown_name(self.root) or "the top"
+        top = (
+            "the splits"
+            if self.starts[splits[0]] != self.root
+            else shown_name(self.root) or "the top"
+        )
         yield (
-            f"classes are the folders of level 1 below {top}: {some_of([*map(shown_name, self.classes)], _MOST_SHOWN)}."
-            f" Subfolders are joined with them: {counted(len(deeper), 'image')} in {many}{' a class' if every else ''}"
+            f"classes are the folders of level 1 below {top}:"
+            f" {some_of([*map(shown_name, self.classes)], _MOST_SHOWN)}."
+            f" Subfolders are joined with them: {counted(len(deeper), 'image')} in"
+            f" {many}{' a class' if every else ''}"
             f"{named}"
         )
 
@@ -266,25 +318,37 @@ class ImageFolder:
             start = self.starts[split]
             known = {self.class_of(split, path) for path in self.splits[split]}
             with os.scandir(self.folder / start) as entries:
-                names = [entry.name for entry in entries if entry.is_dir() and not _is_junk(entry.name)]
+                names = [
+                    entry.name for entry in entries if entry.is_dir() and not _is_junk(entry.name)
+                ]
             empty += [shown_name(f"{start}{name}") for name in sorted(names) if name not in known]
         return empty
 
     def table(self, split: str) -> Any:
-        """Return the rows of a split (also `train[:80%]`) as a table of `datasets`, with labels if every image has a
-        class.
+        """Return the rows of a split (also `train[:80%]`) as a table of `datasets`, with labels if
+        every image has a class.
         """
         import datasets
 
         if split in self.splits:
             return self._table(split)
         try:
-            parts = datasets.ReadInstruction.from_spec(split).to_absolute({n: len(p) for n, p in self.splits.items()})
+            parts = datasets.ReadInstruction.from_spec(split).to_absolute(
+                {n: len(p) for n, p in self.splits.items()}
+            )
         except (ValueError, AssertionError) as error:
-            known = [f"{name} ({start.rstrip('/')}/)" if start else name for name, start in self.starts.items()]
-            how = f"{CARD} lists them." if self.files.chosen else "A split is a folder at the top that is named so."
+            known = [
+                f"{name} ({start.rstrip('/')}/)" if start else name
+                for name, start in self.starts.items()
+            ]
+            how = (
+                f"{CARD} lists them."
+                if self.files.chosen
+                else "A split is a folder at the top that is named so."
+            )
             raise UserError(
-                f"source: '{self.folder}' has no split '{split[:80]}'{did_you_mean(split, self.splits)}",
+                f"source: '{self.folder}' has no split"
+                f" '{split[:80]}'{did_you_mean(split, self.splits)}",
                 f"Its splits are {', '.join(known)}. {how}",
             ) from error
         tables = [self._table(part.splitname).select(range(part.from_, part.to)) for part in parts]
@@ -313,12 +377,17 @@ class ImageFolder:
         if by_folders:
             texts = pyarrow.array([self.class_of(split, path) for path in paths], pyarrow.string())
             columns[LABEL], features[LABEL] = _numbered(texts, self.classes, str(self.folder))
-        mark = "" if self.read_alike else _MARK + hashlib.sha256("\n".join((split, *paths)).encode()).hexdigest()
+        mark = (
+            ""
+            if self.read_alike
+            else _MARK + hashlib.sha256("\n".join((split, *paths)).encode()).hexdigest()
+        )
         return datasets.Dataset(
             InMemoryTable(pyarrow.table(columns)),
             info=datasets.DatasetInfo(description=mark, features=features),
             split=datasets.NamedSplit(split),
-            fingerprint="counterfoil",  # otherwise `datasets` computes it from the content; it is not used here
+            # otherwise `datasets` computes it from the content; it is not used here
+            fingerprint="counterfoil",
         )
 
     def _files(self, paths: Sequence[str | None]) -> Any:
@@ -332,7 +401,8 @@ class ImageFolder:
         return pyarrow.StructArray.from_arrays([nothing, files], names=["bytes", "path"], mask=mask)
 
     def _labelled(self, name: str, column: Any, feature: Any) -> tuple[Any, Any]:
-        """Return a column of a table and its feature: labels with names if these are known, else as it is written."""
+        """Return a column of a table and its feature: labels with names if these are known, else as
+        it is written."""
         import pyarrow
 
         is_text = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
@@ -340,7 +410,11 @@ class ImageFolder:
         if name == LABEL and is_text and self.classes:
             names = self.classes
         is_plain = is_text or pyarrow.types.is_integer(column.type)
-        return (column, feature) if names is None or not is_plain else _numbered(column, names, str(self.folder))
+        return (
+            (column, feature)
+            if names is None or not is_plain
+            else _numbered(column, names, str(self.folder))
+        )
 
     @cached_property
     def read_alike(self) -> bool:
@@ -351,7 +425,9 @@ class ImageFolder:
         previews = any(not name.startswith((".", "__")) for name in self.files.skipped)
         if self.files.chosen is not None or previews or not taken.isdisjoint(self.files.others):
             return False
-        if self.tables and not all(split in self.tables and self.tables[split].alike for split in self.splits):
+        if self.tables and not all(
+            split in self.tables and self.tables[split].alike for split in self.splits
+        ):
             return False
         root = self.root
         if (root and not self.tables) or WORD.search(root):
@@ -378,7 +454,8 @@ def _cells(column: Any, lines: Sequence[int | None]) -> Any:
 
 
 def _numbered(column: Any, names: Sequence[str], where: str) -> tuple[Any, Any]:
-    """Return a column of text or of numbers as labels with names. Raise UserError for values that have no name."""
+    """Return a column of text or of numbers as labels with names. Raise UserError for values that
+    have no name."""
     import datasets
     import pyarrow
 
@@ -387,17 +464,21 @@ def _numbered(column: Any, names: Sequence[str], where: str) -> tuple[Any, Any]:
     values = column.to_pylist()
     if odd := sorted({str(value) for value in values if value is not None and value not in number}):
         raise UserError(
-            f"{where}: the labels {some_of([quoted(value) for value in odd])} are none of those that the description"
+            f"{where}: the labels {some_of([quoted(value) for value in odd])} are none of those"
+            " that the description"
             f" lists: {some_of([quoted(name) for name in names])}",
-            f"Correct the names under dataset_info in {CARD} (or in dataset_infos.json), or the labels of the table.",
+            f"Correct the names under dataset_info in {CARD} (or in dataset_infos.json), or the"
+            " labels of the table.",
         )
     numbers = [None if value is None else number[value] for value in values]
     return pyarrow.array(numbers, pyarrow.int64()), datasets.ClassLabel(names=list(names))
 
 
-def read_image_folder(folder: Path, listing: Listing, source: InputDataset | None = None) -> ImageFolder | None:
-    """Return how a folder is read, or None if it has no image or its rows are in table files. Raise UserError if it is
-    ambiguous.
+def read_image_folder(
+    folder: Path, listing: Listing, source: InputDataset | None = None
+) -> ImageFolder | None:
+    """Return how a folder is read, or None if it has no image or its rows are in table files. Raise
+    UserError if it is ambiguous.
 
     source: the config and the columns that are asked for.
     """
@@ -409,10 +490,16 @@ def read_image_folder(folder: Path, listing: Listing, source: InputDataset | Non
         if listing.unfit or files.tables or any(files.others[ending] for ending in _DATA):
             return None  # links are reported when the folder is pinned
         unread = "".join(f": {note}" for note in _unread_notes(files.others)[:1])
-        raise UserError(f"{folder} holds no image{unread}", "Name a folder that has a folder of images for each class.")
+        raise UserError(
+            f"{folder} holds no image{unread}",
+            "Name a folder that has a folder of images for each class.",
+        )
     if odd := [name for name in (*images, *files.tables) if not is_utf8(name)]:
         raise UserError(
-            first_of([f"{folder}/{shown_name(name)}: the name is not UTF-8 text" for name in odd], _MOST_SHOWN),
+            first_of(
+                [f"{folder}/{shown_name(name)}: the name is not UTF-8 text" for name in odd],
+                _MOST_SHOWN,
+            ),
             "Rename the file or the folder. In the name shown, \\xe9 is the byte E9.",
         )
     label_column = LABEL
@@ -447,8 +534,8 @@ def lists_images(folder: Path, listing: Listing, config: str | None) -> bool:
 class _Files:
     """The files of a folder by kind.
 
-    skipped: image files in junk folders, by folder. others: the number of other files, by ending. chosen: split →
-    images, if the description lists them.
+    skipped: image files in junk folders, by folder. others: the number of other files, by ending.
+    chosen: split → images, if the description lists them.
     """
 
     card: FolderCard
@@ -461,7 +548,8 @@ class _Files:
 
 
 def _files_of(folder: Path, listing: Listing, config: str | None) -> _Files | None:
-    """Return the files of a folder by kind, or None if its rows are in table files, or several configs may be meant."""
+    """Return the files of a folder by kind, or None if its rows are in table files, or several
+    configs may be meant."""
     card = read_card(folder, listing.files, config)
     if card is None:
         return None  # `datasets` says which configs there are
@@ -496,7 +584,9 @@ def _files_of(folder: Path, listing: Listing, config: str | None) -> _Files | No
     if card.files is not None:
         chosen = {}
         for split, patterns in card.files.items():
-            chosen[split] = [image for image in images if any(matches(pattern, image) for pattern in patterns)]
+            chosen[split] = [
+                image for image in images if any(matches(pattern, image) for pattern in patterns)
+            ]
     packed = sum(others[ending] for ending in _TABLES)
     if chosen is None and (shards or (packed and packed >= len(images))):
         return None
@@ -505,8 +595,11 @@ def _files_of(folder: Path, listing: Listing, config: str | None) -> _Files | No
     return _Files(card, images, tables, skipped, others, hidden, chosen)
 
 
-def _with_tables(plain: ImageFolder, metadata: Metadata, deciding: Sequence[str], label_column: str) -> ImageFolder:
-    """Return a folder with the lines of its tables. Raise UserError if it is unknown what images without a line are."""
+def _with_tables(
+    plain: ImageFolder, metadata: Metadata, deciding: Sequence[str], label_column: str
+) -> ImageFolder:
+    """Return a folder with the lines of its tables. Raise UserError if it is unknown what images
+    without a line are."""
     repeated = frozenset(metadata.repeated(deciding, plain.folder))
     split_of = {path: split for split, paths in plain.splits.items() for path in paths}
     lines_of: dict[str, list[int]] = {}
@@ -527,7 +620,9 @@ def _with_tables(plain: ImageFolder, metadata: Metadata, deciding: Sequence[str]
             # Whether every image with a line has its folder's name as label.
             labels = _cells(metadata.values.column(label_column), lines).to_pylist()
             folders = [plain.class_of(split, metadata.paths[line]) or "" for line in lines]
-            by_folders = [plain_name(str(label)) for label in labels] == [plain_name(name) for name in folders]
+            by_folders = [plain_name(str(label)) for label in labels] == [
+                plain_name(name) for name in folders
+            ]
         if flat and not deciding:
             lines = every  # captions, of which an image may have several
         paths = [metadata.paths[line] for line in lines]
@@ -540,16 +635,20 @@ def _with_tables(plain: ImageFolder, metadata: Metadata, deciding: Sequence[str]
             homes = tuple(name[: name.rfind("/") + 1] for name in names)
             if beyond := [path for path in lacking if not path.startswith(homes)]:
                 raise UserError(
-                    f"{plain.folder}: {some_of(sorted(names))} {'gives' if len(names) == 1 else 'give'} labels, and"
+                    f"{plain.folder}: {some_of(sorted(names))}"
+                    f" {'gives' if len(names) == 1 else 'give'} labels, and"
                     f" {counted(len(beyond), 'image lies', 'images lie')} in other folders, such as"
                     f" {shown_name(beyond[0])}",
-                    "List every image in one metadata.csv at the top (file_name is the path from there), or remove the"
+                    "List every image in one metadata.csv at the top (file_name is the path from"
+                    " there), or remove the"
                     " table: then classes are the names of the folders.",
                 )
         splits[split] = tuple(paths)
         start = plain.starts[split]
         top = "" if start == plain.root else start
-        beside = len(names) == 1 and all(name.startswith(top) and not WORD.search(name[len(top) :]) for name in names)
+        beside = len(names) == 1 and all(
+            name.startswith(top) and not WORD.search(name[len(top) :]) for name in names
+        )
         tables[split] = SplitTable(
             metadata,
             (*lines, *[None] * (without_line if by_folders else 0)),
@@ -568,18 +667,21 @@ def _unread_notes(others: Mapping[str, int]) -> list[str]:
     for ending in _UNREAD.keys() & others.keys():
         kinds[_UNREAD[ending]] += others[ending]
     return [
-        f"{counted(count, f'{kind} photograph')} cannot be read here: convert {'it' if count == 1 else 'them'} to JPEG"
+        f"{counted(count, f'{kind} photograph')} cannot be read here: convert"
+        f" {'it' if count == 1 else 'them'} to JPEG"
         for kind, count in sorted(kinds.items())
     ]
 
 
 def rows_mark(description: str | None) -> str | None:
-    """Return the digest of a table's rows if `datasets` might read other rows of the same files, else None."""
+    """Return the digest of a table's rows if `datasets` might read other rows of the same files,
+    else None."""
     return description if description is not None and description.startswith(_MARK) else None
 
 
 def in_junk(path: str) -> bool:
-    """Check whether a file is hidden, or is in a folder of previews, of deleted files or of archive programs."""
+    """Check whether a file is hidden, or is in a folder of previews, of deleted files or of archive
+    programs."""
     folder, _, name = path.rpartition("/")
     return name.startswith(".") or any(_is_junk(part) for part in folder.split("/") if part)
 

@@ -1,4 +1,5 @@
-"""Labelled images of any origin, stretches of these images for workers, and the two halves of mining."""
+"""Labelled images of any origin, stretches of these images for workers, and the two halves of
+mining."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-# A reading function yields (key, encoded image) of the rows with these keys, or of every row, in order. The image is
-# None if it is missing.
+# A reading function yields (key, encoded image) of the rows with these keys, or of every row, in
+# order. The image is None if it is missing.
 Reading = Callable[[frozenset[str] | None], Iterator[tuple[str, bytes | None]]]
 
 # The label of rows that have none.
@@ -61,22 +62,24 @@ class LabelledImages:
     unlisted: int = 0
     """The number of image files of a folder that no row names."""
     paths: tuple[str, ...] | None = None
-    """The paths of image files in a folder. They may name people, so they are shown on this machine only and enter no
-    hash."""
+    """The paths of image files in a folder. They may name people, so they are shown on this machine
+    only and enter no hash."""
     other_paths: tuple[str, ...] = ()
     """The paths of rows that were left out."""
     notes: tuple[str, ...] = ()
     preview: int | None = None
     """The most images of a group, if these images are a preview."""
     copies: bool = False
-    """Whether the images after the first group are changed copies of its images, and have their labels."""
+    """Whether the images after the first group are changed copies of its images, and have their
+    labels."""
 
     def __len__(self) -> int:
         return len(self.keys)
 
     @property
     def scored_sentence(self) -> str:
-        """Say how many of the given images these are, and why others are left out; empty if none is."""
+        """Say how many of the given images these are, and why others are left out; empty if none
+        is."""
         if self.preview is not None or not (self.left_out or self.repeated or self.unlisted):
             return ""
         unknown = {label: count for label, count in self.left_out.items() if label != NO_LABEL}
@@ -87,13 +90,23 @@ class LabelledImages:
             count = sum(unknown.values())
             labels = [f"{on_a_line(label)[:40]} ({images:,})" for label, images in unknown.items()]
             named = listed(labels, _MOST_SHOWN)
-            reasons.append(f"{count:,} {'is' if count == 1 else 'are'} of classes that are not scored: {named}")
+            reasons.append(
+                f"{count:,} {'is' if count == 1 else 'are'} of classes that are not scored: {named}"
+            )
         if count := self.unlisted:
-            reasons.append(f"{count:,} {'has' if count == 1 else 'have'} no line in the table of labels")
+            reasons.append(
+                f"{count:,} {'has' if count == 1 else 'have'} no line in the table of labels"
+            )
         left_out = sum(self.left_out.values()) + self.unlisted
-        texts = [f"{len(self):,} of {len(self) + left_out:,} images are scored; {listed(reasons)}"] if left_out else []
+        texts = (
+            [f"{len(self):,} of {len(self) + left_out:,} images are scored; {listed(reasons)}"]
+            if left_out
+            else []
+        )
         if self.repeated:
-            what = counted(self.repeated, "line that repeats another is", "lines that repeat another are")
+            what = counted(
+                self.repeated, "line that repeats another is", "lines that repeat another are"
+            )
             texts.append(f"{what} left out")
         return "; ".join(texts) + "."
 
@@ -106,7 +119,8 @@ class LabelledImages:
         return self.read(keys)
 
     def shown(self, keys: Sequence[str]) -> list[str]:
-        """Return names of rows for messages on this machine: paths if there are any, otherwise keys."""
+        """Return names of rows for messages on this machine: paths if there are any, otherwise
+        keys."""
         known = {} if self.paths is None else dict(zip(self.keys, self.paths, strict=True))
         return [on_a_line(known.get(key, key)) for key in keys]
 
@@ -115,7 +129,9 @@ def thinned(images: LabelledImages, most: int) -> LabelledImages:
     """Return at most `most` of the images, evenly spaced."""
     if len(images) <= most:
         return images
-    return rows_of(images, np.unique(np.linspace(0, len(images) - 1, most).round().astype(np.int64)))
+    return rows_of(
+        images, np.unique(np.linspace(0, len(images) - 1, most).round().astype(np.int64))
+    )
 
 
 def rows_of(images: LabelledImages, chosen: Ints) -> LabelledImages:
@@ -136,8 +152,8 @@ def rows_of(images: LabelledImages, chosen: Ints) -> LabelledImages:
 
 
 def first_of_classes(keys: Sequence[str], labels: Ints, most: int) -> Ints:
-    """Return at most `most` rows of each label. The rows whose keys have the lowest hashes are taken, so all callers
-    get the same rows.
+    """Return at most `most` rows of each label. The rows whose keys have the lowest hashes are
+    taken, so all callers get the same rows.
     """
     digests = np.array([_hashed(key) for key in keys])
     chosen = []
@@ -147,9 +163,11 @@ def first_of_classes(keys: Sequence[str], labels: Ints, most: int) -> Ints:
     return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
 
 
-def evenly_chosen(names: Sequence[str], labels: Ints, most: int, preferred: Collection[str] = ()) -> Ints:
-    """Return at most `most` rows, ascending, spread over the labels as evenly as the rows allow. `preferred` rows come
-    first, then rows in the order of their hashed names.
+def evenly_chosen(
+    names: Sequence[str], labels: Ints, most: int, preferred: Collection[str] = ()
+) -> Ints:
+    """Return at most `most` rows, ascending, spread over the labels as evenly as the rows allow.
+    `preferred` rows come first, then rows in the order of their hashed names.
 
     Raise UserError if `most` is below one.
     """
@@ -157,7 +175,9 @@ def evenly_chosen(names: Sequence[str], labels: Ints, most: int, preferred: Coll
         raise UserError(f"limit is {most}: expected 1 or more")
     turns: Counter[int] = Counter()
     ranked = []
-    for row in sorted(range(len(names)), key=lambda row: (names[row] not in preferred, _hashed(names[row]))):
+    for row in sorted(
+        range(len(names)), key=lambda row: (names[row] not in preferred, _hashed(names[row]))
+    ):
         label = int(labels[row])
         ranked.append((turns[label], len(ranked), row))
         turns[label] += 1
@@ -170,7 +190,8 @@ def _hashed(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Rows `start` … `stop` - 1 of some images: the encoded images as stored, and their labels (n,)."""
+    """Rows `start` … `stop` - 1 of some images: the encoded images as stored, and their labels
+    (n,)."""
 
     start: int
     encoded: tuple[bytes | None, ...]
@@ -186,21 +207,24 @@ class Chunk:
         return self.start + len(self.encoded)
 
 
-# The most batches in a stretch. With this many batches, sending a stretch costs little beside computing it.
+# The most batches in a stretch. With this many batches, sending a stretch costs little beside
+# computing it.
 _MOST_BATCHES = 8
-# The fewest stretches for each worker, if there are enough batches. All workers then end at about the same time.
+# The fewest stretches for each worker, if there are enough batches. All workers then end at about
+# the same time.
 _TURNS = 4
 
 
 def stretch_rows(rows: int, batch_size: int, workers: int) -> int:
-    """Return the number of rows of each stretch for this many workers. A stretch consists of whole batches."""
+    """Return the number of rows of each stretch for this many workers. A stretch consists of whole
+    batches."""
     batches = -(-rows // batch_size)
     return batch_size * max(1, min(_MOST_BATCHES, batches // (workers * _TURNS)))
 
 
 class Chunks(Sequence[Chunk]):
-    """The stretches of `size` rows, beginning with row `first`. They are read in order, when accessed, and stay in
-    memory until `released`.
+    """The stretches of `size` rows, beginning with row `first`. They are read in order, when
+    accessed, and stay in memory until `released`.
     """
 
     def __init__(self, images: LabelledImages, size: int, first: int = 0) -> None:
@@ -221,7 +245,9 @@ class Chunks(Sequence[Chunk]):
             self._held[self._read] = self._next(self._starts[self._read])
             self._read += 1
         if index not in self._held:
-            raise ValueError(f"rows from {self._starts[index]} on are asked for again, and were released")
+            raise ValueError(
+                f"rows from {self._starts[index]} on are asked for again, and were released"
+            )
         return self._held[index]
 
     def release(self, chunk: Chunk) -> None:
@@ -234,7 +260,8 @@ class Chunks(Sequence[Chunk]):
         encoded = tuple(islice(self._stream, self._size))
         if len(encoded) < min(self._size, len(self._images) - start):
             raise RunFailure(
-                f"{self._images.name}: {len(self._images)} images were expected and {start + len(encoded)} were read:"
+                f"{self._images.name}: {len(self._images)} images were expected and"
+                f" {start + len(encoded)} were read:"
                 " the data files changed meanwhile"
             )
         return Chunk(start, encoded, self._images.labels[start : start + self._size])
@@ -254,24 +281,25 @@ def deal_halves(
     units: Sequence[str] | None = None,
     contents: Sequence[str] | None = None,
 ) -> Halves:
-    """Deal n rows into halves. Rows that share a unit or content, directly or through other rows, form one cluster, and
-    a cluster is in one half.
+    """Deal n rows into halves. Rows that share a unit or content, directly or through other rows,
+    form one cluster, and a cluster is in one half.
 
-    Large clusters are dealt first. Clusters of equal size are dealt in the order of a hash of seed and unit. Each
-    cluster goes to the half with fewer rows of the cluster's `labels` [n], and on a tie to the half that its hash
-    gives. The order of rows therefore has no effect.
+    Large clusters are dealt first. Clusters of equal size are dealt in the order of a hash of seed
+    and unit. Each cluster goes to the half with fewer rows of the cluster's `labels` [n], and on a
+    tie to the half that its hash gives. The order of rows therefore has no effect.
     """
     given = [values for values in (units, contents) if values is not None]
     clusters = _clusters(given)
     names, positions = np.unique(labels, return_inverse=True)
     dealt = []
     for rows in clusters:
-        # Clusters share no unit (or content), so the first name of a cluster in sorted order belongs to no other
-        # cluster.
+        # Clusters share no unit (or content), so the first name of a cluster in sorted order
+        # belongs to no other cluster.
         name = min(given[0][row] for row in rows)
         digest = hashlib.sha256(f"{seed}\0{name}".encode()).digest()
         dealt.append((-len(rows), digest, rows))
-    surplus = np.zeros(len(names), dtype=np.int64)  # rows of each class that the discover half has more
+    # rows of each class that the discover half has more
+    surplus = np.zeros(len(names), dtype=np.int64)
     half = np.zeros(len(labels), dtype=bool)
     for _, digest, rows in sorted(dealt, key=lambda entry: entry[:2]):
         counts = np.bincount(positions[rows], minlength=len(names))
@@ -283,8 +311,8 @@ def deal_halves(
 
 
 def _clusters(shared: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Group rows that share a value of any sequence, directly or through other rows. The rows of each cluster
-    ascend.
+    """Group rows that share a value of any sequence, directly or through other rows. The rows of
+    each cluster ascend.
     """
     parents = list(range(len(shared[0])))
 

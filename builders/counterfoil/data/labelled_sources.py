@@ -1,4 +1,5 @@
-"""Labelled images of an input dataset, which is a split of a recipe's source, or any named folder or Hub dataset."""
+"""Labelled images of an input dataset, which is a split of a recipe's source, or any named folder
+or Hub dataset."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ _NO_CLASS = "not told"
 
 @dataclass(frozen=True, slots=True)
 class NamedDataset:
-    """A dataset that a person names, `DATASET[@REVISION][:SPLIT]`, with its columns (an `InputDataset`)."""
+    """A dataset that a person names, `DATASET[@REVISION][:SPLIT]`, with its columns (an
+    `InputDataset`)."""
 
     dataset: str
     split: str | None = None
@@ -52,7 +54,8 @@ class NamedDataset:
 
     @classmethod
     def parse(cls, text: str | Path) -> NamedDataset:
-        """Parse the name of an existing folder, `lab:NAME` or a Hub name. Raise UserError for any other text."""
+        """Parse the name of an existing folder, `lab:NAME` or a Hub name. Raise UserError for any
+        other text."""
         written = str(text)
         match = _SPLIT.fullmatch(written.removeprefix(LAB))
         if written.startswith(LAB):
@@ -72,7 +75,8 @@ class NamedDataset:
 
 
 def refuse_among_images(output: Path, dataset: str | Path) -> None:
-    """Raise UserError for an output path inside the dataset that a person names, if it is a folder."""
+    """Raise UserError for an output path inside the dataset that a person names, if it is a
+    folder."""
     refuse_among_inputs(output, NamedDataset.parse(dataset).dataset)
 
 
@@ -84,7 +88,8 @@ def labelled_split(
     *,
     units: bool = True,
 ) -> LabelledImages:
-    """Return a split of a recipe's input dataset, by its source labels. Rows with other labels are left out."""
+    """Return a split of a recipe's input dataset, by its source labels. Rows with other labels are
+    left out."""
     rows = open_source(source, pin=pin).rows(split)
     return _labelled([_part(rows, source, classes, numbers=True, units=units)])
 
@@ -92,8 +97,8 @@ def labelled_split(
 def labelled_conditions(
     source: InputDataset, split: str, pin: SourcePin | None = None, *, units: bool = True
 ) -> tuple[LabelledImages, ConditionLabels]:
-    """Return every row of a split, and the conditions of each row. A label is the number of a set of conditions that
-    occurs.
+    """Return every row of a split, and the conditions of each row. A label is the number of a set
+    of conditions that occurs.
     """
     rows = open_source(source, pin=pin).rows(split)
     conditions = conditions_of(rows, source)
@@ -112,14 +117,16 @@ def labelled_rows(
     *,
     units: bool = True,
 ) -> tuple[LabelledImages, ConditionLabels | None]:
-    """Return the rows of a split by their conditions, with the conditions, or by source label if they have none."""
+    """Return the rows of a split by their conditions, with the conditions, or by source label if
+    they have none."""
     if source.conditions is None:
         return labelled_split(source, split, classes, pin, units=units), None
     return labelled_conditions(source, split, pin, units=units)
 
 
 def every_row(reference: NamedDataset, pin: SourcePin | None = None) -> tuple[LabelledImages, Rows]:
-    """Return all images of a dataset that needs no labels, such as a pool, and its columns. Every label is 0."""
+    """Return all images of a dataset that needs no labels, such as a pool, and its columns. Every
+    label is 0."""
     rows = _rows_of(open_source(reference, pin=pin), reference.split, labelled=False)
     zeros = np.zeros(rows.count, dtype=np.int64)
     part = _chosen(rows, zeros, rows.content(zeros), (_NO_CLASS,), reference.unit_column)
@@ -137,12 +144,16 @@ def labelled_source(
 ) -> LabelledImages:
     """Return any dataset of images and labels.
 
-    Labels with names are matched with the ids and names of `classes`. Labels without names, or all labels with
-    `labels_are_numbers`, are matched with the source labels of `classes`. Without `classes` the labels are the
-    dataset's own. `group_column` names the groups. Without it, each config is a group.
+    Labels with names are matched with the ids and names of `classes`. Labels without names, or all
+    labels with `labels_are_numbers`, are matched with the source labels of `classes`. Without
+    `classes` the labels are the dataset's own. `group_column` names the groups. Without it, each
+    config is a group.
     """
     if configs_are_groups and group_column is not None:
-        raise UserError("groups are either the configs or the values of a column in one config", "Name one of them.")
+        raise UserError(
+            "groups are either the configs or the values of a column in one config",
+            "Name one of them.",
+        )
     origin = reference
     if not isinstance(origin, NamedDataset):
         origin = replace(NamedDataset.parse(origin), unit_column=unit_column)
@@ -169,7 +180,8 @@ def labelled_source(
     names = opened.configs
     if len(names) < 2:
         raise UserError(
-            f"source: '{origin.dataset}' has only one config, so configs cannot be groups", "Name a column of groups."
+            f"source: '{origin.dataset}' has only one config, so configs cannot be groups",
+            "Name a column of groups.",
         )
     parts = []
     for name in names:
@@ -213,8 +225,10 @@ def _part(
 ) -> _Part:
     if origin.conditions is not None:
         raise UserError(
-            f"source.conditions: the rows of {rows.place} have several labels, but one label per row is needed here",
-            "Give object thresholds as values instead of percentiles; evaluate on a dataset that is built.",
+            f"source.conditions: the rows of {rows.place} have several labels, but one label per"
+            " row is needed here",
+            "Give object thresholds as values instead of percentiles; evaluate on a dataset that is"
+            " built.",
         )
     labels = labels_of(rows, origin.label_column)
     named = [label for label in labels.known if isinstance(label, str)]
@@ -249,7 +263,9 @@ def row_key(split: str, row: int) -> str:
     return f"{split}_{row:08d}"
 
 
-def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...] = (EVERYTHING,)) -> LabelledImages:
+def _labelled(
+    parts: Sequence[_Part], group_names: tuple[str, ...] = (EVERYTHING,)
+) -> LabelledImages:
     """Join parts. Several parts are a group each, whose name is at the beginning of the keys."""
     first = parts[0]
     keys_of: list[list[str]] = []
@@ -257,9 +273,14 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...] = (EVERYTHING
         prefix = f"{group}_" if len(parts) > 1 else ""
         keys_of.append([f"{prefix}{row_key(part.rows.split, row)}" for row in part.chosen.tolist()])
     if not any(keys_of):
-        raise UserError(f"source: {first.rows.place} has no row of these classes", "Name another split.")
+        raise UserError(
+            f"source: {first.rows.place} has no row of these classes", "Name another split."
+        )
     if any(part.class_names != first.class_names for part in parts):
-        raise UserError(f"source: the configs of '{first.rows.dataset}' have different labels", "Name one config.")
+        raise UserError(
+            f"source: the configs of '{first.rows.dataset}' have different labels",
+            "Name one config.",
+        )
     paths: list[str] = []
     other_paths: list[str] = []
     all_paths = [part.rows.paths() for part in parts]
@@ -272,20 +293,26 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...] = (EVERYTHING
         for part, part_keys in zip(parts, keys_of, strict=True):
             wanted = [index for index, key in enumerate(part_keys) if keys is None or key in keys]
             rows = part.chosen[wanted].tolist()
-            yield from zip((part_keys[index] for index in wanted), part.rows.images(rows), strict=True)
+            yield from zip(
+                (part_keys[index] for index in wanted), part.rows.images(rows), strict=True
+            )
 
     chosen = hashlib.sha256()
     for part in parts:
         chosen.update(part.chosen.astype("<i8").tobytes() + part.labels.astype("<i8").tobytes())
     return LabelledImages(
         name=f"{first.rows.dataset}/{first.rows.split}",
-        content=sha256_json({"splits": [part.content for part in parts], "rows": chosen.hexdigest()}),
+        content=sha256_json(
+            {"splits": [part.content for part in parts], "rows": chosen.hexdigest()}
+        ),
         keys=tuple(chain.from_iterable(keys_of)),
         labels=np.concatenate([part.labels for part in parts]),
         groups=np.repeat(np.arange(len(parts)), list(map(len, keys_of))),
         group_names=group_names,
         read=read,
-        units=None if first.units is None else tuple(unit for part in parts for unit in part.units or ()),
+        units=None
+        if first.units is None
+        else tuple(unit for part in parts for unit in part.units or ()),
         class_names=first.class_names,
         photographs=True,
         left_out=dict(sorted(sum((part.left_out for part in parts), Counter()).items())),

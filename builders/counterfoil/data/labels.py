@@ -1,7 +1,8 @@
-"""The class that each label of a dataset means (by id, name, or source label), and the conditions of each row.
+"""The class that each label of a dataset means (by id, name, or source label), and the conditions
+of each row.
 
-Unlisted labels are refused. A condition is unknown where a cell is blank or holds CheXpert's -1 ("uncertain"); the
-recipe says what becomes of it. Any other value is refused.
+Unlisted labels are refused. A condition is unknown where a cell is blank or holds CheXpert's -1
+("uncertain"); the recipe says what becomes of it. Any other value is refused.
 """
 
 from __future__ import annotations
@@ -31,28 +32,38 @@ from counterfoil.report.words import counted
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A column of labels. Labels are text if they have names, else numbers. known: all declared labels, or else all
-    that occur.
+    """A column of labels. Labels are text if they have names, else numbers. known: all declared
+    labels, or else all that occur.
     """
 
     values: Sequence[str | int | None]
     known: tuple[str | int, ...]
 
-    def places(self, classes: Sequence[RecipeClass] | None, where: str, *, numbers: bool = False) -> Ints:
-        """Return (n,) positions in `classes`, or in `known`. A label without a class has the position -1. numbers:
-        match by source label.
+    def places(
+        self, classes: Sequence[RecipeClass] | None, where: str, *, numbers: bool = False
+    ) -> Ints:
+        """Return (n,) positions in `classes`, or in `known`. A label without a class has the
+        position -1. numbers: match by source label.
         """
         if classes is None:
-            matched: Mapping[str | int, int] = {label: position for position, label in enumerate(self.known)}
+            matched: Mapping[str | int, int] = {
+                label: position for position, label in enumerate(self.known)
+            }
         else:
             named = [label for label in self.known if isinstance(label, str)]
             if named and not numbers:
                 matched = {**match_names(named, classes, where)}
             else:
-                number = {label: order if named else label for order, label in enumerate(self.known)}
+                number = {
+                    label: order if named else label for order, label in enumerate(self.known)
+                }
                 positions = match_numbers([int(value) for value in number.values()], classes, where)
-                matched = {label: positions[value] for label, value in number.items() if value in positions}
-        return np.asarray([-1 if v is None else matched.get(v, -1) for v in self.values], dtype=np.int64)
+                matched = {
+                    label: positions[value] for label, value in number.items() if value in positions
+                }
+        return np.asarray(
+            [-1 if v is None else matched.get(v, -1) for v in self.values], dtype=np.int64
+        )
 
     def shown(self, row: int) -> str:
         value = self.values[row]
@@ -60,17 +71,21 @@ class Labels:
 
 
 def labels_of(rows: Rows, column: str) -> Labels:
-    """Return a column's labels. Raise UserError for a column of lists, or of neither text nor integers."""
+    """Return a column's labels. Raise UserError for a column of lists, or of neither text nor
+    integers."""
     values = rows.column(column)
     names = rows.class_names(column)
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
         raise UserError(
-            f"source.label_column: {rows.place}: '{column}' holds lists, so a row has several labels",
+            f"source.label_column: {rows.place}: '{column}' holds lists, so a row has several"
+            " labels",
             "List the labels that you want in source.conditions.",
         )
     if names is not None:
         # By custom a number without a name (-1) means that a row has no label.
-        return Labels([names[v] if v is not None and 0 <= v < len(names) else None for v in values], names)
+        return Labels(
+            [names[v] if v is not None and 0 <= v < len(names) else None for v in values], names
+        )
     labels: list[Any] = []
     if any(isinstance(value, str) for value in values):
         labels += [value if isinstance(value, str) else None for value in values]
@@ -80,17 +95,24 @@ def labels_of(rows: Rows, column: str) -> Labels:
 
 
 def label_numbers(rows: Rows, column: str) -> Ints:
-    """Return labels as numbers, int64 [n]. A text's number is its position in `known`. A missing label is -1."""
+    """Return labels as numbers, int64 [n]. A text's number is its position in `known`. A missing
+    label is -1."""
     if not any(isinstance(value, str) for value in rows.column(column)):
-        return np.asarray([-1 if number is None else number for number in rows.numbers(column)], dtype=np.int64)
+        return np.asarray(
+            [-1 if number is None else number for number in rows.numbers(column)], dtype=np.int64
+        )
     labels = labels_of(rows, column)
     number_of = {label: number for number, label in enumerate(labels.known)}
-    return np.asarray([-1 if value is None else number_of[value] for value in labels.values], dtype=np.int64)
+    return np.asarray(
+        [-1 if value is None else number_of[value] for value in labels.values], dtype=np.int64
+    )
 
 
-def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], where: str) -> dict[str, int]:
-    """Return label → position in `classes`. A label matches a class by its id, or by its name without regard to case,
-    `_` and `-`.
+def match_names(
+    labels: Sequence[str], classes: Sequence[RecipeClass], where: str
+) -> dict[str, int]:
+    """Return label → position in `classes`. A label matches a class by its id, or by its name
+    without regard to case, `_` and `-`.
 
     Raise UserError for a name of several classes, and if no label matches.
     """
@@ -113,19 +135,25 @@ def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], where: st
     return matched
 
 
-def match_numbers(labels: Sequence[int], classes: Sequence[RecipeClass], where: str) -> dict[int, int]:
-    """Return label → position in `classes`. A label matches a class with this source label. Raise UserError if no label
-    matches.
+def match_numbers(
+    labels: Sequence[int], classes: Sequence[RecipeClass], where: str
+) -> dict[int, int]:
+    """Return label → position in `classes`. A label matches a class with this source label. Raise
+    UserError if no label matches.
     """
     positions: dict[int, int] = {}
     for position, cls in enumerate(classes):
         positions.setdefault(cls.source_label, position)
     matched = {label: positions[label] for label in labels if label in positions}
-    _refuse_no_match(matched, labels, [f"{cls.source_label} ({cls.name})" for cls in classes], where)
+    _refuse_no_match(
+        matched, labels, [f"{cls.source_label} ({cls.name})" for cls in classes], where
+    )
     return matched
 
 
-def _refuse_no_match(matched: Mapping[Any, int], labels: Sequence[object], known: Sequence[str], where: str) -> None:
+def _refuse_no_match(
+    matched: Mapping[Any, int], labels: Sequence[object], known: Sequence[str], where: str
+) -> None:
     if not matched:
         raise UserError(
             [
@@ -150,8 +178,9 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class ConditionLabels(RowTruth):
-    """The conditions of n rows: int8 [n, K] of `PRESENT`, `ABSENT` and `UNKNOWN`. Label 2k means that condition k is
-    present, label 2k + 1 that it is absent; a row in which it is unknown has neither. notes: on unknown conditions.
+    """The conditions of n rows: int8 [n, K] of `PRESENT`, `ABSENT` and `UNKNOWN`. Label 2k means
+    that condition k is present, label 2k + 1 that it is absent; a row in which it is unknown has
+    neither. notes: on unknown conditions.
     """
 
     names: tuple[str, ...]
@@ -160,7 +189,10 @@ class ConditionLabels(RowTruth):
 
     def columns(self, row: int, size: Size, stored: Size) -> dict[str, Any]:
         marks = {CONDITIONS: PRESENT, UNKNOWN_CONDITIONS: UNKNOWN}
-        return {column: np.flatnonzero(self.values[row] == value).tolist() for column, value in marks.items()}
+        return {
+            column: np.flatnonzero(self.values[row] == value).tolist()
+            for column, value in marks.items()
+        }
 
     @property
     def present(self) -> Bools:
@@ -175,7 +207,8 @@ class ConditionLabels(RowTruth):
         return self.values[:, label // 2] == (ABSENT if label % 2 else PRESENT)
 
     def sets(self) -> tuple[Ints, tuple[str, ...]]:
-        """Return the number of each row's set of conditions, int64 [n], and the names of all sets that occur."""
+        """Return the number of each row's set of conditions, int64 [n], and the names of all sets
+        that occur."""
         values, numbers = np.unique(self.values, axis=0, return_inverse=True)
         return numbers.reshape(-1).astype(np.int64), tuple(map(self._name_of_set, values))
 
@@ -186,8 +219,8 @@ class ConditionLabels(RowTruth):
 
 
 def conditions_of(rows: Rows, source: InputDataset) -> ConditionLabels:
-    """Return the conditions of every row, read from the label column or from one column for each condition. Raise
-    UserError with all problems.
+    """Return the conditions of every row, read from the label column or from one column for each
+    condition. Raise UserError with all problems.
     """
     conditions = source.conditions
     assert conditions is not None
@@ -212,7 +245,8 @@ _Masks = tuple[Bools, Bools, Bools]
 
 
 def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
-    """Return what is present, blank and uncertain, bool [n, K] each. All conditions of an empty cell are blank."""
+    """Return what is present, blank and uncertain, bool [n, K] each. All conditions of an empty
+    cell are blank."""
     rows.need(label_column=column)
     values = rows.column(column)
     names = rows.class_names(column)
@@ -220,12 +254,15 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
     if missing and names is not None:  # no row could have them
         raise UserError(
             [
-                f"source.conditions.labels: {rows.place} has no label '{name}'{did_you_mean(name, names)}"
+                f"source.conditions.labels: {rows.place} has no label"
+                f" '{name}'{did_you_mean(name, names)}"
                 for name in missing[:_MOST_PROBLEMS]
             ],
             f"Its labels are {', '.join(names[:_MOST_PROBLEMS])}.",
         )
-    columns = {name: k for k, name in enumerate(conditions.labels)} | dict.fromkeys(conditions.others, -1)
+    columns = {name: k for k, name in enumerate(conditions.labels)} | dict.fromkeys(
+        conditions.others, -1
+    )
     present = np.zeros((len(values), len(conditions.labels)), dtype=bool)
     empty: list[int] = []
     unknown: dict[str, list[int]] = {}
@@ -242,7 +279,11 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
     problems = list(_empty_rows(rows, column, empty)) if conditions.of_blank == "refuse" else []
     for label, with_label in islice(unknown.items(), _MOST_PROBLEMS):
         others = len(with_label) - 1
-        shown = f"row {with_label[0]} and {counted(others, 'other')} have" if others else f"row {with_label[0]} has"
+        shown = (
+            f"row {with_label[0]} and {counted(others, 'other')} have"
+            if others
+            else f"row {with_label[0]} has"
+        )
         problems.append(
             f"{rows.place}: {shown} the label '{label[:80]}', which the recipe does not know"
             f"{did_you_mean(label[:80], list(columns))}"
@@ -252,7 +293,8 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> _Masks:
     if problems:
         raise UserError(
             problems,
-            "List every label in source.conditions.labels, or in `others` if you do not need it. A row without"
+            "List every label in source.conditions.labels, or in `others` if you do not need it. A"
+            " row without"
             f" a condition holds an empty list or one of the others. {_POLICIES}",
         )
     blank = np.zeros_like(present)
@@ -276,12 +318,14 @@ def _label_text(value: Any, names: tuple[str, ...] | None) -> str:
 
 
 def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Masks:
-    """Return what is present, blank and uncertain, bool [n, K] each, from one column for each condition."""
+    """Return what is present, blank and uncertain, bool [n, K] each, from one column for each
+    condition."""
     missing = [name for name in conditions.columns if name not in rows.columns]
     if missing:
         raise UserError(
             [
-                f"source.conditions.columns: {rows.place} has no column '{name}'{did_you_mean(name, rows.columns)}"
+                f"source.conditions.columns: {rows.place} has no column"
+                f" '{name}'{did_you_mean(name, rows.columns)}"
                 for name in missing[:_MOST_PROBLEMS]
             ],
             f"Its columns are {', '.join(rows.columns)}.",
@@ -293,21 +337,31 @@ def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Mask
         blank = [value is None for value in values]
         uncertain = [value == UNKNOWN for value in values]
         if conditions.of_blank == "refuse":
-            problems += _empty_rows(rows, column, [row for row, is_blank in enumerate(blank) if is_blank])
-        allowed = (ABSENT, PRESENT, None) if conditions.unknown == "refuse" else (ABSENT, PRESENT, UNKNOWN, None)
+            problems += _empty_rows(
+                rows, column, [row for row, is_blank in enumerate(blank) if is_blank]
+            )
+        allowed = (
+            (ABSENT, PRESENT, None)
+            if conditions.unknown == "refuse"
+            else (ABSENT, PRESENT, UNKNOWN, None)
+        )
         wrong = [row for row, value in enumerate(values) if value not in allowed]
         if wrong:
             value = rows.column(column)[wrong[0]]
             shown = repr(value[:40]) if isinstance(value, str) else str(value)[:40]
             problems.append(
-                f"{rows.place}: column '{column}' has neither 0 nor 1 in {counted(len(wrong), 'row')}, such as {shown}"
+                f"{rows.place}: column '{column}' has neither 0 nor 1 in"
+                f" {counted(len(wrong), 'row')}, such as {shown}"
                 f" in row {wrong[0]}"
             )
-        masks.append(np.array([[value == PRESENT for value in values], blank, uncertain], dtype=bool))
+        masks.append(
+            np.array([[value == PRESENT for value in values], blank, uncertain], dtype=bool)
+        )
     if problems:
         raise UserError(
             first_of(problems, _MOST_PROBLEMS),
-            f"No value is taken for absent. Write 0 or 1 there, or leave the column out of source.conditions.columns."
+            "No value is taken for absent. Write 0 or 1 there, or leave the column out of"
+            " source.conditions.columns."
             f" {_POLICIES}",
         )
     present, blank, uncertain = np.stack(masks, axis=2)
@@ -315,15 +369,18 @@ def _by_columns(rows: Rows, _label_column: str, conditions: Conditions) -> _Mask
 
 
 _POLICIES = (
-    "If blank and -1 mean that nobody knows, set source.conditions.unknown=ignore: each label is then measured on the"
-    " images that know it. To count them as absent, set unknown=absent (or blank=absent for blank cells alone)."
+    "If blank and -1 mean that nobody knows, set source.conditions.unknown=ignore: each label is"
+    " then measured on the"
+    " images that know it. To count them as absent, set unknown=absent (or blank=absent for blank"
+    " cells alone)."
 )
 _BLANKS = frozenset(("", "nan", "na", "n/a", "none", "null"))
 _TRUTHS = {"true": PRESENT, "false": ABSENT}
 
 
 def condition_number(value: Any) -> Any:
-    """Return a cell's number (1 present, 0 absent, -1 uncertain), None for a blank cell, or a text that is no number.
+    """Return a cell's number (1 present, 0 absent, -1 uncertain), None for a blank cell, or a text
+    that is no number.
 
     Files of text hold numbers as text.
     """

@@ -1,7 +1,7 @@
 """A folder of images with a CSV file that describes each image.
 
-The CSV file may come from anyone, so a file is opened only if the folder's own listing has its name. Values stay text,
-so that a class called `00` keeps its zeros.
+The CSV file may come from anyone, so a file is opened only if the folder's own listing has its
+name. Values stay text, so that a class called `00` keeps its zeros.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _HINT = "The first line names the columns, and each line after it is one image o
 
 
 def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
-    """Return the rows of a folder's CSV file, whose column `source.image_column` has paths. Return None for another
-    dataset.
+    """Return the rows of a folder's CSV file, whose column `source.image_column` has paths. Return
+    None for another dataset.
 
     Raise UserError with every problem, and RunFailure if the folder has changed.
     """
@@ -55,11 +55,18 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
         )
     written = tuple(line[at[files]] for line in lines)
     names = [posixpath.normpath(text.strip()) for text in written]
-    outside = [name for name in names if name.startswith(("/", "../")) or name == ".." or "\\" in name]
-    problems = [f"{where}: names {quoted(name)}, which does not lie in the folder" for name in dict.fromkeys(outside)]
+    outside = [
+        name for name in names if name.startswith(("/", "../")) or name == ".." or "\\" in name
+    ]
+    problems = [
+        f"{where}: names {quoted(name)}, which does not lie in the folder"
+        for name in dict.fromkeys(outside)
+    ]
     for name, times in Counter(names).items():
         if times > 1 and name != ".":
-            problems.append(f"{where}: names {quoted(name)} more than once, expected an image of its own a line")
+            problems.append(
+                f"{where}: names {quoted(name)} more than once, expected an image of its own a line"
+            )
     if problems:
         hint = "Give each image a line, with its path in the folder, such as base/mug_0.png."
         raise UserError(first_of(problems), hint)
@@ -69,11 +76,17 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
         for row in chosen:
             file = names[row]
             try:
-                yield read_regular(folder / file, MOST_IMAGE_BYTES, follow=False) if file in existing else None
+                yield (
+                    read_regular(folder / file, MOST_IMAGE_BYTES, follow=False)
+                    if file in existing
+                    else None
+                )
             except UnfitFile:
                 yield None
             except OSError as error:
-                raise RunFailure(f"{folder / file} {error.strerror or 'cannot be read'}", "Restore it.") from error
+                raise RunFailure(
+                    f"{folder / file} {error.strerror or 'cannot be read'}", "Restore it."
+                ) from error
 
     return Rows(
         dataset=where,
@@ -89,8 +102,8 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
 
 
 def _table_of(folder: Path) -> str | None:
-    """Find the folder's CSV file: `metadata.csv`, or the only CSV file. Return None if there is no such file, or if the
-    folder has other tables.
+    """Find the folder's CSV file: `metadata.csv`, or the only CSV file. Return None if there is no
+    such file, or if the folder has other tables.
     """
     names = sorted(entry.name for entry in folder.iterdir())
     tables = [name for name in names if name.lower().endswith(".csv") and not name.startswith(".")]
@@ -107,10 +120,11 @@ def _table_of(folder: Path) -> str | None:
 
 
 def _read(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
-    """Return the column names and each line's values. An unnamed column is taken for the row numbers that pandas
-    writes.
+    """Return the column names and each line's values. An unnamed column is taken for the row
+    numbers that pandas writes.
     """
-    problems: list[str] = []  # kept only up to the number shown, since millions of lines may be wrong
+    # kept only up to the number shown, since millions of lines may be wrong
+    problems: list[str] = []
     lines: list[list[str]] = []
     wrong = 0
     try:
@@ -118,24 +132,37 @@ def _read(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
     except OSError as error:
         raise UserError(f"{where}: {error.strerror or 'cannot be read'}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{where}: is not UTF-8 text (byte {error.start})", "Save it as CSV in UTF-8.") from error
+        raise UserError(
+            f"{where}: is not UTF-8 text (byte {error.start})", "Save it as CSV in UTF-8."
+        ) from error
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         twice = [name for name, times in Counter(header).items() if times > 1]
         if twice or not header or len(header) > _MOST_COLUMNS:
-            problem = f"the column {quoted(twice[0])} twice" if twice else f"{len(header):,} columns"
-            raise UserError(f"{where}, line 1: found {problem}, expected 1 to {_MOST_COLUMNS} names, each once", _HINT)
+            problem = (
+                f"the column {quoted(twice[0])} twice" if twice else f"{len(header):,} columns"
+            )
+            raise UserError(
+                f"{where}, line 1: found {problem}, expected 1 to {_MOST_COLUMNS} names, each once",
+                _HINT,
+            )
         for line in filter(None, reader):
             if len(line) != len(header):
                 wrong += 1
                 if len(problems) < MOST_SHOWN:
-                    problems.append(f"{where}, line {reader.line_num}: {len(line)} values, expected {len(header)}")
+                    problems.append(
+                        f"{where}, line {reader.line_num}: {len(line)} values, expected"
+                        f" {len(header)}"
+                    )
             lines.append(line)
             if len(lines) > MOST_LINES:
                 raise UserError(f"{where}: has more than {MOST_LINES:,} lines")
     except csv.Error as error:
-        problems = [*first_of(problems, count=wrong), f"{where}, line {reader.line_num}: is not CSV: {error}"]
+        problems = [
+            *first_of(problems, count=wrong),
+            f"{where}, line {reader.line_num}: is not CSV: {error}",
+        ]
         raise UserError(problems, _HINT) from error
     if problems:
         raise UserError(first_of(problems, count=wrong), _HINT)

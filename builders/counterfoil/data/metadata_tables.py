@@ -1,7 +1,9 @@
-"""Tables beside images: metadata.csv, metadata.jsonl and metadata.parquet, with a line for each image.
+"""Tables beside images: metadata.csv, metadata.jsonl and metadata.parquet, with a line for each
+image.
 
-A line names its image in `file_name`, from the folder of the table. An image is taken only if the folder's own listing
-has its name. Values of a CSV file stay as they are written, so that a class called `00` keeps its zeros.
+A line names its image in `file_name`, from the folder of the table. An image is taken only if the
+folder's own listing has its name. Values of a CSV file stay as they are written, so that a class
+called `00` keeps its zeros.
 """
 
 from __future__ import annotations
@@ -21,13 +23,15 @@ from counterfoil.recipe.names import quoted
 from counterfoil.regular_files import read_regular
 
 TABLES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-# The column that names an image, and the ending of columns that name further images, as `datasets` has them.
+# The column that names an image, and the ending of columns that name further images, as `datasets`
+# has them.
 _FILE_NAME = "file_name"
 _OTHER_FILE = "_file_name"
 _MOST_BYTES = 1 << 30
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _HINT = (
-    "The first line of a table names its columns, with commas between them: file_name,label. Each line after it is an"
+    "The first line of a table names its columns, with commas between them: file_name,label. Each"
+    " line after it is an"
     " image: its path from the folder of the table, such as mug/1.jpg."
 )
 
@@ -36,8 +40,8 @@ _HINT = (
 class Metadata:
     """The lines of all tables of a folder, in order.
 
-    names: the tables. paths: the image of each line. values: the other columns, a pyarrow table. tables: the number of
-    each line's table. files: further columns of images.
+    names: the tables. paths: the image of each line. values: the other columns, a pyarrow table.
+    tables: the number of each line's table. files: further columns of images.
     """
 
     names: tuple[str, ...]
@@ -51,7 +55,8 @@ class Metadata:
         return some_of(self.names)
 
     def repeated(self, deciding: Sequence[str], folder: Path) -> list[int]:
-        """Return the lines whose image has an earlier line. Raise UserError if both differ in a `deciding` column."""
+        """Return the lines whose image has an earlier line. Raise UserError if both differ in a
+        `deciding` column."""
         first: dict[str, int] = {}
         for line, path in enumerate(self.paths):
             first.setdefault(path, line)
@@ -62,25 +67,37 @@ class Metadata:
             for line in again:
                 path = self.paths[line]
                 if values[line] != values[first[path]]:
-                    shown = " and ".join(quoted(str(value)) for value in (values[first[path]], values[line]))
-                    problems.append(f"{folder}: two lines give {quoted(path)} the {column} {shown} ({self.shown})")
+                    shown = " and ".join(
+                        quoted(str(value)) for value in (values[first[path]], values[line])
+                    )
+                    problems.append(
+                        f"{folder}: two lines give {quoted(path)} the {column} {shown}"
+                        f" ({self.shown})"
+                    )
         if problems:
             raise UserError(first_of(problems), "Keep one line for each image.")
         return again
 
 
-def read_metadata(folder: Path, names: Sequence[str], images: Sequence[str], *, guess: bool) -> Metadata | None:
+def read_metadata(
+    folder: Path, names: Sequence[str], images: Sequence[str], *, guess: bool
+) -> Metadata | None:
     """Return the lines of the tables `names`, or None if there is no table.
 
-    guess: whether pandas guesses the types of a CSV file's columns, as for columns of 0 and 1. Raise UserError with all
-    lines that name no image.
+    guess: whether pandas guesses the types of a CSV file's columns, as for columns of 0 and 1.
+    Raise UserError with all lines that name no image.
     """
     if not names:
         return None
     if len({posixpath.splitext(name)[1] for name in names}) > 1:
-        raise UserError(f"{folder} has tables of several forms: {some_of(names)}", "Keep tables of one form.")
+        raise UserError(
+            f"{folder} has tables of several forms: {some_of(names)}", "Keep tables of one form."
+        )
     tables = _tables(folder, names, guess=guess)
-    keys = [_key_of(folder / name, table.column_names) for name, table in zip(names, tables, strict=True)]
+    keys = [
+        _key_of(folder / name, table.column_names)
+        for name, table in zip(names, tables, strict=True)
+    ]
     further = dict.fromkeys(
         column
         for table in tables
@@ -96,7 +113,11 @@ def read_metadata(folder: Path, names: Sequence[str], images: Sequence[str], *, 
     for number, (name, table, key) in enumerate(zip(names, tables, keys, strict=True)):
         numbers += [number] * len(table)
         for column in (key, *others):
-            cells = table.column(column).to_pylist() if column in table.column_names else [None] * len(table)
+            cells = (
+                table.column(column).to_pylist()
+                if column in table.column_names
+                else [None] * len(table)
+            )
             images_named = [known.path_of(name.rpartition("/")[0], cell) for cell in cells]
             for line, (cell, path) in enumerate(zip(cells, images_named, strict=True), start=1):
                 if path is None and (column == key or cell):
@@ -104,7 +125,9 @@ def read_metadata(folder: Path, names: Sequence[str], images: Sequence[str], *, 
                     if len(problems) < MOST_SHOWN:
                         shown = quoted(str(cell)) if cell else "no file"
                         why = known.why(cell) or ", which is no image of the folder"
-                        problems.append(f"{folder / name}, image {line}: {column} names {shown}{why}")
+                        problems.append(
+                            f"{folder / name}, image {line}: {column} names {shown}{why}"
+                        )
             if column == key:
                 paths += [path or "" for path in images_named]
             else:
@@ -155,9 +178,12 @@ class _Images:
         return self.composed.get(unicodedata.normalize("NFC", path))
 
     def why(self, written: Any) -> str:
-        """Return what is wrong with the path that a line writes; empty if nothing is known to be."""
+        """Return what is wrong with the path that a line writes; empty if nothing is known to
+        be."""
         text = str(written or "").replace("\\", "/")
-        outside = posixpath.normpath(text).startswith(("/", "../")) or posixpath.normpath(text) == ".."
+        outside = (
+            posixpath.normpath(text).startswith(("/", "../")) or posixpath.normpath(text) == ".."
+        )
         if outside or "://" in text or PureWindowsPath(text).drive:
             return ", which is no path inside the folder of the table"
         return ""
@@ -170,12 +196,17 @@ def _key_of(path: Path, columns: Sequence[str]) -> str:
     if len(others) == 1:
         keys += others
     if not keys:
-        raise UserError(f"{path} has no column {_FILE_NAME}; its columns are {some_of(columns)}", _HINT)
+        raise UserError(
+            f"{path} has no column {_FILE_NAME}; its columns are {some_of(columns)}", _HINT
+        )
     return keys[0]
 
 
-def _joined(tables: Sequence[Any], keys: Sequence[str], further: Mapping[str, Any]) -> tuple[Any, tuple[str, ...]]:
-    """Return the values of all tables as one, with columns of further images, and the names of these columns."""
+def _joined(
+    tables: Sequence[Any], keys: Sequence[str], further: Mapping[str, Any]
+) -> tuple[Any, tuple[str, ...]]:
+    """Return the values of all tables as one, with columns of further images, and the names of
+    these columns."""
     import pyarrow as pa
 
     plain = []
@@ -186,7 +217,8 @@ def _joined(tables: Sequence[Any], keys: Sequence[str], further: Mapping[str, An
         values = plain[0] if len(plain) == 1 else pa.concat_tables(plain, promote_options="default")
     except pa.ArrowException as error:
         raise UserError(
-            f"tables of one folder have columns of different types: {' '.join(str(error).split())[:200]}",
+            "tables of one folder have columns of different types:"
+            f" {' '.join(str(error).split())[:200]}",
             "Write the same columns with the same kinds of values in every table.",
         ) from error
     names = []
@@ -210,7 +242,9 @@ def _tables(folder: Path, names: Sequence[str], *, guess: bool) -> list[Any]:
             hint = f"Save {Path(name).name} and other tables as UTF-8."
             raise UserError(f"{path}: is not UTF-8 text (byte {error.start})", hint) from error
         except (ValueError, pa.ArrowException) as error:
-            raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())[:200]}", _HINT) from error
+            raise UserError(
+                f"{path}: cannot be read: {' '.join(str(error).split())[:200]}", _HINT
+            ) from error
     if guess or not names[0].endswith(".csv"):
         return tables
     # A column that one file lacks is empty there.
@@ -234,10 +268,14 @@ def _table(path: Path, content: bytes, *, guess: bool) -> Any:
         case ".jsonl":
             from pyarrow import json
 
-            return json.read_json(stream, read_options=json.ReadOptions(block_size=max(1 << 20, len(content) + 1)))
+            return json.read_json(
+                stream, read_options=json.ReadOptions(block_size=max(1 << 20, len(content) + 1))
+            )
         case _:
             from datasets.packaged_modules.folder_based_builder.folder_based_builder import pd
 
             # Without index_col, a comma at the end of each line would move every value by a column.
-            frame = pd.read_csv(stream, index_col=False, dtype=None if guess else str, na_filter=guess)
+            frame = pd.read_csv(
+                stream, index_col=False, dtype=None if guess else str, na_filter=guess
+            )
             return pa.Table.from_pandas(frame, preserve_index=False)

@@ -1,4 +1,5 @@
-"""Folders of images with boxes, in the form of COCO, YOLO or Pascal VOC, read as tables with a column `objects`."""
+"""Folders of images with boxes, in the form of COCO, YOLO or Pascal VOC, read as tables with a
+column `objects`."""
 
 from __future__ import annotations
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
 
 
 def read_object_folder(
-    folder: Path, listing: Listing, split: str | None = None, exif: Literal["apply", "ignore"] = "ignore"
+    folder: Path,
+    listing: Listing,
+    split: str | None = None,
+    exif: Literal["apply", "ignore"] = "ignore",
 ) -> ObjectFolder | None:
     """Return a folder of COCO, YOLO or Pascal VOC files. Return None for other folders.
 
-    split: the split whose boxes are needed; None: all. exif: as `source.exif`, whether photographs are turned.
+    split: the split whose boxes are needed; None: all. exif: as `source.exif`, whether photographs
+    are turned.
     """
     names = [name for name in listing.files if not in_junk(name)]
     images = [name for name in names if posixpath.splitext(name)[1].lower() in PHOTOGRAPH_ENDINGS]

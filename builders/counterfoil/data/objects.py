@@ -1,6 +1,8 @@
-"""The objects of a split's rows: boxes in pixels of the image, and categories numbered by the recipe's own list.
+"""The objects of a split's rows: boxes in pixels of the image, and categories numbered by the
+recipe's own list.
 
-A column of objects is a struct of lists or a list of structs, with `bbox` and `category` (or as `_KEYS` spells them).
+A column of objects is a struct of lists or a list of structs, with `bbox` and `category` (or as
+`_KEYS` spells them).
 """
 
 from __future__ import annotations
@@ -34,13 +36,16 @@ _KEYS = {
 }
 # A cell may have a list for each of its parts too.
 _SPARE_LISTS = 100
-_HINT = "Name the column of boxes as source.objects, and their form as source.boxes (coco, yolo or pascal)."
+_HINT = (
+    "Name the column of boxes as source.objects, and their form as source.boxes (coco, yolo or"
+    " pascal)."
+)
 
 
 @dataclass(frozen=True)
 class SourceObjects(RowTruth):
-    """The objects of every row. cells: the parts of a row's objects by name; each part is a list. places: category in
-    the data → number.
+    """The objects of every row. cells: the parts of a row's objects by name; each part is a list.
+    places: category in the data → number.
     """
 
     cells: Sequence[Mapping[str, list[Any]]]
@@ -51,29 +56,38 @@ class SourceObjects(RowTruth):
         return {OBJECTS: self.of_image(row, size, stored)}
 
     def checked(self, source: Source, rows: Rows, chosen: Sequence[int]) -> Sequence[str]:
-        """Raise UserError if no chosen image has an object, or if nothing says whether boxes are of turned photographs.
+        """Raise UserError if no chosen image has an object, or if nothing says whether boxes are of
+        turned photographs.
 
-        The note says if categories are not those of the data in their order, and nothing says their numbers.
+        The note says if categories are not those of the data in their order, and nothing says their
+        numbers.
         """
         side = (1, 1)
         if not any(self.of_image(row, side, side)["bbox"] for row in chosen):
             raise UserError(
-                f"source.objects: none of {counted(len(chosen), 'image')} of {rows.place} has an object of the recipe's"
+                f"source.objects: none of {counted(len(chosen), 'image')} of {rows.place} has an"
+                " object of the recipe's"
                 f" {counted(len(source.categories), 'category', 'categories')}",
-                "Check that images and labels belong together and that source.categories are those of the dataset. A"
+                "Check that images and labels belong together and that source.categories are those"
+                " of the dataset. A"
                 " detector has no AP on images without objects.",
             )
         turned = 0
         unsaid = "exif" not in source.model_fields_set and rows.rendered is None
-        for encoded in rows.images([row for row in chosen if self.cells[row]["bbox"]]) if unsaid else ():
+        for encoded in (
+            rows.images([row for row in chosen if self.cells[row]["bbox"]]) if unsaid else ()
+        ):
             with contextlib.suppress(UnreadableImage):
                 turned += picture_sides(encoded).turned
         if turned:
             raise UserError(
-                f"source.exif: an EXIF tag turns {counted(turned, 'photograph')} of {rows.place}, and the recipe does"
+                f"source.exif: an EXIF tag turns {counted(turned, 'photograph')} of {rows.place},"
+                " and the recipe does"
                 " not say whether boxes are of the photographs as turned or as stored",
-                "Set source.exif to apply if boxes were drawn on upright photographs, as most programs show them and"
-                " Ultralytics reads them, and to ignore if they were drawn on photographs as stored.",
+                "Set source.exif to apply if boxes were drawn on upright photographs, as most"
+                " programs show them and"
+                " Ultralytics reads them, and to ignore if they were drawn on photographs as"
+                " stored.",
             )
         names = rows.class_names(source.objects or "")
         if names is None or source.category_ids:
@@ -84,8 +98,10 @@ class SourceObjects(RowTruth):
         if of_recipe in (of_data, of_data[1:]):
             return ()
         return (
-            "source.categories are not all categories of the dataset in their order: predictions by number would count"
-            " the recipe's, so write names in predictions, or numbers as source.category_ids in the recipe",
+            "source.categories are not all categories of the dataset in their order: predictions by"
+            " number would count"
+            " the recipe's, so write names in predictions, or numbers as source.category_ids in the"
+            " recipe",
         )
 
     def of_image(self, row: int, size: Size, stored: Size) -> dict[str, list[Any]]:
@@ -115,15 +131,19 @@ class SourceObjects(RowTruth):
 
 
 def objects_of(rows: Rows, source: Source) -> SourceObjects:
-    """Return the objects of rows by a recipe's `source`. Raise UserError for unsuitable columns and categories."""
+    """Return the objects of rows by a recipe's `source`. Raise UserError for unsuitable columns and
+    categories."""
     column = source.objects or ""
     rows.need(objects=column)
     cells = cells_of(rows, column, source.boxes)
-    return SourceObjects(cells, _places(rows, cells, rows.class_names(column), source.categories), source.boxes)
+    return SourceObjects(
+        cells, _places(rows, cells, rows.class_names(column), source.categories), source.boxes
+    )
 
 
 def cells_of(rows: Rows, column: str, form: BoxForm | None = None) -> list[Mapping[str, list[Any]]]:
-    """Return the parts of each row's objects. Every part is a list. Raise UserError with every malformed row.
+    """Return the parts of each row's objects. Every part is a list. Raise UserError with every
+    malformed row.
 
     form: the form of boxes, of which none may then have a side below 0.
     """
@@ -135,7 +155,11 @@ def cells_of(rows: Rows, column: str, form: BoxForm | None = None) -> list[Mappi
         cells.append(cell)
         if problem is None and form is not None:
             inverted = [box for box in cell["bbox"] if min(in_pixels(box, form, (1, 1))[2:]) < 0]
-            problem = f"has the box {quoted(str(inverted[0]))}, with a side below 0 as {form}" if inverted else None
+            problem = (
+                f"has the box {quoted(str(inverted[0]))}, with a side below 0 as {form}"
+                if inverted
+                else None
+            )
         if problem is not None:
             wrong += 1
             if len(problems) < MOST_SHOWN:
@@ -146,8 +170,8 @@ def cells_of(rows: Rows, column: str, form: BoxForm | None = None) -> list[Mappi
 
 
 def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
-    """Return the parts of one row's objects by name, and a message about what is wrong with these parts, if
-    anything.
+    """Return the parts of one row's objects by name, and a message about what is wrong with these
+    parts, if anything.
     """
     empty = no_objects()
     if isinstance(value, str):  # a cell of a CSV file is text
@@ -170,13 +194,18 @@ def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
         return empty, f"found {type(value).__name__}, expected objects with bbox and category"
     cell = {}
     for name, spellings in _KEYS.items():
-        values = next((value[key] for key in spellings if isinstance(value.get(key), list | tuple)), None)
+        values = next(
+            (value[key] for key in spellings if isinstance(value.get(key), list | tuple)), None
+        )
         cell[name] = [] if values is None or all(part is None for part in values) else list(values)
     boxes = cell["bbox"]
     if len(boxes) > MOST_OBJECTS:
         return empty, f"has {len(boxes):,} objects, expected at most {MOST_OBJECTS:,}"
     if len(cell["category"]) != len(boxes):
-        return empty, f"has {len(boxes):,} boxes and {len(cell['category']):,} categories, expected as many"
+        return (
+            empty,
+            f"has {len(boxes):,} boxes and {len(cell['category']):,} categories, expected as many",
+        )
     for name in ("area", "iscrowd", "id"):
         if len(cell[name]) != len(boxes):
             cell[name] = []
@@ -192,17 +221,21 @@ def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
 
 
 def _places(
-    rows: Rows, cells: Iterable[Mapping[str, list[Any]]], names: Sequence[str] | None, categories: Sequence[str]
+    rows: Rows,
+    cells: Iterable[Mapping[str, list[Any]]],
+    names: Sequence[str] | None,
+    categories: Sequence[str],
 ) -> dict[Any, int]:
-    """Return category in the data → index in `categories`. Categories match by name, or by number if the data has no
-    names.
+    """Return category in the data → index in `categories`. Categories match by name, or by number
+    if the data has no names.
     """
     used = {category for cell in cells for category in cell["category"]}
     if names is None and all(type(category) is int for category in used):
         beyond = sorted(category for category in used if not 0 <= category < len(categories))
         if beyond:
             raise UserError(
-                f"source.categories: {rows.place} has an object of category {beyond[0]}, and the recipe names"
+                f"source.categories: {rows.place} has an object of category {beyond[0]}, and the"
+                " recipe names"
                 f" {len(categories)} categories, from 0 on",
                 "Name every category, in the order of their numbers.",
             )
@@ -210,14 +243,17 @@ def _places(
     of_data = sorted(map(str, used)) if names is None else names
     known = {plain_name(str(name)): name for name in of_data}
     # If no names are declared, a missing category may just have no object in this split.
-    lacking = [name for name in categories if plain_name(name) not in known] if names is not None else []
+    lacking = (
+        [name for name in categories if plain_name(name) not in known] if names is not None else []
+    )
     if names is None and used and not any(plain_name(name) in known for name in categories):
         lacking = list(categories)
     if lacking:
         raise UserError(
             first_of(
                 [
-                    f"source.categories: {rows.place} has no category '{name[:80]}'{did_you_mean(name, known.values())}"
+                    f"source.categories: {rows.place} has no category"
+                    f" '{name[:80]}'{did_you_mean(name, known.values())}"
                     for name in lacking
                 ]
             ),
@@ -225,8 +261,16 @@ def _places(
         )
     place_of = {plain_name(name): index for index, name in enumerate(categories)}
     if names is None:
-        return {name: place_of[plain_name(str(name))] for name in used if plain_name(str(name)) in place_of}
-    return {number: place_of[plain_name(name)] for number, name in enumerate(names) if plain_name(name) in place_of}
+        return {
+            name: place_of[plain_name(str(name))]
+            for name in used
+            if plain_name(str(name)) in place_of
+        }
+    return {
+        number: place_of[plain_name(name)]
+        for number, name in enumerate(names)
+        if plain_name(name) in place_of
+    }
 
 
 def in_pixels(box: Sequence[float], form: BoxForm, size: Size) -> list[float]:
@@ -239,7 +283,8 @@ def in_pixels(box: Sequence[float], form: BoxForm, size: Size) -> list[float]:
 
 
 def in_image(box: Sequence[float], size: Size) -> list[float] | None:
-    """Return the part of a box inside an image. Return None if no part is inside, or the part has no area."""
+    """Return the part of a box inside an image. Return None if no part is inside, or the part has
+    no area."""
     x, y, width, height = box
     left = max(0.0, x)
     top = max(0.0, y)

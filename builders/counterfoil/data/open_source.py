@@ -1,4 +1,5 @@
-"""Open an input dataset (of the lab, a folder or the Hub) under its pin: `open_source(recipe.source).rows("train")`."""
+"""Open an input dataset (of the lab, a folder or the Hub) under its pin:
+`open_source(recipe.source).rows("train")`."""
 
 from __future__ import annotations
 
@@ -45,12 +46,17 @@ _PLANTED = "planted/"
 
 
 def open_source(
-    source: InputDataset, recorded: Any = None, *, pin: SourcePin | None = None, as_recorded: bool = False
+    source: InputDataset,
+    recorded: Any = None,
+    *,
+    pin: SourcePin | None = None,
+    as_recorded: bool = False,
 ) -> OpenSource:
-    """Open a dataset under `pin`. Without a pin, pin the dataset now, or use `recorded` if its present state cannot be
-    found out.
+    """Open a dataset under `pin`. Without a pin, pin the dataset now, or use `recorded` if its
+    present state cannot be found out.
 
-    recorded: a pin's document, of any form. as_recorded: open the recorded commit, whatever commit the branch has now.
+    recorded: a pin's document, of any form. as_recorded: open the recorded commit, whatever commit
+    the branch has now.
     """
     if source.dataset.startswith(LAB):
         world = lab_dataset(source.dataset)
@@ -65,8 +71,8 @@ def open_source(
 class OpenSource:
     """A pinned input dataset.
 
-    Methods raise UserError for a missing dataset, split or column. They raise RunFailure if the network is needed and
-    missing, or if a folder has changed since it was pinned.
+    Methods raise UserError for a missing dataset, split or column. They raise RunFailure if the
+    network is needed and missing, or if a folder has changed since it was pinned.
     """
 
     def __init__(self, source: InputDataset, pin: SourcePin) -> None:
@@ -89,12 +95,17 @@ class OpenSource:
         return table_outline(self.source, self.pin, most_bytes)
 
     def rows(self, split: str, *, labelled: bool = True) -> Rows:
-        """Return the rows of a split. Raise UserError if it has no images, or if `labelled` and it has no labels."""
+        """Return the rows of a split. Raise UserError if it has no images, or if `labelled` and it
+        has no labels."""
         table = load_table(self.source, split, self.pin)
         return self._rows(split, table, labelled=labelled and not binary_columns(self.source))
 
     def _rows(self, split: str, table: Any, *, labelled: bool = True) -> Rows:
-        if labelled and self.source.label_column not in table.column_names and self.folder is not None:
+        if (
+            labelled
+            and self.source.label_column not in table.column_names
+            and self.folder is not None
+        ):
             problem = self.folder.classless(split)
             if problem is not None:
                 raise problem
@@ -106,7 +117,8 @@ class OpenSource:
         return plain_folder(self.source, self.pin)
 
     def rows_by_split(self, splits: Sequence[str]) -> dict[str, Rows]:
-        """Load the rows of all `splits` that exist, or of the dataset's first split if none exists."""
+        """Load the rows of all `splits` that exist, or of the dataset's first split if none
+        exists."""
         loaded = load_table(self.source, None, self.pin)
         tables = loaded if isinstance(loaded, dict) else dict.fromkeys(splits[:1], loaded)
         chosen = [split for split in dict.fromkeys(splits) if split in tables] or [*tables][:1]
@@ -119,21 +131,25 @@ class OpenSource:
         source = self.source
         rows = self.rows(name)
         conditions = None if source.conditions is None else conditions_of(rows, source)
-        labels = label_numbers(rows, source.label_column) if conditions is None else conditions.sets()[0]
+        labels = (
+            label_numbers(rows, source.label_column) if conditions is None else conditions.sets()[0]
+        )
         return SourceSplit(f"{source.dataset}/{name}", labels, rows.image, rows, conditions)
 
     def names(self, splits: Sequence[str], *, fetch: bool = True) -> tuple[str, ...]:
-        """Return the names by label. If the dataset does not declare names, they are read from `splits`.
+        """Return the names by label. If the dataset does not declare names, they are read from
+        `splits`.
 
-        fetch: whether names may be downloaded. Raise UserError for labels without names, or if two splits have
-        different names.
+        fetch: whether names may be downloaded. Raise UserError for labels without names, or if two
+        splits have different names.
         """
         source = self.source
         names = declared_names(source, self.pin)
         if names is None:
             if not fetch and not is_local(source.dataset) and not is_here(source, self.pin):
                 raise UserError(
-                    f"'{source.dataset}' is not on this machine and declares no label names: reading them would"
+                    f"'{source.dataset}' is not on this machine and declares no label names:"
+                    " reading them would"
                     f" download all of it",
                     "`counterfoil build` fetches it.",
                 )
@@ -145,38 +161,47 @@ class OpenSource:
                 texts = tuple(label for label in known if isinstance(label, str))
                 if len(texts) < len(known) or not texts:
                     raise UserError(
-                        f"source: the labels of '{source.dataset}' (column '{source.label_column}') are numbers, and"
+                        f"source: the labels of '{source.dataset}' (column '{source.label_column}')"
+                        " are numbers, and"
                         " have no names",
                         "Write each class out: {name: mug, source_label: 0}.",
                     )
                 read.append((split, texts))
             first, names = read[0]
-            # Text labels are numbered by the labels that occur, so two splits may number them differently.
+            # Text labels are numbered by the labels that occur, so two splits may number them
+            # differently.
             for other, other_names in read[1:]:
                 for label, pair in enumerate(zip_longest(names, other_names)):
                     if pair[0] == pair[1]:
                         continue
                     in_split = zip(pair, (first, other), strict=True)
-                    shown = [f"'{name}' in {split}" if name else f"none in {split}" for name, split in in_split]
+                    shown = [
+                        f"'{name}' in {split}" if name else f"none in {split}"
+                        for name, split in in_split
+                    ]
                     raise UserError(
-                        f"source: label {label} of '{source.dataset}' is {' and '.join(shown)}: the number does not"
+                        f"source: label {label} of '{source.dataset}' is {' and '.join(shown)}: the"
+                        " number does not"
                         " mean the same class in every split",
-                        f"Give each split the same labels, or declare those of '{source.label_column}' (a"
+                        "Give each split the same labels, or declare those of"
+                        f" '{source.label_column}' (a"
                         " `ClassLabel`).",
                     )
         if len(names) > MOST_LABELS:
             raise UserError(
-                f"source: '{source.dataset}' has {len(names):,} labels in the column '{source.label_column}', expected"
+                f"source: '{source.dataset}' has {len(names):,} labels in the column"
+                f" '{source.label_column}', expected"
                 f" at most {MOST_LABELS:,}",
-                "Check that it is the label column (source.label_column), or write the classes out with source_label.",
+                "Check that it is the label column (source.label_column), or write the classes out"
+                " with source_label.",
             )
         return names
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSplit:
-    """One split. `labels` is int64 [n]; with conditions, a label is the number of a set. `image(row)` decodes one image
-    as RGB.
+    """One split. `labels` is int64 [n]; with conditions, a label is the number of a set.
+    `image(row)` decodes one image as RGB.
     """
 
     name: str
@@ -193,7 +218,8 @@ class SourceSplit:
 
 
 def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the names by label if they can be read quickly without asking the Hub, otherwise None."""
+    """Return the names by label if they can be read quickly without asking the Hub, otherwise
+    None."""
     if source.conditions is not None or source.objects is not None:
         return None
     with contextlib.suppress(CounterfoilError, OSError):
@@ -205,8 +231,12 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
         if is_local(source.dataset):
             small = Path(source.dataset).is_dir() and is_small(Path(source.dataset))
             return open_source(source).names(splits) if small else None
-        # Importing `datasets` takes seconds. If this machine has no prepared tables, the import would find nothing.
-        home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+        # Importing `datasets` takes seconds. If this machine has no prepared tables, the import
+        # would find nothing.
+        home = (
+            os.environ.get("HF_HOME")
+            or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+        )
         tables = Path(os.environ.get("HF_DATASETS_CACHE") or Path(home) / "datasets")
         if tables.expanduser().is_dir():
             return declared_names(source, None)
@@ -214,10 +244,11 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
 
 
 def trained_names(source: Source, classes: Sequence[RecipeClass]) -> Sequence[str] | None:
-    """Return the names of all labels by number, for a model that may have learned from more classes than `classes`.
+    """Return the names of all labels by number, for a model that may have learned from more classes
+    than `classes`.
 
-    Return an empty sequence if these are names of class folders that are not on this machine, and None if `classes` are
-    all or the names are not known.
+    Return an empty sequence if these are names of class folders that are not on this machine, and
+    None if `classes` are all or the names are not known.
     """
     labels = {cls.source_label for cls in classes}
     if labels == set(range(len(labels))):  # also those of images with conditions or objects
@@ -245,8 +276,8 @@ def is_small(folder: Path, most_bytes: int = _MOST_BYTES) -> bool:
 class LabDataset:
     """An input dataset of the lab, which is rendered on access.
 
-    version: the pin. names: the names of labels or categories. rows: split → number of rows. columns: name → values of
-    a split's rows. pixels(split, row): uint8 [height, width, 3].
+    version: the pin. names: the names of labels or categories. rows: split → number of rows.
+    columns: name → values of a split's rows. pixels(split, row): uint8 [height, width, 3].
     """
 
     name: str
@@ -289,7 +320,8 @@ class _LabSource(OpenSource):
         if split not in world.rows:
             near = did_you_mean(split, world.rows)
             raise UserError(
-                f"source: {world.name} has no split '{split}'{near}", f"Its splits are {', '.join(world.rows)}."
+                f"source: {world.name} has no split '{split}'{near}",
+                f"Its splits are {', '.join(world.rows)}.",
             )
 
         def images(rows: Sequence[int]) -> Iterator[bytes]:
@@ -307,7 +339,11 @@ class _LabSource(OpenSource):
             images=images,
             rendered=lambda row: _rendered(world, split, row),
         )
-        rows.need(label_column=self.source.label_column if labelled and not binary_columns(self.source) else None)
+        rows.need(
+            label_column=self.source.label_column
+            if labelled and not binary_columns(self.source)
+            else None
+        )
         return rows
 
 
@@ -332,17 +368,27 @@ def lab_dataset(name: str) -> LabDataset:
 
     short = name.removeprefix(LAB)
     if short == "wardrobe":
-        columns = {"label": lambda split: scenes.load_wardrobe(split)[0].tolist(), "garment": scenes.wardrobe_garments}
+        columns = {
+            "label": lambda split: scenes.load_wardrobe(split)[0].tolist(),
+            "garment": scenes.wardrobe_garments,
+        }
         rows = scenes.WARDROBE_ROWS
         return LabDataset(
-            name, scenes.VERSION, CLASSES, rows, columns, lambda split, row: scenes.load_wardrobe(split)[1](row)
+            name,
+            scenes.VERSION,
+            CLASSES,
+            rows,
+            columns,
+            lambda split, row: scenes.load_wardrobe(split)[1](row),
         )
     if short == "wardrobe-boxes":
         columns = {"objects": boxes.split_objects}
         return LabDataset(name, boxes.VERSION, CLASSES, boxes.ROWS, columns, boxes.split_pixels)
     if short.startswith(_PLANTED):
         return _planted(name, short.removeprefix(_PLANTED))
-    near = did_you_mean(short, ["wardrobe", "wardrobe-boxes", *(f"{_PLANTED}{kind}-0" for kind in KINDS)])
+    near = did_you_mean(
+        short, ["wardrobe", "wardrobe-boxes", *(f"{_PLANTED}{kind}-0" for kind in KINDS)]
+    )
     raise UserError(
         f"source.dataset: the lab has no '{short}'{near}",
         f"Its datasets are {LAB}wardrobe, {LAB}wardrobe-boxes and {LAB}{_PLANTED}KIND-SEED.",
@@ -355,11 +401,14 @@ def _planted(name: str, world_name: str) -> LabDataset:
     world = planted.named_world(world_name)
     if world is None:
         kind, _, seed = world_name.rpartition("-")
-        near = did_you_mean(world_name, [f"{known}-{seed if seed.isdecimal() else 0}" for known in planted.KINDS])
+        near = did_you_mean(
+            world_name, [f"{known}-{seed if seed.isdecimal() else 0}" for known in planted.KINDS]
+        )
         raise UserError(
             f"source.dataset: the lab has no planted world '{world_name}'"
             + (f": '{seed}' is not a seed" if kind in planted.KINDS else near),
-            f"Write {LAB}{_PLANTED}KIND-SEED with a kind of {', '.join(planted.KINDS)} and a seed of 0 to "
+            f"Write {LAB}{_PLANTED}KIND-SEED with a kind of {', '.join(planted.KINDS)} and a seed"
+            " of 0 to "
             f"{planted.MOST_SEED}, such as {LAB}{_PLANTED}{planted.KINDS[0]}-0.",
         )
     columns = {"label": lambda split: world.labels(split).tolist(), "garment": world.garments}

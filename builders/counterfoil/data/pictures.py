@@ -1,4 +1,5 @@
-"""Find images of an input dataset that change when they are read: 16-bit grey, EXIF rotations, damaged files."""
+"""Find images of an input dataset that change when they are read: 16-bit grey, EXIF rotations,
+damaged files."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ MOST_BYTES = 200_000_000
 class SourcePictures:
     """Counts over the opened images of a dataset.
 
-    sides: (width, height). damaged: why an image cannot be read, by its name. deep: the number of greyscale images with
-    more than 8 bits. turned: the number of images with an EXIF rotation. jpeg_sides: the shorter side of each JPEG.
+    sides: (width, height). damaged: why an image cannot be read, by its name. deep: the number of
+    greyscale images with more than 8 bits. turned: the number of images with an EXIF rotation.
+    jpeg_sides: the shorter side of each JPEG.
     """
 
     sides: list[tuple[int, int]] = field(default_factory=list)
@@ -39,40 +41,52 @@ class SourcePictures:
         return "" if looked == total else f" of the {looked:,} that were opened"
 
     def twice_compressed(self, total: int) -> list[str]:
-        """Return a warning if small JPEG files of a dataset of `total` images would be compressed again.
+        """Return a warning if small JPEG files of a dataset of `total` images would be compressed
+        again.
 
-        Small pictures get the qualities of CIFAR-10-C from `jpeg_compression`. When photographs of CIFAR-10 were saved
-        at quality 75 first, a ResNet-20 had accuracies of 82, 76, 70, 64 and 70 % at severities 1 to 5.
+        Small pictures get the qualities of CIFAR-10-C from `jpeg_compression`. When photographs of
+        CIFAR-10 were saved at quality 75 first, a ResNet-20 had accuracies of 82, 76, 70, 64 and 70
+        % at severities 1 to 5.
         """
         small = sum(side < SMALL_BELOW for side in self.jpeg_sides)
         if not small:
             return []
         return [
-            f"{counted(small, 'image')}{self.of(total)} {'is' if small == 1 else 'are'} JPEG already and under"
-            f" {SMALL_BELOW} pixels, so jpeg_compression takes less than from lossless ones, and a higher severity may"
+            f"{counted(small, 'image')}{self.of(total)} {'is' if small == 1 else 'are'} JPEG"
+            " already and under"
+            f" {SMALL_BELOW} pixels, so jpeg_compression takes less than from lossless ones, and a"
+            " higher severity may"
             " take less than a lower one"
         ]
 
     def notes(self, total: int, *, applied: bool = False) -> list[str]:
-        """Return warnings for a dataset of `total` images. applied: whether EXIF rotations are applied."""
+        """Return warnings for a dataset of `total` images. applied: whether EXIF rotations are
+        applied."""
         of = self.of(total)
         notes = []
         if self.deep:
             notes.append(
-                f"{counted(self.deep, 'image')}{of} {'is' if self.deep == 1 else 'are'} grey of 16 or 32 bits. Values"
-                " above 255 become white, and fractions of 1 black, as in torchvision. Convert them to 8 bits"
+                f"{counted(self.deep, 'image')}{of} {'is' if self.deep == 1 else 'are'} grey of 16"
+                " or 32 bits. Values"
+                " above 255 become white, and fractions of 1 black, as in torchvision. Convert them"
+                " to 8 bits"
             )
         if self.turned and not applied:
             notes.append(
-                f"{counted(self.turned, 'image')}{of} {'has' if self.turned == 1 else 'have'} an EXIF tag that turns"
-                " the picture. It is ignored, as torchvision and timm do; datasets and transformers turn the picture."
+                f"{counted(self.turned, 'image')}{of} {'has' if self.turned == 1 else 'have'} an"
+                " EXIF tag that turns"
+                " the picture. It is ignored, as torchvision and timm do; datasets and transformers"
+                " turn the picture."
                 " To turn them, set source.exif to apply in the recipe"
             )
         return notes
 
 
-def look_at_pictures(images: Iterable[tuple[str, bytes | None]], count: int, *, decode: bool) -> SourcePictures:
-    """Open `count` named images. With `decode` all pixels are decoded, otherwise only the headers are read."""
+def look_at_pictures(
+    images: Iterable[tuple[str, bytes | None]], count: int, *, decode: bool
+) -> SourcePictures:
+    """Open `count` named images. With `decode` all pixels are decoded, otherwise only the headers
+    are read."""
     pictures = SourcePictures()
     for number, (name, encoded) in enumerate(images):
         if number % 50 == 0:

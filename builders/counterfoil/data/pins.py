@@ -1,7 +1,8 @@
-"""Pins of input datasets: a commit of the Hub, the content of a folder, the version of a lab dataset.
+"""Pins of input datasets: a commit of the Hub, the content of a folder, the version of a lab
+dataset.
 
-If the present state of a dataset cannot be found out, the recorded pin is used. A build whose inputs are settled
-therefore continues without its input dataset.
+If the present state of a dataset cannot be found out, the recorded pin is used. A build whose
+inputs are settled therefore continues without its input dataset.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ InputDataset: TypeAlias = "Source | NamedDataset"
 
 
 def binary_columns(source: InputDataset) -> tuple[str, ...]:
-    """Return the columns of 0 and 1 that hold a row's conditions; empty if a column of labels does."""
+    """Return the columns of 0 and 1 that hold a row's conditions; empty if a column of labels
+    does."""
     return () if source.conditions is None else source.conditions.columns
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePin:
-    """The state of an input dataset. revision: a commit (Hub) or version (lab). content: the SHA-256 over a folder's
-    files.
+    """The state of an input dataset. revision: a commit (Hub) or version (lab). content: the
+    SHA-256 over a folder's files.
     """
 
     dataset: str
@@ -53,20 +55,27 @@ class SourcePin:
 
     @classmethod
     def of(cls, document: Any) -> SourcePin | None:
-        """Read the pin from a document, which may hold more keys. Return None if the document has another form."""
+        """Read the pin from a document, which may hold more keys. Return None if the document has
+        another form."""
         if not isinstance(document, Mapping) or not isinstance(document.get("dataset"), str):
             return None
         values = [document.get(name) for name in ("revision", "license", "content")]
-        return cls(document["dataset"], *values) if all(isinstance(value, str | None) for value in values) else None
+        return (
+            cls(document["dataset"], *values)
+            if all(isinstance(value, str | None) for value in values)
+            else None
+        )
 
 
 def take_pin(source: InputDataset, known: SourcePin | None) -> SourcePin:
-    """Pin a folder or a Hub dataset in its present state, or return `known` if that state cannot be found out."""
+    """Pin a folder or a Hub dataset in its present state, or return `known` if that state cannot be
+    found out."""
     if not is_local(source.dataset):
         return _pin_on_hub(source, known if known and known.dataset == source.dataset else None)
     folder = Path(source.dataset)
     same = known if known is not None and known.dataset == folder.name else None
-    # Early releases recorded no content. A folder that is gone, or is on another machine, cannot be read.
+    # Early releases recorded no content. A folder that is gone, or is on another machine, cannot be
+    # read.
     if same is not None and same.content is None:
         return same
     if source.dataset.startswith(ELSEWHERE) or not folder.is_dir():
@@ -74,7 +83,11 @@ def take_pin(source: InputDataset, known: SourcePin | None) -> SourcePin:
     content = folder_content(folder).sha256
     remember_folder(folder, content)
     # A folder with the same files under another name is the same input dataset.
-    return known if known is not None and known.content == content else SourcePin(folder.name, None, None, content)
+    return (
+        known
+        if known is not None and known.content == content
+        else SourcePin(folder.name, None, None, content)
+    )
 
 
 def _pin_on_hub(source: InputDataset, known: SourcePin | None) -> SourcePin:
@@ -84,8 +97,15 @@ def _pin_on_hub(source: InputDataset, known: SourcePin | None) -> SourcePin:
 
     try:
         info = HfApi().dataset_info(source.dataset, revision=source.revision)
-    except (hub.HfHubHTTPError, hub.OfflineModeIsEnabled, hub.HFValidationError, httpx2.HTTPError, OSError):
-        # Take the named, recorded or cached commit. If no commit is known, loading reports the fault.
+    except (
+        hub.HfHubHTTPError,
+        hub.OfflineModeIsEnabled,
+        hub.HFValidationError,
+        httpx2.HTTPError,
+        OSError,
+    ):
+        # Take the named, recorded or cached commit. If no commit is known, loading reports the
+        # fault.
         named = source.revision if source.revision and COMMIT.fullmatch(source.revision) else None
         if known is not None and known.revision is not None and named in (None, known.revision):
             return known
@@ -97,11 +117,14 @@ def _pin_on_hub(source: InputDataset, known: SourcePin | None) -> SourcePin:
 
 
 def cached_commit(source: InputDataset) -> str | None:
-    """Return the commit that this machine's caches hold for a recipe's branch or tag, or None if they hold none."""
+    """Return the commit that this machine's caches hold for a recipe's branch or tag, or None if
+    they hold none."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
-    folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source.dataset, repo_type="dataset")
+    folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(
+        repo_id=source.dataset, repo_type="dataset"
+    )
     try:
         commit = read_regular(folder / "refs" / (source.revision or "main"), 100).decode().strip()
     except (OSError, UnicodeDecodeError):
@@ -126,11 +149,14 @@ def commit_file(dataset: str) -> Path:
 
 
 def prepared_folders(source: InputDataset) -> list[Path]:
-    """List the complete tables of a Hub dataset that `datasets` keeps on this machine: …/CONFIG/VERSION/COMMIT."""
+    """List the complete tables of a Hub dataset that `datasets` keeps on this machine:
+    …/CONFIG/VERSION/COMMIT."""
     from datasets import config
     from datasets.naming import camelcase_to_snakecase
 
     owner, _, name = source.dataset.rpartition("/")
-    top = Path(config.HF_DATASETS_CACHE) / "___".join(filter(None, (owner, camelcase_to_snakecase(name))))
+    top = Path(config.HF_DATASETS_CACHE) / "___".join(
+        filter(None, (owner, camelcase_to_snakecase(name)))
+    )
     folders = [document.parent for document in sorted(top.glob("*/*/*/dataset_info.json"))]
     return [folder for folder in folders if source.config in (None, folder.parts[-3])]

@@ -1,4 +1,5 @@
-"""The pool of a recipe whose samples are rows, or are made from rows: its location, pin, columns and images."""
+"""The pool of a recipe whose samples are rows, or are made from rows: its location, pin, columns
+and images."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _LONGEST_LICENCE = 500
 
 
 def pool_of(recipe: Recipe) -> NamedDataset:
-    """Return the pool that a recipe names, or else its input dataset, with the split that rows are taken from."""
+    """Return the pool that a recipe names, or else its input dataset, with the split that rows are
+    taken from."""
     source = recipe.source
     generator = recipe.generator
     split = generator.get("split")
@@ -40,7 +42,9 @@ def pool_of(recipe: Recipe) -> NamedDataset:
         pool = NamedDataset(source.dataset, split, *columns, exif=source.exif)
         return replace(pool, conditions=source.conditions, objects=source.objects)
     columns = (generator.revision, generator.get("config"), generator.get("image_column"))
-    return NamedDataset(dataset, split, *columns, generator.get("label_column", "label"), exif=source.exif)
+    return NamedDataset(
+        dataset, split, *columns, generator.get("label_column", "label"), exif=source.exif
+    )
 
 
 def pin_pool(recipe: Recipe, recorded: Any) -> SourcePin:
@@ -67,7 +71,9 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
     pool = pool_of(recipe)
     if recipe.kind.drawn_elsewhere:
         refuse_elsewhere(pool.dataset, "generator.dataset")
-        rows = listed_rows(pool, pin) or open_source(pool, pin=pin).rows(generator.get("split"), labelled=False)
+        rows = listed_rows(pool, pin) or open_source(pool, pin=pin).rows(
+            generator.get("split"), labelled=False
+        )
         optional = {key: generator.get(key) for key in ("prompt_column", "seed_column")}
         named_columns = {key: name for key, name in optional.items() if f"{name}_column" != key}
         columns = ("label_column", "shift_column", "index_column", "license_column")
@@ -82,16 +88,16 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Partners:
-    """The images that are paired with a built dataset's base rows under one shift. row_of: base row → row of the
-    partner.
+    """The images that are paired with a built dataset's base rows under one shift. row_of: base row
+    → row of the partner.
     """
 
     row_of: Mapping[int, int]
     read: Callable[[int], Image.Image]
 
     def image(self, row: int) -> Image.Image:
-        """Return the partner of a base row. Raise UserError if the row has no partner, or the partner cannot be
-        decoded.
+        """Return the partner of a base row. Raise UserError if the row has no partner, or the
+        partner cannot be decoded.
         """
         if row not in self.row_of:
             raise UserError(f"{ROWS}: row {row} has no partner to match")
@@ -99,7 +105,8 @@ class Partners:
 
 
 def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
-    """Return the partners of the base's `rows` for each shift of kind match, by the name of the shift."""
+    """Return the partners of the base's `rows` for each shift of kind match, by the name of the
+    shift."""
     partners_of = {}
     for name in (shift.name for shift in recipe.all_shifts() if shift.corruption == MATCH):
         pool = replace(pool_of(recipe), config=name)
@@ -119,18 +126,22 @@ def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
     return partners_of
 
 
-_READ: Mapping[str, Callable[[Any, Any], RowTruth]] = {"objects": objects_of, "labels": conditions_of}
+_READ: Mapping[str, Callable[[Any, Any], RowTruth]] = {
+    "objects": objects_of,
+    "labels": conditions_of,
+}
 
 
 def truth_of(recipe: Recipe, rows: Rows) -> RowTruth:
-    """Read what the rows of a recipe's input dataset show, by its task. Raise UserError for unsuitable columns."""
+    """Read what the rows of a recipe's input dataset show, by its task. Raise UserError for
+    unsuitable columns."""
     name = recipe.task.name
     return _READ[name](rows, recipe.source) if name in _READ else RowTruth()
 
 
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], Bools]:
-    """Return a function from a class to its rows of the pool, by label. A row with conditions belongs to several
-    classes.
+    """Return a function from a class to its rows of the pool, by label. A row with conditions
+    belongs to several classes.
     """
     pool = pool_of(recipe)
     if not recipe.task.by_class:
@@ -140,16 +151,20 @@ def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], Bools
     if pool.conditions is not None:
         conditions = conditions_of(rows, pool)
         return lambda cls: conditions.of_label(cls.source_label)
-    # Labels of the recipe's own input dataset are matched by number. Labels of another dataset are matched by name if
-    # they have names.
+    # Labels of the recipe's own input dataset are matched by number. Labels of another dataset are
+    # matched by name if they have names.
     is_source = recipe.generator.get("dataset") is None
-    positions = labels_of(rows, pool.label_column).places(recipe.classes, rows.place, numbers=is_source)
+    positions = labels_of(rows, pool.label_column).places(
+        recipe.classes, rows.place, numbers=is_source
+    )
     return lambda cls: positions == cls.label
 
 
-def licences_of_rows(recipe: Recipe, rows: Rows, pin: SourcePin) -> Callable[[int], str | None] | None:
-    """Return a function from a row to its licence, read from a column or, if rows are altered, from the dataset. Return
-    None if no licence applies.
+def licences_of_rows(
+    recipe: Recipe, rows: Rows, pin: SourcePin
+) -> Callable[[int], str | None] | None:
+    """Return a function from a row to its licence, read from a column or, if rows are altered, from
+    the dataset. Return None if no licence applies.
     """
     column = recipe.generator.get("license_column")
     if column is None:
@@ -165,7 +180,8 @@ def licences_of_rows(recipe: Recipe, rows: Rows, pin: SourcePin) -> Callable[[in
 
 
 def units_of_rows(recipe: Recipe, rows: Rows) -> tuple[int, ...] | None:
-    """Return the number of each row's unit, in the order in which units first occur; None if rows store no unit."""
+    """Return the number of each row's unit, in the order in which units first occur; None if rows
+    store no unit."""
     if recipe.stored_units is None:
         return None
     units = rows.texts(recipe.stored_units, "unit_column")

@@ -1,5 +1,5 @@
-"""Classes of recipes that leave their labels or ids to the input dataset. They are read from the dataset once and
-written out.
+"""Classes of recipes that leave their labels or ids to the input dataset. They are read from the
+dataset once and written out.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def resolve_classes(
 ) -> Recipe:
     """Add the source label of every class to a recipe.
 
-    A recipe that already has all source labels is returned unchanged. Source labels that contradict the names of the
-    input dataset are refused if those names are available.
+    A recipe that already has all source labels is returned unchanged. Source labels that contradict
+    the names of the input dataset are refused if those names are available.
 
     Args:
         recipe: A Recipe, a bundled name or a path.
-        begun: A directory in which a build of this recipe may have begun. If the input dataset is gone, its classes are
-            read from there.
+        begun: A directory in which a build of this recipe may have begun. If the input dataset is
+            gone, its classes are read from there.
         fetch: Whether to download a Hub dataset to read labels whose names it does not declare.
         names: Names of the input dataset's labels, if you have just read them.
 
@@ -47,8 +47,8 @@ def resolve_classes(
         The Recipe with source labels.
 
     Raises:
-        UserError: The input dataset lacks a name, labels have no names, two names give one id, or a download is needed
-            and `fetch` is False.
+        UserError: The input dataset lacks a name, labels have no names, two names give one id, or a
+            download is needed and `fetch` is False.
         RunFailure: The input dataset cannot be reached.
     """
     recipe = load_recipe(recipe)
@@ -65,7 +65,10 @@ def resolve_classes(
         recorded = None if begun is None else _recorded(recipe, begun)
         if recorded is not None:
             return recorded
-        hint = "Or write each class out, so that the input dataset is not needed: {name: mug, source_label: 0}."
+        hint = (
+            "Or write each class out, so that the input dataset is not needed: {name: mug,"
+            " source_label: 0}."
+        )
         problems = [f"source.classes: {problem}" for problem in error.problems]
         kind = RunFailure if isinstance(error, RunFailure) else UserError
         raise kind(problems, " ".join(filter(None, (error.hint, hint)))) from error
@@ -78,7 +81,8 @@ def resolve_classes(
 
 
 def every_class(names: Sequence[str], where: str) -> tuple[ClassEntry, ...]:
-    """Return a class for each label name, in their order. `_` in a name becomes a space, because prompts need words."""
+    """Return a class for each label name, in their order. `_` in a name becomes a space, because
+    prompts need words."""
     entries: list[ClassEntry] = []
     owners: dict[str, str] = {}
     problems: list[str] = []
@@ -88,19 +92,27 @@ def every_class(names: Sequence[str], where: str) -> tuple[ClassEntry, ...]:
         if not slug or class_id_problem(slug) or len(words) > LONGEST_CLASS_NAME:
             problems.append(f"no id can be made from the name {quoted(name)} (label {label})")
         elif slug in owners:
-            problems.append(f"the names '{owners[slug][:80]}' and '{name[:80]}' would both have the id '{slug[:80]}'")
+            problems.append(
+                f"the names '{owners[slug][:80]}' and '{name[:80]}' would both have the id"
+                f" '{slug[:80]}'"
+            )
         else:
             owners[slug] = name
             entries.append(ClassEntry(id=slug, name=words, source_label=label))
     if problems:
         raise UserError(
-            first_of([f"source.classes: {problem}, of the labels of {where}" for problem in problems]),
-            "Write the classes out, with an id of their own: {id: cup-2, name: cup, source_label: 1}.",
+            first_of(
+                [f"source.classes: {problem}, of the labels of {where}" for problem in problems]
+            ),
+            "Write the classes out, with an id of their own: {id: cup-2, name: cup, source_label:"
+            " 1}.",
         )
     return tuple(entries)
 
 
-def _labelled(entries: Sequence[ClassEntry], names: Sequence[str], where: str) -> tuple[ClassEntry, ...]:
+def _labelled(
+    entries: Sequence[ClassEntry], names: Sequence[str], where: str
+) -> tuple[ClassEntry, ...]:
     """Return the classes with source labels. A class without a source label gets it by name."""
     problems: list[str] = []
     labelled: list[ClassEntry] = []
@@ -115,25 +127,30 @@ def _labelled(entries: Sequence[ClassEntry], names: Sequence[str], where: str) -
             label = labels[0]
             if label in owners:
                 problems.append(
-                    f"source.classes[{index}]: '{entry.name[:80]}' is label {label} of {where}, which"
+                    f"source.classes[{index}]: '{entry.name[:80]}' is label {label} of {where},"
+                    " which"
                     f" already belongs to '{owners[label][:80]}'"
                 )
             entry = entry.model_copy(update={"source_label": label})
             owners[label] = entry.name
         labelled.append(entry)
     if problems:
-        raise UserError(first_of(problems), "Use the names of the labels, or give the label as source_label.")
+        raise UserError(
+            first_of(problems), "Use the names of the labels, or give the label as source_label."
+        )
     return tuple(labelled)
 
 
 def _recorded(recipe: Recipe, directory: Path) -> Recipe | None:
-    """Return the recipe with the classes of a dataset that was begun with it. Return None if there is no such dataset,
-    or it has other classes.
+    """Return the recipe with the classes of a dataset that was begun with it. Return None if there
+    is no such dataset, or it has other classes.
     """
     if not (directory / RECIPE).is_file():
         return None
     recorded = load_own_recipe(directory).source.classes or ()
     classes = recipe.source.classes
-    given = None if classes is None else [entry.model_dump(exclude_defaults=True) for entry in classes]
+    given = (
+        None if classes is None else [entry.model_dump(exclude_defaults=True) for entry in classes]
+    )
     same = same_classes(given, [entry.model_dump() for entry in recorded])
     return with_classes(recipe, recorded) if same else None

@@ -1,7 +1,8 @@
-"""Files of rows that `datasets` reads: checked before they are read, so that none is lost, read twice or outside.
+"""Files of rows that `datasets` reads: checked before they are read, so that none is lost, read
+twice or outside.
 
-`datasets` takes words in names for splits, and leaves out files without such a word. A dataset may come from anyone,
-and its descriptions may name files of this machine.
+`datasets` takes words in names for splits, and leaves out files without such a word. A dataset may
+come from anyone, and its descriptions may name files of this machine.
 """
 
 from __future__ import annotations
@@ -22,26 +23,35 @@ from counterfoil.recipe.strict_yaml import refuse_unbounded
 from counterfoil.regular_files import UnfitFile, irregularity, open_regular, read_regular
 from counterfoil.report.words import counted, listed
 
-# The descriptions that `datasets` writes beside the files of a saved dataset, and the form of the file names.
+# The descriptions that `datasets` writes beside the files of a saved dataset, and the form of the
+# file names.
 _SPLITS = "dataset_dict.json"
 _STATE = "state.json"
 _PLAIN_NAME = re.compile(r"\w[\w.-]*")
 _MOST_SAVED_SPLITS = 1_000
 _MOST_DESCRIPTION = 16_000_000
 _MOST_PARTS = 100_000
-# Files of a table's rows, which belong to a split; and what the names of a split's parts have in common.
+# Files of a table's rows, which belong to a split; and what the names of a split's parts have in
+# common.
 _ROW_FILES = (".parquet", ".arrow", ".tar")
-_DESCRIBED = re.compile(r"(README\.md|config\.json|dataset_infos?\.json|dataset_dict\.json|state\.json)")
+_DESCRIBED = re.compile(
+    r"(README\.md|config\.json|dataset_infos?\.json|dataset_dict\.json|state\.json)"
+)
 _PART = re.compile(r"(?P<before>.*)-(?P<part>\d{5})-of-(?P<parts>\d{5})(?P<after>[^/]*)")
 
 
 def refuse_unassigned(
-    source: InputDataset, builder: Any, files: Sequence[str], names: Mapping[str, str], folder: Path | None
+    source: InputDataset,
+    builder: Any,
+    files: Sequence[str],
+    names: Mapping[str, str],
+    folder: Path | None,
 ) -> None:
-    """Raise UserError if `datasets` leaves out files of rows, reads one in two splits, or lacks parts of a split.
+    """Raise UserError if `datasets` leaves out files of rows, reads one in two splits, or lacks
+    parts of a split.
 
-    files: all files of the dataset. names: data file of `datasets` → its name among them. folder: where a description
-    may list the files of each split.
+    files: all files of the dataset. names: data file of `datasets` → its name among them. folder:
+    where a description may list the files of each split.
     """
     splits: dict[str, list[str]] = {}
     for split, of_split in (builder.config.data_files or {}).items():
@@ -49,10 +59,14 @@ def refuse_unassigned(
             splits.setdefault(names[str(name)], []).append(str(split))
     where = f"source: '{source.dataset}'"
     hint = (
-        "Name each file after its split (train.parquet, test.parquet), put files into folders of splits, or list the"
-        " files of each split in README.md (configs: data_files). Move other files out of the dataset."
+        "Name each file after its split (train.parquet, test.parquet), put files into folders of"
+        " splits, or list the"
+        " files of each split in README.md (configs: data_files). Move other files out of the"
+        " dataset."
     )
-    if twice := [f"{name} ({listed(owners)})" for name, owners in splits.items() if len(owners) > 1]:
+    if twice := [
+        f"{name} ({listed(owners)})" for name, owners in splits.items() if len(owners) > 1
+    ]:
         raise UserError(f"{where}: {some_of(twice)} would be read in several splits", hint)
     endings = {posixpath.splitext(name)[1].lower() for name in splits}
     card = None if folder is None else read_card(folder, files, source.config)
@@ -71,7 +85,8 @@ def refuse_unassigned(
         if left:
             by_split = [f"{name} as {owners[0]}" for name, owners in splits.items()]
             raise UserError(
-                f"{where}: {some_of(left)} {'belongs' if len(left) == 1 else 'belong'} to no split, and"
+                f"{where}: {some_of(left)} {'belongs' if len(left) == 1 else 'belong'} to no split,"
+                " and"
                 f" {some_of(by_split)} would be read",
                 hint,
             )
@@ -89,8 +104,8 @@ def refuse_unassigned(
 
 
 def refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
-    """Raise UserError if Parquet files number their classes differently, because `datasets` uses the names of the first
-    file.
+    """Raise UserError if Parquet files number their classes differently, because `datasets` uses
+    the names of the first file.
     """
     first: dict[str, tuple[Path, Any]] = {}
     for file in files:
@@ -108,9 +123,11 @@ def refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
             known, known_names = first.setdefault(column, (file, names))
             if names != known_names:
                 raise UserError(
-                    f"source: '{source.dataset}': the column {column!r} numbers its classes differently in"
+                    f"source: '{source.dataset}': the column {column!r} numbers its classes"
+                    " differently in"
                     f" {known.name} and {file.name}, so labels of one would be read as the other's",
-                    "Write all files with the same names in the same order: datasets' cast_column does it.",
+                    "Write all files with the same names in the same order: datasets' cast_column"
+                    " does it.",
                 )
 
 
@@ -119,27 +136,42 @@ def is_saved(path: Path) -> bool:
 
 
 def refuse_odd_saved(source: InputDataset, path: Path) -> list[Path]:
-    """Return the files of rows of a saved dataset. Raise UserError if it names splits or files outside its folder."""
+    """Return the files of rows of a saved dataset. Raise UserError if it names splits or files
+    outside its folder."""
     folders = [path]
     rows = list[Path]()
     if (path / _SPLITS).is_file():
         splits = _described(path / _SPLITS).get("splits")
         names = splits if isinstance(splits, list) else []
-        odd = [name for name in names if not (isinstance(name, str) and _PLAIN_NAME.fullmatch(name))]
+        odd = [
+            name for name in names if not (isinstance(name, str) and _PLAIN_NAME.fullmatch(name))
+        ]
         if not names or odd or len(names) > _MOST_SAVED_SPLITS:
-            raise _odd_saved(source, f"{_SPLITS} names the split {odd[0]!r:.80}" if odd else f"{_SPLITS} has no splits")
+            raise _odd_saved(
+                source,
+                f"{_SPLITS} names the split {odd[0]!r:.80}" if odd else f"{_SPLITS} has no splits",
+            )
         folders = [path / name for name in names]
     for folder in folders:
         state = (folder / _STATE).relative_to(path)
         entries = _described(folder / _STATE).get("_data_files")
-        files = [entry.get("filename") if isinstance(entry, dict) else entry for entry in entries or ()]
+        files = [
+            entry.get("filename") if isinstance(entry, dict) else entry for entry in entries or ()
+        ]
         names = [name for name in files if isinstance(name, str) and _PLAIN_NAME.fullmatch(name)]
-        odd = [name for name in files if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name)]
+        odd = [
+            name for name in files if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name)
+        ]
         if odd or len(set(names)) < len(names):
-            raise _odd_saved(source, f"{state} names the file {odd[0]!r:.80}" if odd else f"{state} names a file twice")
+            raise _odd_saved(
+                source,
+                f"{state} names the file {odd[0]!r:.80}" if odd else f"{state} names a file twice",
+            )
         rows += [folder / name for name in names]
         for name in (*names, "dataset_info.json"):
-            if (folder / name).exists() and (wrong := irregularity((folder / name).stat().st_mode)) is not None:
+            if (folder / name).exists() and (
+                wrong := irregularity((folder / name).stat().st_mode)
+            ) is not None:
                 raise _odd_saved(source, f"{state.with_name(name)} {wrong}")
     return rows
 
@@ -157,7 +189,8 @@ def _described(file: Path) -> dict[str, Any]:
 
 
 def refuse_odd_card(path: Path) -> None:
-    """Raise UserError for a card whose YAML aliases expand without end. `datasets` follows every alias."""
+    """Raise UserError for a card whose YAML aliases expand without end. `datasets` follows every
+    alias."""
     card = path / CARD
     if card.is_file():
         text = read_regular(card, _MOST_DESCRIPTION).decode("utf-8", errors="replace")
@@ -165,7 +198,8 @@ def refuse_odd_card(path: Path) -> None:
 
 
 def refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], bool]) -> None:
-    """Raise UserError for files outside the dataset that its description names, because nothing pins them."""
+    """Raise UserError for files outside the dataset that its description names, because nothing
+    pins them."""
     for name in data_files(builder):
         if not inside(name):
             raise UserError(

@@ -1,7 +1,9 @@
-"""Refuse tables from elsewhere that take much memory, before a library that has no bounds reads them.
+"""Refuse tables from elsewhere that take much memory, before a library that has no bounds reads
+them.
 
-A table in text has a cell for every row and column, also where its text has none: 10,000 lines of JSON, each with a key
-of its own, take 100 million cells. A list in a hundred thousand lists ends the whole process.
+A table in text has a cell for every row and column, also where its text has none: 10,000 lines of
+JSON, each with a key of its own, take 100 million cells. A list in a hundred thousand lists ends
+the whole process.
 """
 
 from __future__ import annotations
@@ -29,18 +31,21 @@ _STRING = re.compile(rb'"[^"\n]*"')
 _KEY = re.compile(rb'"([^"\n]*)"\s*:')
 _NO_MARKS = bytes({*range(256)}.difference(b"{}[]"))
 _CHUNK = 1 << 20
-_PACKED = (b"\x1f\x8b", b"BZ", b"\xfd7", b"PK", b"(\xb5", b"\x04\x22")  # gzip, bzip2, xz, zip, zstd, lz4
+# gzip, bzip2, xz, zip, zstd, lz4
+_PACKED = (b"\x1f\x8b", b"BZ", b"\xfd7", b"PK", b"(\xb5", b"\x04\x22")
 # Members of a tar that `datasets` unpacks in memory.
 _UNFOLDED = (".npz", ".pth", ".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 # Types whose values share their bytes.
 _SHARING = ("string_view", "binary_view", "list_view", "large_list_view", "run_end")
 
 
-def refuse_vast(files: Iterable[Path], where: str, ending: str | None = None, settings: Any = None) -> None:
+def refuse_vast(
+    files: Iterable[Path], where: str, ending: str | None = None, settings: Any = None
+) -> None:
     """Raise UserError for tables that take much more memory than their bytes, or are damaged.
 
-    ending: the form of all of them; by default, names tell it. settings: how `datasets` would read CSV. Raise
-    RunFailure for a file that cannot be read.
+    ending: the form of all of them; by default, names tell it. settings: how `datasets` would read
+    CSV. Raise RunFailure for a file that cannot be read.
     """
     left = SPARE
     for path in files:
@@ -52,7 +57,9 @@ def refuse_vast(files: Iterable[Path], where: str, ending: str | None = None, se
                 raise UnfitFile("takes too much memory for its size")
         except (UnfitFile, ValueError, TypeError, csv.Error, tarfile.TarError) as error:
             reason = error.strerror if isinstance(error, UnfitFile) else f"cannot be read: {error}"
-            raise UserError(f"{where}: {path.name} {reason}", "Remove it, or write it again as Parquet.") from error
+            raise UserError(
+                f"{where}: {path.name} {reason}", "Remove it, or write it again as Parquet."
+            ) from error
         except OSError as error:
             raise RunFailure(f"{path} {error.strerror or 'cannot be read'}") from error
 
@@ -69,13 +76,17 @@ def _bytes_of(file: IO[bytes], ending: str, settings: Any, most: int) -> int:
         return _arrow_bytes(file)
     if ending == ".tar":
         with tarfile.open(fileobj=file, mode="r:") as tar:
-            if odd := next((member.name for member in tar if member.name.lower().endswith(_UNFOLDED)), None):
+            if odd := next(
+                (member.name for member in tar if member.name.lower().endswith(_UNFOLDED)), None
+            ):
                 raise UnfitFile(f"has the member {odd[:80]!r}, which would be unpacked")
     if ending not in (".json", ".jsonl", ".ndjson", ".csv", ".tsv"):
         return 0
     if head in _PACKED:
         raise UnfitFile("is compressed, expected plain text")
-    rows, columns = _csv_size(file, ending, settings) if ending in (".csv", ".tsv") else _json_size(file)
+    rows, columns = (
+        _csv_size(file, ending, settings) if ending in (".csv", ".tsv") else _json_size(file)
+    )
     if columns > _MOST_COLUMNS:
         raise UnfitFile(f"has {columns:,} columns, expected at most {_MOST_COLUMNS:,}")
     return rows * columns * _CELL
@@ -110,7 +121,9 @@ def _csv_size(file: IO[bytes], ending: str, settings: Any) -> tuple[int, int]:
     text = io.TextIOWrapper(file, errors="replace", encoding="utf-8", newline="")
     before = csv.field_size_limit(_LONGEST_CELL)
     try:
-        for cells in csv.reader(text, delimiter=mark, quoting=getattr(settings, "quoting", csv.QUOTE_MINIMAL)):
+        for cells in csv.reader(
+            text, delimiter=mark, quoting=getattr(settings, "quoting", csv.QUOTE_MINIMAL)
+        ):
             rows += 1
             columns = max(columns, len(cells))
     finally:
@@ -128,7 +141,10 @@ def _arrow_bytes(file: IO[bytes]) -> int:
         schema = pa.ipc.read_schema(messages.read_next_message())
         for message in messages:
             if message.type != "record batch" or _is_compressed(message.metadata.to_pybytes()):
-                raise UnfitFile("has compressed values or dictionaries, expected what dataset.save_to_disk writes")
+                raise UnfitFile(
+                    "has compressed values or dictionaries, expected what dataset.save_to_disk"
+                    " writes"
+                )
             batch = pa.ipc.read_record_batch(message, schema)
             batch.validate(full=True)
             total += batch.nbytes
@@ -146,8 +162,8 @@ def _arrow_bytes(file: IO[bytes]) -> int:
 def _is_compressed(head: bytes) -> bool:
     """Return whether a record batch has compressed values, which are as large as it says.
 
-    See https://github.com/apache/arrow/blob/main/format/Message.fbs: a message has its batch in field 2, and that its
-    compression in field 3.
+    See https://github.com/apache/arrow/blob/main/format/Message.fbs: a message has its batch in
+    field 2, and that its compression in field 3.
     """
 
     def number(kind: str, at: int) -> int:

@@ -1,6 +1,8 @@
-"""The rows of input datasets that `datasets` reads, at the pinned commit or with the pinned content.
+"""The rows of input datasets that `datasets` reads, at the pinned commit or with the pinned
+content.
 
-No loader runs code of a dataset. Files that a dataset names outside itself are refused, because nothing pins them.
+No loader runs code of a dataset. Files that a dataset names outside itself are refused, because
+nothing pins them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,13 @@ from counterfoil.data.hub_folders import (
 from counterfoil.data.image_folders import ImageFolder, read_image_folder, rows_mark
 from counterfoil.data.metadata_tables import as_written
 from counterfoil.data.object_folders import ObjectFolder, read_object_folder
-from counterfoil.data.pins import InputDataset, SourcePin, binary_columns, cached_commit, prepared_folders
+from counterfoil.data.pins import (
+    InputDataset,
+    SourcePin,
+    binary_columns,
+    cached_commit,
+    prepared_folders,
+)
 from counterfoil.data.table_files import (
     data_files,
     is_saved,
@@ -68,7 +76,8 @@ class Rows:
     count: int
     columns: tuple[str, ...]
     pinned: str | None
-    """The sha256 of the pin that determines labels and images, or None if nothing determines them."""
+    """The sha256 of the pin that determines labels and images, or None if nothing determines
+    them."""
     column: Callable[[str], Sequence[Any]]
     class_names: Callable[[str], tuple[str, ...] | None]
     """The declared names of a column's labels."""
@@ -86,12 +95,20 @@ class Rows:
         return f"{self.dataset}, split {self.split}" if self.split else self.dataset
 
     def need(self, section: str = "source", **wanted: str | None) -> None:
-        """Raise UserError for missing columns. `wanted` maps a key of the recipe's section to its column."""
-        missing = {key: column for key, column in wanted.items() if column is not None and column not in self.columns}
+        """Raise UserError for missing columns. `wanted` maps a key of the recipe's section to its
+        column."""
+        missing = {
+            key: column
+            for key, column in wanted.items()
+            if column is not None and column not in self.columns
+        }
         if missing:
             keys = " and ".join(f"{section}.{key}" for key in missing)
             raise UserError(
-                [f"{section}: '{self.dataset}' has no column '{column}'" for column in missing.values()],
+                [
+                    f"{section}: '{self.dataset}' has no column '{column}'"
+                    for column in missing.values()
+                ],
                 f"Its columns are {', '.join(self.columns)}; set {keys}.",
             )
 
@@ -106,12 +123,13 @@ class Rows:
             file = "" if paths is None else f", {paths[row]}"
             where = f"{self.place}, row {row}{file}"
             raise UserError(
-                f"source: {where}: unreadable image ({error})", "Remove or replace this row of the input dataset."
+                f"source: {where}: unreadable image ({error})",
+                "Remove or replace this row of the input dataset.",
             ) from error
 
     def numbers(self, column: str) -> list[int | None]:
-        """Return a column's whole numbers, with None for a row without a number. Raise UserError for a column of other
-        values.
+        """Return a column's whole numbers, with None for a row without a number. Raise UserError
+        for a column of other values.
         """
         numbers: list[int | None] = []
         for row, value in enumerate(self.column(column)):
@@ -123,8 +141,10 @@ class Rows:
             else:
                 raise UserError(
                     f"source.label_column: {self.place}: '{column}' holds {str(value)[:40]!r}"
-                    f" ({type(value).__name__}) in row {row}, expected names or whole numbers as labels",
-                    "Write each label as text or as a whole number, or name another column as label_column.",
+                    f" ({type(value).__name__}) in row {row}, expected names or whole numbers as"
+                    " labels",
+                    "Write each label as text or as a whole number, or name another column as"
+                    " label_column.",
                 )
         if numbers and all(number is None for number in numbers):
             raise UserError(
@@ -134,8 +154,8 @@ class Rows:
         return numbers
 
     def texts(self, column: str, key: str) -> tuple[str, ...]:
-        """Return a column's values as text, by class names if the column has them. Raise UserError for a missing column
-        or missing values.
+        """Return a column's values as text, by class names if the column has them. Raise UserError
+        for a missing column or missing values.
         """
         self.need(**{key: column})
         values = self.column(column)
@@ -143,15 +163,16 @@ class Rows:
         empty = [row for row, value in enumerate(values) if value is None]
         if empty:
             raise UserError(
-                f"source.{key}: {self.place}: {len(empty)} rows have no {column}, such as row {empty[0]}",
+                f"source.{key}: {self.place}: {len(empty)} rows have no {column}, such as row"
+                f" {empty[0]}",
                 "Name a column that every row fills.",
             )
         known = dict(enumerate(names or ()))
         return tuple(str(known.get(value, value)) for value in values)
 
     def content(self, labels: np.ndarray) -> str:
-        """Return the content id: sha256 of the pin if there is a pin, otherwise over labels and image bytes in
-        order.
+        """Return the content id: sha256 of the pin if there is a pin, otherwise over labels and
+        image bytes in order.
         """
         import numpy as np
 
@@ -169,12 +190,20 @@ _ROWS_AT_ONCE = 64
 _PATHS_AT_ONCE = 1_000
 _METADATA = "metadata.csv"
 # What a loader of `datasets` reads files as, whatever their names.
-_ENDINGS = {"Json": ".json", "Csv": ".csv", "Parquet": ".parquet", "Arrow": ".arrow", "WebDataset": ".tar"}
+_ENDINGS = {
+    "Json": ".json",
+    "Csv": ".csv",
+    "Parquet": ".parquet",
+    "Arrow": ".arrow",
+    "WebDataset": ".tar",
+}
 
 
-def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool) -> Rows:
-    """Return the rows of a split's table. Raise UserError if the table lacks images, or if `labelled` and it lacks
-    labels.
+def rows_of_table(
+    source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool
+) -> Rows:
+    """Return the rows of a split's table. Raise UserError if the table lacks images, or if
+    `labelled` and it lacks labels.
     """
     inside = functools.cache(lambda: _places(source.dataset))
 
@@ -184,7 +213,9 @@ def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, 
         for start in range(0, len(chosen), _ROWS_AT_ONCE):
             part = [int(row) for row in chosen[start : start + _ROWS_AT_ONCE]]
             for row, cell in zip(part, pictures[part][column], strict=True):
-                encoded = _bytes_of(cell, inside(), f"source: {source.dataset}, split {split}, row {row}")
+                encoded = _bytes_of(
+                    cell, inside(), f"source: {source.dataset}, split {split}, row {row}"
+                )
                 yield encoded if source.exif == "ignore" else upright(encoded)
 
     rows = Rows(
@@ -199,7 +230,9 @@ def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, 
         paths=functools.cache(lambda: _paths(table, source)),
         notes=notes_of(table.info.description) if is_local(source.dataset) else (),
     )
-    rows.need(image_column=source.image_column, label_column=source.label_column if labelled else None)
+    rows.need(
+        image_column=source.image_column, label_column=source.label_column if labelled else None
+    )
     return rows
 
 
@@ -211,18 +244,23 @@ def _encoded(table: Any, column: str) -> Any:
 
 
 def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
-    """Return each image's path below a dataset's folder. Return None if any row is not a file in this folder."""
+    """Return each image's path below a dataset's folder. Return None if any row is not a file in
+    this folder."""
     import datasets
 
     column = source.image_column
     if not is_local(source.dataset) or not isinstance(table.features[column], datasets.Image):
         return None
-    # The folder may be a link, so its files may have the link's name or the name of the link's target.
-    roots = tuple(f"{path}{os.sep}" for path in {os.path.abspath(source.dataset), os.path.realpath(source.dataset)})  # noqa: PTH100
+    # The folder may be a link, so its files may have the link's name or the name of the link's
+    # target.
+    named = os.path.abspath(source.dataset)  # noqa: PTH100
+    roots = tuple(f"{path}{os.sep}" for path in {named, os.path.realpath(named)})
     paths: list[str] = []
     for batch in _encoded(table, column).with_format("arrow").iter(_PATHS_AT_ONCE):
         for name in batch[column].combine_chunks().field("path").to_pylist():
-            root = next((root for root in roots if name is not None and name.startswith(root)), None)
+            root = next(
+                (root for root in roots if name is not None and name.startswith(root)), None
+            )
             if root is None:
                 return None
             paths.append(name.removeprefix(root).replace(os.sep, "/"))
@@ -233,8 +271,9 @@ def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
 class Outline:
     """The splits and columns of a dataset.
 
-    columns: name → "image", "classes", "integers", "text", another type of values ("bool") or "other". read: False if
-    the dataset is too large to fetch. bytes: the size of the download, if declared.
+    columns: name → "image", "classes", "integers", "text", another type of values ("bool") or
+    "other". read: False if the dataset is too large to fetch. bytes: the size of the download, if
+    declared.
     """
 
     rows: Mapping[str, int | None]
@@ -245,8 +284,8 @@ class Outline:
 
 
 def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outline:
-    """Return a dataset's splits and columns. For a Hub dataset above `most_bytes` they come from its metadata, if
-    possible.
+    """Return a dataset's splits and columns. For a Hub dataset above `most_bytes` they come from
+    its metadata, if possible.
     """
     import datasets
 
@@ -254,7 +293,9 @@ def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outl
     if not is_local(source.dataset):
         with _in_words(source, None):
             revision = pin.revision or source.revision
-            info = datasets.load_dataset_builder(source.dataset, source.config, revision=revision).info
+            info = datasets.load_dataset_builder(
+                source.dataset, source.config, revision=revision
+            ).info
         size = info.download_size
         if info.features and info.splits and size is not None and size > most_bytes:
             rows = {str(split): None for split in info.splits}
@@ -265,7 +306,9 @@ def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outl
         raise UserError(f"source: '{source.dataset}' has no split")
     # A split of images without labels lacks a column, so the widest table is taken.
     widest = max(tables.values(), key=lambda table: len(table.features))
-    return Outline({str(split): len(table) for split, table in tables.items()}, *_columns(widest.features))
+    return Outline(
+        {str(split): len(table) for split, table in tables.items()}, *_columns(widest.features)
+    )
 
 
 def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
@@ -293,7 +336,8 @@ def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]
 
 
 def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
-    """Return the names of a dataset's configs, in the dataset's order. A saved table has no configs."""
+    """Return the names of a dataset's configs, in the dataset's order. A saved table has no
+    configs."""
     import datasets
 
     _refuse_no_dataset(source.dataset)
@@ -305,7 +349,8 @@ def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
 
 
 def declared_names(source: InputDataset, pin: SourcePin | None) -> tuple[str, ...] | None:
-    """Return the label names that a Hub dataset declares. Without a pin only this machine's copies are read."""
+    """Return the label names that a Hub dataset declares. Without a pin only this machine's copies
+    are read."""
     import datasets
 
     _refuse_no_dataset(source.dataset)
@@ -329,7 +374,8 @@ def declared_names(source: InputDataset, pin: SourcePin | None) -> tuple[str, ..
 
 
 def _refuse_no_dataset(name: str) -> None:
-    """Raise UserError for a name that `datasets` would take for one of its loaders or for a folder."""
+    """Raise UserError for a name that `datasets` would take for one of its loaders or for a
+    folder."""
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
 
     refuse_elsewhere(name, "source.dataset")
@@ -337,13 +383,15 @@ def _refuse_no_dataset(name: str) -> None:
         return
     if name in _PACKAGED_DATASETS_MODULES:
         raise UserError(
-            f"source.dataset: '{name}' is a loader of files, not a dataset", "Name the folder of the files: ./…"
+            f"source.dataset: '{name}' is a loader of files, not a dataset",
+            "Name the folder of the files: ./…",
         )
     refuse_shadowed(name, "source.dataset")
 
 
 def _class_names(feature: Any) -> tuple[str, ...] | None:
-    """Return the label names that a column, its lists or its objects declare. Return None if no names are declared."""
+    """Return the label names that a column, its lists or its objects declare. Return None if no
+    names are declared."""
     for part in (feature, *_parts_of(feature).values()):
         names = getattr(getattr(part, "feature", part), "names", None)
         if isinstance(names, list):
@@ -358,7 +406,8 @@ def _parts_of(feature: Any) -> Mapping[str, Any]:
 
 
 def _pinned(source: InputDataset, split: str, pin: SourcePin, mark: str | None) -> str | None:
-    """Hash the pin of a split's labels and images in order, without reading them. Return None if nothing pins them."""
+    """Hash the pin of a split's labels and images in order, without reading them. Return None if
+    nothing pins them."""
     pinned: dict[str, Any] = {
         "image_column": source.image_column,
         "label_column": source.label_column,
@@ -383,7 +432,8 @@ def _pinned(source: InputDataset, split: str, pin: SourcePin, mark: str | None) 
 def plain_folder(source: InputDataset, pin: SourcePin | None = None) -> ImageFolder | None:
     """Return an input dataset as a folder of image files, or None if it is something else.
 
-    pin: the commit of a dataset of the Hub, whose files are fetched. Without a pin, such a dataset is something else.
+    pin: the commit of a dataset of the Hub, whose files are fetched. Without a pin, such a dataset
+    is something else.
     """
     if not is_local(source.dataset):
         fetched = None if pin is None else fetched_images(source, pin)
@@ -403,18 +453,24 @@ def is_here(source: InputDataset, pin: SourcePin) -> bool:
 
 
 def load_table(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
-    """Load a split's table under its pin, or all tables by split. A dataset that was saved without splits is
-    one table.
+    """Load a split's table under its pin, or all tables by split. A dataset that was saved without
+    splits is one table.
     """
     _refuse_no_dataset(source.dataset)
     with _in_words(source, split):
-        return _from_folder(source, split, pin) if is_local(source.dataset) else _from_hub(source, split, pin)
+        return (
+            _from_folder(source, split, pin)
+            if is_local(source.dataset)
+            else _from_hub(source, split, pin)
+        )
 
 
 def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     import datasets
     from datasets import config
-    from datasets.packaged_modules.folder_based_builder.folder_based_builder import FolderBasedBuilder
+    from datasets.packaged_modules.folder_based_builder.folder_based_builder import (
+        FolderBasedBuilder,
+    )
 
     path = Path(source.dataset)
     listing = None
@@ -424,7 +480,11 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         refuse_vast(refuse_odd_saved(source, path), f"source: '{source.dataset}'")
         # A saved format may run code of the dataset's maker, so the format is removed.
         loaded = datasets.load_from_disk(str(path)).with_format(None)
-        return loaded[split] if isinstance(loaded, datasets.DatasetDict) and split is not None else loaded
+        return (
+            loaded[split]
+            if isinstance(loaded, datasets.DatasetDict) and split is not None
+            else loaded
+        )
     refuse_odd_card(path)
     if path.is_dir():
         listing = listing or folder_listing(path)
@@ -433,20 +493,28 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
             return tables
         if listing.linked:
             raise UserError(
-                f"source: '{source.dataset}', split '{split}': {next(iter(listing.linked))} is a link, and"
+                f"source: '{source.dataset}', split '{split}': {next(iter(listing.linked))} is a"
+                " link, and"
                 f" linked folders are read only in folders of image files",
                 "Replace the link with the folder itself.",
             )
-    # `datasets` recognises files by their times alone, so the cache of a folder is kept under the hash of its content.
+    # `datasets` recognises files by their times alone, so the cache of a folder is kept under the
+    # hash of its content.
     cache = None
     if pin.content is not None:
         cache = str(Path(config.HF_DATASETS_CACHE) / "counterfoil" / pin.content[:32])
     builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=cache)
-    # Whether a `metadata.csv` without declared types lists the images. Columns of conditions are read as numbers.
-    of_images = isinstance(builder, FolderBasedBuilder) and getattr(builder.config, "features", None) is None
+    # Whether a `metadata.csv` without declared types lists the images. Columns of conditions are
+    # read as numbers.
+    of_images = (
+        isinstance(builder, FolderBasedBuilder)
+        and getattr(builder.config, "features", None) is None
+    )
     as_csv = of_images and any(Path(name).name == _METADATA for name in data_files(builder))
     if cache is not None and as_csv and not binary_columns(source):
-        builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=f"{cache}-as-written")
+        builder = datasets.load_dataset_builder(
+            source.dataset, source.config, cache_dir=f"{cache}-as-written"
+        )
         builder.__dict__["_read_metadata"] = _read_as_written
     root = path.resolve()
     refuse_outside(source, builder, lambda name: Path(os.path.abspath(name)).is_relative_to(root))  # noqa: PTH100
@@ -459,7 +527,8 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
 
 
 def _of_images(source: InputDataset, folder: Path, listing: Listing, split: str | None) -> Any:
-    """Return the table of a split, or all tables by split, of a folder whose rows are image files; None for another."""
+    """Return the table of a split, or all tables by split, of a folder whose rows are image files;
+    None for another."""
     read: ImageFolder | ObjectFolder | None = None
     if source.objects is not None and source.config is None:
         read = read_object_folder(folder, listing, split, source.exif)
@@ -480,21 +549,30 @@ def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any
 
 
 def _plain_column(table: Any, name: str, source: InputDataset, split: str) -> Any:
-    """Return a column's values. Raise UserError unless it holds numbers, texts or lists of these; other values would be
-    decoded.
+    """Return a column's values. Raise UserError unless it holds numbers, texts or lists of these;
+    other values would be decoded.
     """
     if not _is_plain(table.features[name]):
         raise UserError(
-            f"source: '{source.dataset}', split '{split}': column '{name}' holds {type(table.features[name]).__name__},"
+            f"source: '{source.dataset}', split '{split}': column '{name}' holds"
+            f" {type(table.features[name]).__name__},"
             " expected numbers, texts or lists of them"
         )
     with _in_words(source, split):
         for column in table.select_columns([name]).with_format("arrow").iter(_PATHS_AT_ONCE):
-            lists = [part for part in inner_arrays(column[name].combine_chunks()) if hasattr(part, "value_lengths")]
-            longest = max((length or 0 for part in lists for length in part.value_lengths().to_pylist()), default=0)
+            lists = [
+                part
+                for part in inner_arrays(column[name].combine_chunks())
+                if hasattr(part, "value_lengths")
+            ]
+            longest = max(
+                (length or 0 for part in lists for length in part.value_lengths().to_pylist()),
+                default=0,
+            )
             if longest > MOST_OBJECTS:
                 raise UserError(
-                    f"source: '{source.dataset}', split '{split}': a cell of the column '{name}' has a list of"
+                    f"source: '{source.dataset}', split '{split}': a cell of the column '{name}'"
+                    " has a list of"
                     f" {longest:,} values, expected at most {MOST_OBJECTS:,}"
                 )
         return table.with_format(None)[name][:]
@@ -522,10 +600,12 @@ def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     refuse_outside(source, builder, lambda name: f"@{pin.revision}/" in name)
     names = {name: name.partition(f"@{pin.revision}/")[2] for name in data_files(builder)}
     if names and (listed := listed_files(source.dataset, pin.revision)) is not None:
-        refuse_unassigned(source, builder, listed, names, described_folder(source.dataset, pin.revision))
+        refuse_unassigned(
+            source, builder, listed, names, described_folder(source.dataset, pin.revision)
+        )
     loaded = _prepared(source, builder, split)
-    # Only cached files are listed. Files behind a table that `datasets` prepared earlier may be gone, and are not
-    # fetched again.
+    # Only cached files are listed. Files behind a table that `datasets` prepared earlier may be
+    # gone, and are not fetched again.
     cached = [
         try_to_load_from_cache(source.dataset, name, revision=pin.revision, repo_type="dataset")
         for name in names.values()
@@ -539,19 +619,23 @@ def _hub_builder(source: InputDataset, commit: str | None) -> Any:
     import datasets
     from datasets.packaged_modules.cache.cache import Cache
 
-    builder = datasets.load_dataset_builder(source.dataset, source.config, revision=commit or source.revision)
+    builder = datasets.load_dataset_builder(
+        source.dataset, source.config, revision=commit or source.revision
+    )
     if commit in (None, builder.hash):
         return builder
     # Without the Hub `datasets` takes the commit that it read last.
     folders = [folder for folder in prepared_folders(source) if folder.name == commit]
     if not folders:
         raise RunFailure(
-            f"source: '{source.dataset}' is not here at commit {commit}, and the Hub cannot be reached",
+            f"source: '{source.dataset}' is not here at commit {commit}, and the Hub cannot be"
+            " reached",
             "Connect once to fetch it.",
         )
     if len(folders) > 1:
         raise UserError(
-            f"source: '{source.dataset}' has several configs: {', '.join(folder.parts[-3] for folder in folders)}",
+            f"source: '{source.dataset}' has several configs:"
+            f" {', '.join(folder.parts[-3] for folder in folders)}",
             "Set source.config.",
         )
     *_, name, config, version, _ = folders[0].parts
@@ -566,7 +650,8 @@ def _hub_builder(source: InputDataset, commit: str | None) -> Any:
 
 
 def _prepared(source: InputDataset, builder: Any, split: str | None) -> Any:
-    """Return a table, prepared if it is not kept from before. Its files are measured before `datasets` reads them."""
+    """Return a table, prepared if it is not kept from before. Its files are measured before
+    `datasets` reads them."""
     where = f"source: '{source.dataset}'"
     methods = builder.__dict__
     split_generators: Any = builder._split_generators
@@ -610,13 +695,20 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
         known = known_cause(f"source: '{source.dataset}'", error)
         if known is not None:
             raise known from error
-        kind = RunFailure if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) else UserError
+        kind = (
+            RunFailure
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+            else UserError
+        )
         # For a damaged file, the cause of the error says what is wrong.
         inner = error.__cause__ if isinstance(error, DatasetsError) else None
         problem = error_line(inner or error)
         hint = "Check the dataset's name, its config and its split."
         if "file_name" in problem:
-            hint = f"The first line of {_METADATA} names its columns, with commas between them: file_name,label."
+            hint = (
+                f"The first line of {_METADATA} names its columns, with commas between them:"
+                " file_name,label."
+            )
         elif "UnicodeDecodeError" in problem:
             hint = f"Save {_METADATA} and other tables as UTF-8."
         raise kind(f"source: {where} cannot be read: {problem}", hint) from error
@@ -625,13 +717,17 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
 
 
 def _places(dataset: str) -> tuple[str, ...]:
-    """Return the folders that may hold an image: the dataset's own folder, and the caches. Each text ends in a
-    separator.
+    """Return the folders that may hold an image: the dataset's own folder, and the caches. Each
+    text ends in a separator.
     """
     from datasets import config
     from huggingface_hub import constants
 
-    folders = [constants.HF_HUB_CACHE, config.DOWNLOADED_DATASETS_PATH, config.EXTRACTED_DATASETS_PATH]
+    folders = [
+        constants.HF_HUB_CACHE,
+        config.DOWNLOADED_DATASETS_PATH,
+        config.EXTRACTED_DATASETS_PATH,
+    ]
     if is_local(dataset):
         folders += [dataset, *folder_listing(Path(dataset)).linked.values()]
         # A snapshot of the Hub's client is links into this folder.
@@ -640,13 +736,15 @@ def _places(dataset: str) -> tuple[str, ...]:
 
 
 def _bytes_of(cell: Any, inside: tuple[str, ...], where: str) -> bytes | None:
-    """Return a cell's encoded image, or None for a row without an image. Raise UserError for a file outside the
-    dataset.
+    """Return a cell's encoded image, or None for a row without an image. Raise UserError for a file
+    outside the dataset.
     """
     if cell is None or cell.get("bytes") or not cell.get("path"):
         encoded = cell and (cell.get("bytes") or None)
         if encoded is not None and len(encoded) > MOST_BYTES:
-            raise UserError(f"{where}: the image has {len(encoded):,} bytes, expected at most {MOST_BYTES:,}")
+            raise UserError(
+                f"{where}: the image has {len(encoded):,} bytes, expected at most {MOST_BYTES:,}"
+            )
         return encoded
     name = cell["path"]
     try:
@@ -656,7 +754,9 @@ def _bytes_of(cell: Any, inside: tuple[str, ...], where: str) -> bytes | None:
             return read_regular(real, MOST_BYTES)
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{where}: the image {name[:200]} cannot be read: {reason}", "Restore it.") from error
+        raise UserError(
+            f"{where}: the image {name[:200]} cannot be read: {reason}", "Restore it."
+        ) from error
     raise UserError(
         f"{where}: its image is the file {name[:200]}, which is not in the dataset",
         "An input dataset must contain all its files: move the image into it.",

@@ -1,7 +1,8 @@
 """Folders of images with an XML file of annotations for each image, in the form of Pascal VOC.
 
-VOC counts pixels from 1, and a box includes its last pixel: xmin 1 and xmax 10 are the first ten pixels. A box here
-begins at xmin - 1 and is xmax - xmin + 1 wide. Objects that are `difficult` are neither found nor missed, as for VOC.
+VOC counts pixels from 1, and a box includes its last pixel: xmin 1 and xmax 10 are the first ten
+pixels. A box here begins at xmin - 1 and is xmax - xmin + 1 wide. Objects that are `difficult` are
+neither found nor missed, as for VOC.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 _FORM = (
-    "A VOC folder has Annotations/*.xml, JPEGImages/ and, for splits, ImageSets/Main/train.txt, val.txt and test.txt. A"
+    "A VOC folder has Annotations/*.xml, JPEGImages/ and, for splits, ImageSets/Main/train.txt,"
+    " val.txt and test.txt. A"
     " file has objects with a name and a bndbox of xmin, ymin, xmax and ymax."
 )
 # An annotation of an image with 1,000 objects takes 300 kB.
@@ -41,14 +43,16 @@ _DEEPEST = 20
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 # Folders of drawings that have the names of the photographs.
 _MASKS = frozenset(("SegmentationClass", "SegmentationObject", "SegmentationClassRaw"))
-# The lists of ImageSets/Main that are splits. Other lists there are of one category (aeroplane_train.txt).
+# The lists of ImageSets/Main that are splits. Other lists there are of one category
+# (aeroplane_train.txt).
 _LISTS = {"train": "train", "val": "validation", "test": "test"}
 _BOTH = "trainval"
 
 
 @dataclass(frozen=True)
 class _Annotation:
-    """The content of an annotation file. objects: name, box [x, y, width, height] and whether it is difficult."""
+    """The content of an annotation file. objects: name, box [x, y, width, height] and whether it is
+    difficult."""
 
     size: Size | None
     objects: list[tuple[str, list[float], bool]]
@@ -77,11 +81,18 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
         else:
             without += 1
     if not image_of:
-        raise UserError(f"{folder} has {len(annotations):,} files of annotations, and no image of their names", _FORM)
+        raise UserError(
+            f"{folder} has {len(annotations):,} files of annotations, and no image of their names",
+            _FORM,
+        )
     if len(set(image_of.values())) < len(image_of):
-        raise UserError(f"{folder}: an image has several files of annotations", "Keep one file for each image.")
+        raise UserError(
+            f"{folder}: an image has several files of annotations", "Keep one file for each image."
+        )
     files, absent = _splits(folder, names, image_of, without)
-    categories = sorted({name for annotation in annotations.values() for name, *_ in annotation.objects})
+    categories = sorted(
+        {name for annotation in annotations.values() for name, *_ in annotation.objects}
+    )
     problem = categories_problem(categories) if categories else "no image has an object"
     if problem is not None:
         raise UserError(f"{folder}: categories: {problem}", _FORM)
@@ -92,7 +103,14 @@ def voc_folder(folder: Path, names: Sequence[str], images: Sequence[str]) -> Obj
         for file in listed:
             lists = no_objects()
             for number, (name, box, difficult) in enumerate(annotations[file].objects):
-                add_object(lists, id=number, bbox=box, category=index_of[name], area=box[2] * box[3], iscrowd=difficult)
+                add_object(
+                    lists,
+                    id=number,
+                    bbox=box,
+                    category=index_of[name],
+                    area=box[2] * box[3],
+                    iscrowd=difficult,
+                )
             splits[split].append(WrittenObjects(image_of[file], lists, annotations[file].size))
     unlabelled = len(photographs) - len(set(image_of.values()))
     notes = _notes([*annotations.values()], unlabelled)
@@ -104,7 +122,8 @@ def _stem(name: str) -> str:
 
 
 def _annotations(folder: Path, names: Sequence[str]) -> dict[str, _Annotation]:
-    """Return the annotation files of a folder by name. Raise UserError with the problems of all files."""
+    """Return the annotation files of a folder by name. Raise UserError with the problems of all
+    files."""
     annotations: dict[str, _Annotation] = {}
     problems = Problems(str(folder))
     for name in names:
@@ -124,8 +143,8 @@ def _annotations(folder: Path, names: Sequence[str]) -> dict[str, _Annotation]:
 
 
 def _parsed(content: bytes) -> Element:
-    """Parse XML without entities. Raise ValueError for other content: an entity may name a file, or expand without
-    end.
+    """Parse XML without entities. Raise ValueError for other content: an entity may name a file, or
+    expand without end.
     """
     from xml.etree.ElementTree import TreeBuilder
     from xml.parsers import expat
@@ -163,8 +182,14 @@ def _parsed(content: bytes) -> Element:
 def _written_size(root: Element) -> Size | None:
     """Return the image's width and height, or None: some programs write 0."""
     size = root.find("size")
-    texts = [] if size is None else [(size.findtext(side) or "").strip() for side in ("width", "height")]
-    if not texts or not all(text.isascii() and text.isdecimal() and len(text) < 10 for text in texts):
+    texts = (
+        []
+        if size is None
+        else [(size.findtext(side) or "").strip() for side in ("width", "height")]
+    )
+    if not texts or not all(
+        text.isascii() and text.isdecimal() and len(text) < 10 for text in texts
+    ):
         return None
     width, height = map(int, texts)
     return (width, height) if width and height else None
@@ -175,7 +200,9 @@ def _objects(root: Element, name: str, problems: Problems) -> list[tuple[str, li
     for number, entry in enumerate(root.findall("object"), start=1):
         category = (entry.findtext("name") or "").strip()
         bounds = entry.find("bndbox")
-        texts = ["" if bounds is None else (bounds.findtext(corner) or "").strip() for corner in _CORNERS]
+        texts = [
+            "" if bounds is None else (bounds.findtext(corner) or "").strip() for corner in _CORNERS
+        ]
         difficult = (entry.findtext("difficult") or "0").strip()
         try:
             corners = [float(text) for text in texts]
@@ -185,9 +212,15 @@ def _objects(root: Element, name: str, problems: Problems) -> list[tuple[str, li
             problems.add(f"{shown_name(name)}: object {number} has no name")
         elif not is_box(corners) or corners[2] < corners[0] or corners[3] < corners[1]:
             shown = quoted(", ".join(texts))
-            problems.add(f"{shown_name(name)}: object {number} has the bndbox {shown}, expected {', '.join(_CORNERS)}")
+            problems.add(
+                f"{shown_name(name)}: object {number} has the bndbox {shown}, expected"
+                f" {', '.join(_CORNERS)}"
+            )
         elif difficult not in ("0", "1"):
-            problems.add(f"{shown_name(name)}: object {number}: difficult is {quoted(difficult)}, expected 0 or 1")
+            problems.add(
+                f"{shown_name(name)}: object {number}: difficult is {quoted(difficult)}, expected 0"
+                " or 1"
+            )
         else:
             left, top, right, bottom = corners
             box = [left - 1, top - 1, right - left + 1, bottom - top + 1]
@@ -196,28 +229,35 @@ def _objects(root: Element, name: str, problems: Problems) -> list[tuple[str, li
 
 
 def _images_of(file: str, images: Sequence[str]) -> Sequence[str]:
-    """Return the images that an annotation file may be of, from those of its name: one beside it, or the nearest."""
+    """Return the images that an annotation file may be of, from those of its name: one beside it,
+    or the nearest."""
     home = file.rpartition("/")[0]
     beside = [image for image in images if image.rpartition("/")[0] == home]
     if beside or len(images) < 2:
         return beside or images
     # VOC2007/Annotations/1.xml is of VOC2007/JPEGImages/1.jpg.
-    shared = [len(posixpath.commonprefix([f"{home}/", image]).rpartition("/")[0]) for image in images]
+    shared = [
+        len(posixpath.commonprefix([f"{home}/", image]).rpartition("/")[0]) for image in images
+    ]
     nearest = [image for image, length in zip(images, shared, strict=True) if length == max(shared)]
     # Annotations/train/1.xml is of JPEGImages/train/1.jpg.
     below = [image for image in nearest if image.split("/")[-2:-1] == home.split("/")[-1:]]
-    named = [image for image in nearest if {"jpegimages", "images"} & set(image.lower().split("/")[:-1])]
+    named = [
+        image for image in nearest if {"jpegimages", "images"} & set(image.lower().split("/")[:-1])
+    ]
     return below or named or nearest
 
 
 def _splits(
     folder: Path, names: Sequence[str], image_of: Mapping[str, str], without: int
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
-    """Return the annotation files of each split that have an image, and the number of listed images that lack one."""
+    """Return the annotation files of each split that have an image, and the number of listed images
+    that lack one."""
     lists = {
         _stem(name): name
         for name in names
-        if name.lower().endswith(".txt") and f"/{name}".rpartition("/")[0].endswith("/ImageSets/Main")
+        if name.lower().endswith(".txt")
+        and f"/{name}".rpartition("/")[0].endswith("/ImageSets/Main")
     }
     chosen = {split: lists[word] for word, split in _LISTS.items() if word in lists}
     if _BOTH in lists and not {"train", "validation"} & set(chosen):
@@ -230,7 +270,10 @@ def _splits(
             files.setdefault(split, []).append(file)
         return dict(sorted(files.items())), dict.fromkeys(files, without) if len(files) == 1 else {}
     if len({_stem(file) for file in image_of}) < len(image_of):
-        raise UserError(f"{folder}: ImageSets/Main names images, and several have one name", "Name each image once.")
+        raise UserError(
+            f"{folder}: ImageSets/Main names images, and several have one name",
+            "Name each image once.",
+        )
     file_of = {_stem(file): file for file in image_of}
     absent: dict[str, int] = {}
     for split, name in chosen.items():
@@ -251,11 +294,14 @@ def _notes(annotations: Sequence[_Annotation], unlabelled: int) -> list[str]:
     at_zero = sum(min(box[:2]) < 0 for _, box, _ in objects)
     if at_zero:
         notes.append(
-            f"{counted(at_zero, 'box', 'boxes')} with a corner at pixel 0: the files may count from 0, and then every"
+            f"{counted(at_zero, 'box', 'boxes')} with a corner at pixel 0: the files may count from"
+            " 0, and then every"
             " box is read one pixel too far to the upper left and one pixel too large"
         )
     if difficult := sum(hard for *_, hard in objects):
-        notes.append(f"{counted(difficult, 'object')} marked difficult, which are neither found nor missed")
+        notes.append(
+            f"{counted(difficult, 'object')} marked difficult, which are neither found nor missed"
+        )
     if unlabelled:
         notes.append(f"{counted(unlabelled, 'image')} without a file of annotations, and left out")
     return notes

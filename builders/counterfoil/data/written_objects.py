@@ -1,8 +1,9 @@
-"""Objects as a folder's files write them, and their boxes in pixels of the images that are in the folder.
+"""Objects as a folder's files write them, and their boxes in pixels of the images that are in the
+folder.
 
-Files of COCO, YOLO and Pascal VOC differ in how they are found and written; what their boxes mean on an image is
-decided here. Boxes in pixels are [x, y, width, height] from the top left. An image is opened only if the folder's own
-listing has its name.
+Files of COCO, YOLO and Pascal VOC differ in how they are found and written; what their boxes mean
+on an image is decided here. Boxes in pixels are [x, y, width, height] from the top left. An image
+is opened only if the folder's own listing has its name.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _MARK = "boxes:\n"
 class WrittenObjects:
     """The objects of an image as a file writes them.
 
-    path: of the image. lists: the parts of the objects; boxes are in pixels of the written size, or in the form of
-    YOLO. size: width and height of the image as the file has it, if it does.
+    path: of the image. lists: the parts of the objects; boxes are in pixels of the written size, or
+    in the form of YOLO. size: width and height of the image as the file has it, if it does.
     """
 
     path: str
@@ -59,7 +60,8 @@ class ObjectFolder:
     groups: frozenset[str] = frozenset()
     """Categories without objects that only group others."""
     ids: tuple[int, ...] = ()
-    """The numbers of the categories in the files, if these are not 1, 2 and so on for categories that are no groups."""
+    """The numbers of the categories in the files, if these are not 1, 2 and so on for categories
+    that are no groups."""
     notes: tuple[str, ...] = ()
     """Sentences on what was read."""
     exif: Literal["apply", "ignore"] = "ignore"
@@ -79,8 +81,8 @@ class ObjectFolder:
         return [_scaled(image.lists, ratio) for image in written], (note,)
 
     def table(self, split: str, *, measured: bool = True) -> Any:
-        """Return a split's rows as a table of `datasets`. measured: whether the boxes are needed; without, no image is
-        opened, and rows have no objects.
+        """Return a split's rows as a table of `datasets`. measured: whether the boxes are needed;
+        without, no image is opened, and rows have no objects.
         """
         import datasets
         import pyarrow
@@ -88,7 +90,8 @@ class ObjectFolder:
 
         if split not in self.splits:
             raise UserError(
-                f"source: '{self.folder}' has no split '{split[:80]}'{did_you_mean(split, self.splits)}",
+                f"source: '{self.folder}' has no split"
+                f" '{split[:80]}'{did_you_mean(split, self.splits)}",
                 f"Its splits are {', '.join(self.splits)}.",
             )
         rows = self.splits[split]
@@ -96,7 +99,9 @@ class ObjectFolder:
         notes: tuple[str, ...] = ()
         if measured:
             objects, notes = self.objects(split)
-        features = datasets.Features.from_dict({"image": {"_type": "Image"}, OBJECTS: objects_feature(self.names)})
+        features = datasets.Features.from_dict(
+            {"image": {"_type": "Image"}, OBJECTS: objects_feature(self.names)}
+        )
         files = pyarrow.array([f"{self.folder}/{image.path}" for image in rows], pyarrow.string())
         nothing = pyarrow.nulls(len(rows), pyarrow.binary())
         columns = {
@@ -110,12 +115,14 @@ class ObjectFolder:
             InMemoryTable(pyarrow.table(columns)),
             info=datasets.DatasetInfo(features=features, description=described),
             split=datasets.NamedSplit(split),
-            fingerprint="counterfoil",  # unused; without a fingerprint `datasets` would hash the content
+            # unused; without a fingerprint `datasets` would hash the content
+            fingerprint="counterfoil",
         )
 
     def turning(self, split: str) -> Literal["apply", "ignore"] | None:
-        """Return the `source.exif` that suits the boxes of a split: `ignore` if written sizes are those of photographs
-        that are not turned, else `apply`; None if no photograph has an EXIF tag that turns it.
+        """Return the `source.exif` that suits the boxes of a split: `ignore` if written sizes are
+        those of photographs that are not turned, else `apply`; None if no photograph has an EXIF
+        tag that turns it.
         """
         turned = False
         for image in self.splits[split]:
@@ -123,12 +130,17 @@ class ObjectFolder:
             if sides is None or not sides.turned:
                 continue
             turned = True
-            if image.size is not None and _agree(sides.stored, image.size) and not _agree(sides.upright, image.size):
+            if (
+                image.size is not None
+                and _agree(sides.stored, image.size)
+                and not _agree(sides.upright, image.size)
+            ):
                 return "ignore"
         return "apply" if turned else None
 
     def _sides(self, path: str) -> PictureSides | None:
-        """Return an image's sides, or None if it cannot be opened: it is left out when rows are chosen."""
+        """Return an image's sides, or None if it cannot be opened: it is left out when rows are
+        chosen."""
         try:
             return picture_sides(file_content(self.folder / path, _MOST_IMAGE))
         except UnreadableImage:
@@ -144,7 +156,8 @@ class ObjectFolder:
         return image.lists | {"bbox": boxes, "area": [box[2] * box[3] for box in boxes]}
 
     def _ratio(self, written: Sequence[WrittenObjects]) -> tuple[float, str]:
-        """Return the images' sides over the written ones, and a note. Raise UserError unless one ratio explains all."""
+        """Return the images' sides over the written ones, and a note. Raise UserError unless one
+        ratio explains all."""
         low = 0.0
         high = math.inf
         total = [0, 0]
@@ -157,8 +170,13 @@ class ObjectFolder:
             size = sides.read(self.exif)
             if size != image.size:
                 says = f"{image.size[0]} × {image.size[1]}"
-                unlike.append(f"{quoted(image.path)} has {size[0]} × {size[1]} pixels, and the file says {says}")
-                if not _agree(size, image.size) and any(_agree(other, image.size) for other in sides[:2]):
+                unlike.append(
+                    f"{quoted(image.path)} has {size[0]} × {size[1]} pixels, and the file says"
+                    f" {says}"
+                )
+                if not _agree(size, image.size) and any(
+                    _agree(other, image.size) for other in sides[:2]
+                ):
                     turned.append(image.path)
             for has, wrote in zip(size, image.size, strict=True):
                 low = max(low, (has - _ROUNDING) / wrote)
@@ -169,18 +187,24 @@ class ObjectFolder:
         if turned:
             wanted, state = ("ignore", "stored") if self.exif == "apply" else ("apply", "turned")
             raise UserError(
-                f"{self.folder}: an EXIF tag turns {counted(len(turned), 'photograph')} such as {quoted(turned[0])},"
+                f"{self.folder}: an EXIF tag turns {counted(len(turned), 'photograph')} such as"
+                f" {quoted(turned[0])},"
                 f" and the file has sizes and boxes of photographs as they are {state}",
                 f"Set source.exif to {wanted} in the recipe.",
             )
         if low > high:
             raise UserError(
-                f"{self.folder}: {counted(len(unlike), 'image')} of {len(written):,} have another size than their file"
+                f"{self.folder}: {counted(len(unlike), 'image')} of {len(written):,} have another"
+                " size than their file"
                 f" says, and no single ratio explains it: {unlike[0]}",
-                "Boxes are in pixels of the written size: use the images that were labelled, or correct the file.",
+                "Boxes are in pixels of the written size: use the images that were labelled, or"
+                " correct the file.",
             )
         ratio = min(max(total[0] / total[1], low), high)
-        return ratio, f"boxes are multiplied by {ratio:.4g}, because images have another size: {unlike[0]}"
+        return (
+            ratio,
+            f"boxes are multiplied by {ratio:.4g}, because images have another size: {unlike[0]}",
+        )
 
 
 def notes_of(description: str | None) -> tuple[str, ...]:
@@ -204,7 +228,8 @@ def _scaled(lists: ObjectLists, ratio: float) -> ObjectLists:
 
 
 def from_shares(centre: Sequence[float], width: int, height: int) -> list[float]:
-    """Return [x, y, width, height] in pixels for a box whose centre and size are fractions of the image."""
+    """Return [x, y, width, height] in pixels for a box whose centre and size are fractions of the
+    image."""
     across, down, wide, high = centre
     return [(across - wide / 2) * width, (down - high / 2) * height, wide * width, high * height]
 
@@ -226,11 +251,14 @@ def is_box(value: Any) -> TypeGuard[list[float]]:
 
 
 def identity(value: Any) -> int | str | None:
-    """Return an id as a number if it is a whole number, also as text or 3.0, else as text; None for anything else."""
+    """Return an id as a number if it is a whole number, also as text or 3.0, else as text; None for
+    anything else."""
     if type(value) is float and value.is_integer():
         return int(value)
     if isinstance(value, str):
-        whole = value.isascii() and value.isdecimal() and (value == "0" or not value.startswith("0"))
+        whole = (
+            value.isascii() and value.isdecimal() and (value == "0" or not value.startswith("0"))
+        )
         return int(value) if whole and len(value) < 19 else value
     return value if type(value) is int else None
 
@@ -250,7 +278,8 @@ def file_content(path: Path, most: int) -> bytes:
 
 @dataclass
 class Problems:
-    """The problems of a file. Only the first problem lines are kept, because there may be millions."""
+    """The problems of a file. Only the first problem lines are kept, because there may be
+    millions."""
 
     file: str
     lines: list[str] = field(default_factory=list)

@@ -24,10 +24,12 @@ from counterfoil.recipe.tasks.objects import MOST_OBJECTS, categories_problem, n
 from counterfoil.report.words import counted
 
 _YAML_FORM = (
-    "data.yaml has names (of the categories) and train, val, test: folders of images, beside folders of labels."
+    "data.yaml has names (of the categories) and train, val, test: folders of images,"
+    " beside folders of labels."
 )
 _LABEL_FORM = (
-    "A line is a category's number and the box's centre and size as shares of the image: 0 0.5 0.5 0.2 0.3. A polygon"
+    "A line is a category's number and the box's centre and size as shares of the image: 0 0.5 0.5"
+    " 0.2 0.3. A polygon"
     " is read as the box around it."
 )
 _SPLITS = {"train": "train", "val": "validation", "test": "test"}
@@ -35,10 +37,17 @@ _SPLITS = {"train": "train", "val": "validation", "test": "test"}
 _BEYOND = 0.01
 
 
-def yolo_folder(folder: Path, names: Sequence[str], images: Sequence[str], split: str | None) -> ObjectFolder | None:
-    """Return a folder of YOLO files, with the objects of one split or of all, or None for another folder."""
+def yolo_folder(
+    folder: Path, names: Sequence[str], images: Sequence[str], split: str | None
+) -> ObjectFolder | None:
+    """Return a folder of YOLO files, with the objects of one split or of all, or None for another
+    folder."""
     # By the path without its ending, which may be in capitals.
-    labels = {name[:-4]: name for name in names if name.lower().endswith(".txt") and "labels" in name.split("/")[:-1]}
+    labels = {
+        name[:-4]: name
+        for name in names
+        if name.lower().endswith(".txt") and "labels" in name.split("/")[:-1]
+    }
     named = _description(folder, names) if labels else None
     if named is None:
         return None
@@ -52,7 +61,9 @@ def yolo_folder(folder: Path, names: Sequence[str], images: Sequence[str], split
             listed[split_name] = paths
             absent[split_name] = missing
     if not listed:
-        raise UserError(f"{yaml_path}: train, val and test name no folder that has an image", _YAML_FORM)
+        raise UserError(
+            f"{yaml_path}: train, val and test name no folder that has an image", _YAML_FORM
+        )
     points = "kpt_shape" in document
     splits: dict[str, list[WrittenObjects]] = {}
     unused = set(labels)
@@ -65,7 +76,8 @@ def yolo_folder(folder: Path, names: Sequence[str], images: Sequence[str], split
             first = image_of.setdefault(stem, image)
             if first != image and stem in labels:
                 raise UserError(
-                    f"{folder}: {shown_name(labels[stem])} may be the labels of {shown_name(first)} or of"
+                    f"{folder}: {shown_name(labels[stem])} may be the labels of {shown_name(first)}"
+                    " or of"
                     f" {shown_name(image)}",
                     "Give every image a name of its own, or keep one of them.",
                 )
@@ -80,7 +92,8 @@ def yolo_folder(folder: Path, names: Sequence[str], images: Sequence[str], split
     notes = []
     if unused:
         notes.append(
-            f"{counted(len(unused), 'file')} of labels, such as {quoted(labels[min(unused)])}, of no image in a split"
+            f"{counted(len(unused), 'file')} of labels, such as {quoted(labels[min(unused)])}, of"
+            " no image in a split"
         )
     return ObjectFolder(folder, "YOLO", categories, splits, absent, notes=tuple(notes))
 
@@ -95,17 +108,22 @@ def _description(folder: Path, names: Sequence[str]) -> tuple[Path, Mapping[str,
         if isinstance(document.get("names"), list | Mapping):
             documents[name] = document
     if len(documents) > 1:
-        raise UserError(f"{folder} has {some_of([*documents])}, each with names of categories", "Keep one.")
+        raise UserError(
+            f"{folder} has {some_of([*documents])}, each with names of categories", "Keep one."
+        )
     return next(((folder / name, document) for name, document in documents.items()), None)
 
 
 def _names(path: Path, document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the category names in the order of their numbers, from a list or a mapping that starts at 0."""
+    """Return the category names in the order of their numbers, from a list or a mapping that starts
+    at 0."""
     names = document["names"]
     if isinstance(names, Mapping):
         by_number = {identity(number): name for number, name in names.items()}
         if set(by_number) != set(range(len(names))):
-            raise UserError(f"{path}: names has numbers that are not 0 to {len(names) - 1}", _YAML_FORM)
+            raise UserError(
+                f"{path}: names has numbers that are not 0 to {len(names) - 1}", _YAML_FORM
+            )
         names = [by_number[number] for number in range(len(names))]
     count = document.get("nc")
     if type(count) is int and count != len(names):
@@ -118,10 +136,14 @@ def _names(path: Path, document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _listed(
-    yaml_path: Path, document: Mapping[str, Any], entry: Any, names: Sequence[str], images: Sequence[str]
+    yaml_path: Path,
+    document: Mapping[str, Any],
+    entry: Any,
+    names: Sequence[str],
+    images: Sequence[str],
 ) -> tuple[list[str], int]:
-    """Return the images of a split, from the folders or lists of files that `entry` names, and the number of listed
-    images that the folder lacks.
+    """Return the images of a split, from the folders or lists of files that `entry` names, and the
+    number of listed images that the folder lacks.
     """
     known = frozenset(images)
     paths: dict[str, None] = {}
@@ -130,7 +152,9 @@ def _listed(
         if text is None:
             continue
         if not isinstance(text, str):
-            raise UserError(f"{yaml_path}: found {quoted(str(text))}, expected the name of a folder", _YAML_FORM)
+            raise UserError(
+                f"{yaml_path}: found {quoted(str(text))}, expected the name of a folder", _YAML_FORM
+            )
         # Some exports write ../train/images for a folder that is beside the file.
         name = _inside(text)
         if not name.lower().endswith(".txt"):
@@ -158,22 +182,30 @@ def _inside(path: str) -> str:
 
 
 def _stem_of_labels(image: str) -> str:
-    """Return the path of an image's labels without its ending: the last folder images/ of the path is labels/, as for
-    YOLO's own loaders.
+    """Return the path of an image's labels without its ending: the last folder images/ of the path
+    is labels/, as for YOLO's own loaders.
     """
     before, inside, after = f"/{image}".rpartition("/images/")
-    return posixpath.splitext(f"{before}/labels/{after}" if inside else f"/labels{after}")[0].lstrip("/")
+    return posixpath.splitext(f"{before}/labels/{after}" if inside else f"/labels{after}")[
+        0
+    ].lstrip("/")
 
 
-def _objects(folder: Path, file: str, categories: int, points: bool, problems: Problems) -> dict[str, list[Any]]:
-    """Return the objects of a file of labels, with boxes as shares of the image: centre and size."""
+def _objects(
+    folder: Path, file: str, categories: int, points: bool, problems: Problems
+) -> dict[str, list[Any]]:
+    """Return the objects of a file of labels, with boxes as shares of the image: centre and
+    size."""
     objects = no_objects()
     for row, line in enumerate(file_text(folder / file).splitlines(), start=1):
         parts = line.split()
         if not parts:
             continue
         if len(objects["id"]) == MOST_OBJECTS:
-            raise UserError(f"{folder / file} has over {MOST_OBJECTS:,} objects, expected at most as many", _LABEL_FORM)
+            raise UserError(
+                f"{folder / file} has over {MOST_OBJECTS:,} objects, expected at most as many",
+                _LABEL_FORM,
+            )
         try:
             category = identity(float(parts[0]))
             numbers = [float(part) for part in parts[1:]]
@@ -185,10 +217,18 @@ def _objects(folder: Path, file: str, categories: int, points: bool, problems: P
         has_box = many or len(numbers) in (4, 5) or (points and len(numbers) > 4)
         shares = numbers if many else numbers[:4]
         expected = f"a number from 0 to {categories - 1} and four shares"
-        if not (isinstance(category, int) and 0 <= category < categories and has_box and all(map(is_number, numbers))):
+        if not (
+            isinstance(category, int)
+            and 0 <= category < categories
+            and has_box
+            and all(map(is_number, numbers))
+        ):
             problem = f"expected {expected}"
         elif many and len(numbers) == 6 and float(parts[6]) >= 1 and parts[6].isdecimal():
-            problem = f"which may be a box with a score and the number of a track, or a triangle; expected {expected}"
+            problem = (
+                "which may be a box with a score and the number of a track, or a triangle;"
+                f" expected {expected}"
+            )
         elif min(shares) < -_BEYOND or max(shares) > 1 + _BEYOND:
             problem = f"expected {expected} from 0 to 1"
         elif not many and min(shares[2:]) < 0:
@@ -206,5 +246,7 @@ def _objects(folder: Path, file: str, categories: int, points: bool, problems: P
             right = max(across)
             bottom = max(down)
             shares = [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
-        add_object(objects, id=len(objects["id"]), bbox=shares, category=category, area=0.0, iscrowd=False)
+        add_object(
+            objects, id=len(objects["id"]), bbox=shares, category=category, area=0.0, iscrowd=False
+        )
     return objects

@@ -21,15 +21,18 @@ from counterfoil.store.sealed_folder import EVALUATED, SEALED_FOLDERS, SealedFol
 def close_dataset(
     store: DatasetStore, results: Mapping[str, bytes] | None = None, into: SealedFolder = EVALUATED
 ) -> str:
-    """Write the card, the figures, croissant.json and the manifest of a dataset whose shards are all done.
+    """Write the card, the figures, croissant.json and the manifest of a dataset whose shards are
+    all done.
 
-    Return the hash of the manifest. results: the new files of the folder `into`. Complete results of evaluations and
-    reviews of these data are kept, and other results are removed. If the process is killed, a dataset that was finished
-    before stays as it was.
+    Return the hash of the manifest. results: the new files of the folder `into`. Complete results
+    of evaluations and reviews of these data are kept, and other results are removed. If the process
+    is killed, a dataset that was finished before stays as it was.
     """
     lock = read_lock(store.directory)
     if lock is None:
-        raise RunFailure(f"{store.directory} lost its lock while it was being built", "Build it again.")
+        raise RunFailure(
+            f"{store.directory} lost its lock while it was being built", "Build it again."
+        )
     receipts = store.checked_receipts()
     with closed_or_as_before(store.directory):
         if results is not None:
@@ -65,14 +68,20 @@ def close_again(
 ) -> str:
     """Close a finished dataset again, with new results, and return the hash of the manifest.
 
-    results: the files of an evaluation or a review, by path in `folder`. content: the hash of the data that the results
-    are about. Raise UserError if there is no dataset or if another process works in the directory. Raise RunFailure if
-    the data have changed.
+    results: the files of an evaluation or a review, by path in `folder`. content: the hash of the
+    data that the results are about. Raise UserError if there is no dataset or if another process
+    works in the directory. Raise RunFailure if the data have changed.
     """
     dataset = read_dataset(directory).sound()
     lock = dataset.lock
     with DatasetStore.open(
-        directory, dataset.plan, lock.hashes, lock.inputs, lock.stack, recipe_yaml=dataset.recipe_yaml, allow_mixed=True
+        directory,
+        dataset.plan,
+        lock.hashes,
+        lock.inputs,
+        lock.stack,
+        recipe_yaml=dataset.recipe_yaml,
+        allow_mixed=True,
     ) as store:
         if results is not None and content != content_of_receipts(store.receipts()):
             raise RunFailure(

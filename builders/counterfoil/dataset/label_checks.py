@@ -1,14 +1,15 @@
 """Estimate the share of false labels, by a second judge and by people.
 
-A judge disagrees with a false label if the judge notices that it is false, and with a true label if the judge errs. Let
-q be the share of labels with which the judge disagrees, f this share among images of the class, and s this share among
-images of other classes. Then q = p·s + (1 - p)·f, so the share of false labels is p = (q - f) / (s - f), cut to 0 … 1
-(Rogan and Gladen 1978). f and s are counted on validation images, which assumes that **the judge errs as often on the
-dataset as on validation images**. Under a strong shift, the judge may err more often, and p is then too high. A judge
-that was trained on the source shares its shortcuts, and p is then too low.
+A judge disagrees with a false label if the judge notices that it is false, and with a true label if
+the judge errs. Let q be the share of labels with which the judge disagrees, f this share among
+images of the class, and s this share among images of other classes. Then q = p·s + (1 - p)·f, so
+the share of false labels is p = (q - f) / (s - f), cut to 0 … 1 (Rogan and Gladen 1978). f and s
+are counted on validation images, which assumes that **the judge errs as often on the dataset as on
+validation images**. Under a strong shift, the judge may err more often, and p is then too high. A
+judge that was trained on the source shares its shortcuts, and p is then too low.
 
-The answers to validation images in the lock and `review/selection.json` are not trusted. The reader accepts only the
-classes of the recipe, bounded counts and a strict document.
+The answers to validation images in the lock and `review/selection.json` are not trusted. The reader
+accepts only the classes of the recipe, bounded counts and a strict document.
 """
 
 from __future__ import annotations
@@ -26,18 +27,27 @@ from counterfoil.documents import STRICT, Count, Form, Share, parse_document, pl
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
-from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
+from counterfoil.report.labels import (
+    CheckedShare,
+    JudgedLabels,
+    LabelChecks,
+    SelectedByPeople,
+    ShiftChecks,
+)
 from counterfoil.stats import lang_reiczigel_interval, mover, rogan_gladen, wilson_interval
 from counterfoil.store.lock import ValidationAnswers, validation_of
 from counterfoil.store.sealed_folder import REVIEWED
 
-# A shift has an average over classes only if the classes with an estimate have this share of its images.
+# A shift has an average over classes only if the classes with an estimate have this share of its
+# images.
 LEAST_COVERED = 0.8
-# (shift, class id) → the number of accepted images that the judge answered, and how often it contradicted the label.
+# (shift, class id) → the number of accepted images that the judge answered, and how often it
+# contradicted the label.
 JudgedCounts = Mapping[tuple[str, str], tuple[int, int]]
 ReviewTask = Literal["class", "shift"]
 TASKS: tuple[ReviewTask, ...] = ("class", "shift")
-# A rater who passes a smaller share of one kind of controls is named, but the rater's answers still count.
+# A rater who passes a smaller share of one kind of controls is named, but the rater's answers still
+# count.
 FEWEST_PASSED = 0.75
 
 
@@ -45,9 +55,10 @@ FEWEST_PASSED = 0.75
 class JudgedClass:
     """Counts of one class: images under its label, and the judge's answers to validation images.
 
-    disagreed: how many of the `images` have a label that the judge contradicts. of_class: the validation images of the
-    class. wrong: how many of these the judge gave to another class. others: the other validation images. told_apart:
-    how many of these the judge did not give to the class.
+    disagreed: how many of the `images` have a label that the judge contradicts. of_class: the
+    validation images of the class. wrong: how many of these the judge gave to another class.
+    others: the other validation images. told_apart: how many of these the judge did not give to the
+    class.
     """
 
     images: int
@@ -58,7 +69,11 @@ class JudgedClass:
     told_apart: int
 
     def __post_init__(self) -> None:
-        pairs = ((self.disagreed, self.images), (self.wrong, self.of_class), (self.told_apart, self.others))
+        pairs = (
+            (self.disagreed, self.images),
+            (self.wrong, self.of_class),
+            (self.told_apart, self.others),
+        )
         if not all(0 <= part <= whole for part, whole in pairs):
             raise ValueError(f"impossible counts: {self}")
 
@@ -72,35 +87,48 @@ def share_of(part: int, whole: int) -> CheckedShare:
 
 
 def is_told_apart(tally: JudgedClass) -> bool:
-    """Check that s is clearly above f: the 95 % interval of s - f excludes zero (Newcombe 1998, method 10)."""
+    """Check that s is clearly above f: the 95 % interval of s - f excludes zero (Newcombe 1998,
+    method 10)."""
     if not tally.of_class or not tally.others:
         return False
     seen = tally.told_apart / tally.others
     erred = tally.wrong / tally.of_class
     of_seen = wilson_interval(tally.told_apart, tally.others)
     of_erred = wilson_interval(tally.wrong, tally.of_class)
-    below, _ = mover((seen - of_seen[0], of_seen[1] - seen), (of_erred[1] - erred, erred - of_erred[0]))
+    below, _ = mover(
+        (seen - of_seen[0], of_seen[1] - seen), (of_erred[1] - erred, erred - of_erred[0])
+    )
     return bool(seen - erred - below > 0)
 
 
 def label_error_of_class(tally: JudgedClass) -> CheckedShare | None:
-    """Return the share of false labels of a class (Lang and Reiczigel 2014), or None if it cannot be estimated."""
+    """Return the share of false labels of a class (Lang and Reiczigel 2014), or None if it cannot
+    be estimated."""
     if not tally.images or not is_told_apart(tally):
         return None
-    counts = (tally.disagreed, tally.images), (tally.wrong, tally.of_class), (tally.told_apart, tally.others)
-    return _with_interval(_share_of_false(tally), *lang_reiczigel_interval(*counts), _if_never_erring([tally]))
+    counts = (
+        (tally.disagreed, tally.images),
+        (tally.wrong, tally.of_class),
+        (tally.told_apart, tally.others),
+    )
+    return _with_interval(
+        _share_of_false(tally), *lang_reiczigel_interval(*counts), _if_never_erring([tally])
+    )
 
 
 def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
-    """Return the share of false labels of several classes together, each weighted by the number of its images.
+    """Return the share of false labels of several classes together, each weighted by the number of
+    its images.
 
-    Classes are averaged before the result is cut to 0 … 1, because cutting each class would bias the average upwards.
-    None if the classes that the judge can tell apart have fewer than `LEAST_COVERED` of the images.
+    Classes are averaged before the result is cut to 0 … 1, because cutting each class would bias
+    the average upwards. None if the classes that the judge can tell apart have fewer than
+    `LEAST_COVERED` of the images.
 
-    By the delta method, changes of q, f and s of a class change the average by w · (dq - (1 - p)·df - p·ds) / (s - f),
-    where w is the share of images that the class has. The average thus varies with three sums, over q, over f and over
-    s. `mover` joins their intervals to the 95 % interval. Each sum is a weighted mean of shares with a Wilson interval.
-    Classes are taken to vary together, which gives the widest interval.
+    By the delta method, changes of q, f and s of a class change the average by w · (dq - (1 - p)·df
+    - p·ds) / (s - f), where w is the share of images that the class has. The average thus varies
+      with three sums, over q, over f and over
+    s. `mover` joins their intervals to the 95 % interval. Each sum is a weighted mean of shares
+    with a Wilson interval. Classes are taken to vary together, which gives the widest interval.
     """
     estimable = [tally for tally in classes if tally.images and is_told_apart(tally)]
     every = sum(tally.images for tally in classes)
@@ -122,13 +150,18 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
         errors.append((slope * (1 - cut), tally.wrong, tally.of_class))
         sightings.append((slope * cut, tally.told_apart, tally.others))
     value = sum(weighted)
-    # The validation images of other classes are nearly the same for every class, so they are counted once.
+    # The validation images of other classes are nearly the same for every class, so they are
+    # counted once.
     fewest = min(tally.others for tally in estimable)
     below, above = mover(_mean(disagreements), _mean(errors)[::-1], _mean(sightings, fewest)[::-1])
-    return _with_interval(value, value - float(below), value + float(above), _if_never_erring(estimable))
+    return _with_interval(
+        value, value - float(below), value + float(above), _if_never_erring(estimable)
+    )
 
 
-def _mean(parts: Sequence[tuple[float, int, int]], images: float | None = None) -> tuple[float, float]:
+def _mean(
+    parts: Sequence[tuple[float, int, int]], images: float | None = None
+) -> tuple[float, float]:
     """Return the distances below and above a sum of shares to the ends of its interval.
 
     parts: (weight, part, whole) of each share.
@@ -144,11 +177,16 @@ def _mean(parts: Sequence[tuple[float, int, int]], images: float | None = None) 
 
 def _share_of_false(tally: JudgedClass) -> float:
     """Return the share of false labels p, not cut to 0 … 1."""
-    return rogan_gladen(tally.disagreed / tally.images, tally.wrong / tally.of_class, tally.told_apart / tally.others)
+    return rogan_gladen(
+        tally.disagreed / tally.images,
+        tally.wrong / tally.of_class,
+        tally.told_apart / tally.others,
+    )
 
 
 def _if_never_erring(classes: Sequence[JudgedClass]) -> float:
-    """Return the upper end of the interval of the share of false labels, for a judge that never errs on the dataset."""
+    """Return the upper end of the interval of the share of false labels, for a judge that never
+    errs on the dataset."""
     images = sum(tally.images for tally in classes)
     seen = sum(tally.images / images * tally.told_apart / tally.others for tally in classes)
     return wilson_interval(sum(tally.disagreed for tally in classes), images)[1] / seen
@@ -157,9 +195,9 @@ def _if_never_erring(classes: Sequence[JudgedClass]) -> float:
 def _with_interval(value: float, low: float, high: float, if_never_erring: float) -> CheckedShare:
     """Return a share cut to 0 … 1, inside its interval.
 
-    If the share is cut to 0, the judge disagrees with fewer labels here than it errs on validation images. It thus errs
-    less often here, by an unknown amount. The interval is then extended to the upper end for a judge that never errs,
-    so that 0 is not shown as certain.
+    If the share is cut to 0, the judge disagrees with fewer labels here than it errs on validation
+    images. It thus errs less often here, by an unknown amount. The interval is then extended to the
+    upper end for a judge that never errs, so that 0 is not shown as certain.
     """
     if value <= 0:
         high = max(high, if_never_erring)
@@ -167,7 +205,9 @@ def _with_interval(value: float, low: float, high: float, if_never_erring: float
     return CheckedShare(value, min(low, value), max(high, value))
 
 
-def checks_of_dataset(recipe: Recipe, inputs: Mapping[str, Any], counts: JudgedCounts) -> LabelChecks:
+def checks_of_dataset(
+    recipe: Recipe, inputs: Mapping[str, Any], counts: JudgedCounts
+) -> LabelChecks:
     """Return the checks of every shift of a built dataset. inputs: those in the lock.
 
     ValueError for a pin that no build writes.
@@ -182,7 +222,9 @@ def checks_of_dataset(recipe: Recipe, inputs: Mapping[str, Any], counts: JudgedC
     pin = pins.get(without_folders(judge)) if isinstance(pins, Mapping) else None
     validation = validation_of(pin, [cls.id for cls in recipe.classes])
     picked = {shift.name for shift in shifts for rule in shift.keep if judge in rule.judges()}
-    return replace(judged_checks(without_folders(judge), counts, validation, names, picked), own=unchanged)
+    return replace(
+        judged_checks(without_folders(judge), counts, validation, names, picked), own=unchanged
+    )
 
 
 def judged_checks(
@@ -197,8 +239,9 @@ def judged_checks(
     There is no label error without `validation`, nor for a shift that is in `picked`.
     """
     total = None
-    # For each class id: the validation images of the class, those of them that were given to another class, all other
-    # validation images, and those of them that were not given to the class.
+    # For each class id: the validation images of the class, those of them that were given to
+    # another class, all other validation images, and those of them that were not given to the
+    # class.
     errors: dict[str, tuple[int, int, int, int]] = {}
     if validation is not None:
         total = sum(sum(answers.values()) for answers in validation.values())
@@ -209,7 +252,12 @@ def judged_checks(
             images = sum(answers.values())
             right = answers.get(class_id, 0)
             others = total - images
-            errors[class_id] = (images, images - right, others, others - (answered[class_id] - right))
+            errors[class_id] = (
+                images,
+                images - right,
+                others,
+                others - (answered[class_id] - right),
+            )
     judged: dict[str, dict[str, tuple[int, int]]] = {}
     for (shift, class_id), pair in counts.items():
         if pair[0]:
@@ -224,12 +272,16 @@ def judged_checks(
             checks.append(ShiftChecks(shift, picked=shift in picked))
             continue
         known = {} if shift in picked else errors
-        tallies = {name: JudgedClass(*pair, *known.get(name, (0, 0, 0, 0))) for name, pair in judged[shift].items()}
+        tallies = {
+            name: JudgedClass(*pair, *known.get(name, (0, 0, 0, 0)))
+            for name, pair in judged[shift].items()
+        }
         images = sum(tally.images for tally in tallies.values())
         disagreed = sum(tally.disagreed for tally in tallies.values())
         of_shift = labels(images, disagreed, label_error_of_shift(list(tallies.values())))
         classes = {
-            name: labels(tally.images, tally.disagreed, label_error_of_class(tally)) for name, tally in tallies.items()
+            name: labels(tally.images, tally.disagreed, label_error_of_class(tally))
+            for name, tally in tallies.items()
         }
         checks.append(ShiftChecks(shift, of_shift, classes=classes, picked=shift in picked))
     return LabelChecks(judge, total, tuple(checks))
@@ -247,8 +299,8 @@ _Selected = Annotated[CheckedShare, AfterValidator(_in_order)]
 
 @dataclass(frozen=True, slots=True)
 class ControlsPassed:
-    """Controls shown and passed. real: images of the class, to be selected; without: images without the label, not to
-    be.
+    """Controls shown and passed. real: images of the class, to be selected; without: images without
+    the label, not to be.
     """
 
     real: Count = 0
@@ -257,7 +309,9 @@ class ControlsPassed:
     without_passed: Count = 0
 
     def __add__(self, other: ControlsPassed) -> ControlsPassed:
-        return ControlsPassed(*(getattr(self, name) + getattr(other, name) for name in ControlsPassed.__slots__))
+        return ControlsPassed(
+            *(getattr(self, name) + getattr(other, name) for name in ControlsPassed.__slots__)
+        )
 
     @property
     def failed(self) -> bool:
@@ -277,7 +331,8 @@ class AllControls:
 
 @dataclass(frozen=True, slots=True)
 class RaterResult:
-    """One person (`rater-1` …, by the order of the files): what they finished, and the controls in it."""
+    """One person (`rater-1` …, by the order of the files): what they finished, and the controls in
+    it."""
 
     rater: str
     grids: Count
@@ -288,7 +343,8 @@ class RaterResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """A shift under one task; `kappa` is Fleiss', over `kappa_images`, `selected` the mean selection frequency."""
+    """A shift under one task; `kappa` is Fleiss', over `kappa_images`, `selected` the mean
+    selection frequency."""
 
     images: _Some
     answers: _Some
@@ -312,10 +368,13 @@ class Selected:
 
 @dataclass(frozen=True)
 class Selection:
-    """All answers, without names. images: task → key → how often it was selected, without controls."""
+    """All answers, without names. images: task → key → how often it was selected, without
+    controls."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    FORM: ClassVar[Form] = Form("a selection document of version 1", "Review the dataset again: counterfoil review.")
+    FORM: ClassVar[Form] = Form(
+        "a selection document of version 1", "Review the dataset again: counterfoil review."
+    )
     content: str
     confidence: Share
     raters: Annotated[tuple[RaterResult, ...], Field(min_length=1)]
@@ -342,15 +401,19 @@ class Selection:
 
     @classmethod
     def of_dataset(cls, directory: Path, content: str) -> tuple[Selection | None, str]:
-        """Return the selection of a dataset with this content, or None and why a sealed one cannot be read."""
+        """Return the selection of a dataset with this content, or None and why a sealed one cannot
+        be read."""
         return cls.sealed(REVIEWED.read(directory, content))
 
     @classmethod
     def sealed(cls, document: Mapping[str, Any] | None) -> tuple[Selection | None, str]:
-        """Parse the folder's document, whose keys `version` and `files` are its seal; see `of_dataset`."""
+        """Parse the folder's document, whose keys `version` and `files` are its seal; see
+        `of_dataset`."""
         if document is None:
             return None, ""
-        unsealed = {key: value for key, value in document.items() if key not in ("version", "files")}
+        unsealed = {
+            key: value for key, value in document.items() if key not in ("version", "files")
+        }
         try:
             return parse_document(cls, json.dumps(unsealed), REVIEWED.path), ""
         except UserError as error:
@@ -360,7 +423,8 @@ class Selection:
 
 
 def read_people(directory: Path, content: str, shifts: Collection[str]) -> LabelChecks | None:
-    """Return people's answers about these shifts of a dataset with this content; None if there are none."""
+    """Return people's answers about these shifts of a dataset with this content; None if there are
+    none."""
     people = people_of(Selection.of_dataset(directory, content)[0])
     if people is None:
         return None
@@ -374,7 +438,11 @@ def people_of(selection: Selection | None) -> LabelChecks | None:
     for shift in selection.shifts:
         values: list[Any] = []
         for result in (shift.by_class, shift.by_shift):
-            values += [0, None, None] if result is None else [result.images, result.selected, result.kappa]
+            values += (
+                [0, None, None]
+                if result is None
+                else [result.images, result.selected, result.kappa]
+            )
         shifts.append(ShiftChecks(shift.name, people=SelectedByPeople(*values)))
     raters = len(selection.raters)
     controls = selection.controls.real_share
@@ -382,7 +450,8 @@ def people_of(selection: Selection | None) -> LabelChecks | None:
 
 
 def with_people(checks: LabelChecks | None, people: LabelChecks | None) -> LabelChecks | None:
-    """Join the checks of a judge and of people: the judge's shifts, then those that only people looked at."""
+    """Join the checks of a judge and of people: the judge's shifts, then those that only people
+    looked at."""
     if checks is None or people is None:
         return checks or people
     known = {shift.shift for shift in checks.shifts}

@@ -1,4 +1,5 @@
-"""Read a dataset directory: recipe, lock, manifest, and other documents on demand. Each is verified before use."""
+"""Read a dataset directory: recipe, lock, manifest, and other documents on demand. Each is verified
+before use."""
 
 from __future__ import annotations
 
@@ -31,7 +32,16 @@ from counterfoil.recipe.names import quoted
 from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind
 from counterfoil.regular_files import open_regular
 from counterfoil.store.inside import list_files, read_inside, refuse_unfit
-from counterfoil.store.layout import EMBEDDINGS, LOCK, MANIFEST, RECEIPTS, RECIPE, ROWS, THRESHOLDS, TOKENS
+from counterfoil.store.layout import (
+    EMBEDDINGS,
+    LOCK,
+    MANIFEST,
+    RECEIPTS,
+    RECIPE,
+    ROWS,
+    THRESHOLDS,
+    TOKENS,
+)
 from counterfoil.store.lock import HASHES, LEVELS, Lock, read_lock, stack_differences, validation_of
 from counterfoil.store.manifest import Entry as FileEntry
 from counterfoil.store.manifest import read_manifest
@@ -48,11 +58,13 @@ if TYPE_CHECKING:
 Part = Literal["thresholds", "tokens", "embeddings", "rows", "receipts", "words"]
 
 _OTHER_RECIPE = (
-    "Restore it from a copy. To change thresholds, use `counterfoil calibrate --apply`. For any other change,"
+    "Restore it from a copy. To change thresholds, use `counterfoil calibrate --apply`. For any"
+    " other change,"
     " build another dataset: `counterfoil build RECIPE --out NEW`."
 )
 _MOST_LINES = 20
-# Errors that reading a file may raise besides our own errors, because a stranger may have written the file.
+# Errors that reading a file may raise besides our own errors, because a stranger may have written
+# the file.
 _ODD = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _MOST_FAULTS = 20  # shown in the message of a command that refuses the dataset
 
@@ -63,7 +75,8 @@ RESTORE = "These cannot be rebuilt: restore them from a copy, such as the publis
 class Fault:
     """A fault of a file of the dataset.
 
-    what: says what is wrong, written after the path. lines: details. mistake: whether the fault loses no data.
+    what: says what is wrong, written after the path. lines: details. mistake: whether the fault
+    loses no data.
     consequence: whether the fault may follow from another fault.
     """
 
@@ -80,7 +93,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class StandingDataset:
-    """The parts of a dataset that can be relied on. What is unread, damaged or contradicts other parts is None."""
+    """The parts of a dataset that can be relied on. What is unread, damaged or contradicts other
+    parts is None."""
 
     directory: Path
     lock: Lock | None
@@ -102,12 +116,15 @@ class StandingDataset:
     @property
     def embeddings_known(self) -> bool:
         """Whether all embeddings from which the images were rendered were read."""
-        drawn = self.recipe is not None and any(shift.embedding is not None for shift in self.recipe.all_shifts())
+        drawn = self.recipe is not None and any(
+            shift.embedding is not None for shift in self.recipe.all_shifts()
+        )
         return self.recipe is not None and (not drawn or self.embeddings is not None)
 
     @property
     def prompts_known(self) -> bool:
-        """Whether the plan has the prompts of the images, for which tokens and the table must have been read."""
+        """Whether the plan has the prompts of the images, for which tokens and the table must have
+        been read."""
         if self.recipe is None or self.plan is None:
             return False
         counted = self.plan.counts or not self.recipe.kind.counts_rows
@@ -120,10 +137,13 @@ class StandingDataset:
     def causes(self) -> list[Fault]:
         """Return the faults that no other fault of the same file explains."""
         changed = {fault.path for fault in self.faults if not fault.consequence}
-        return [fault for fault in self.faults if not fault.consequence or fault.path not in changed]
+        return [
+            fault for fault in self.faults if not fault.consequence or fault.path not in changed
+        ]
 
     def sound(self) -> SoundDataset:
-        """Return the dataset if it has no faults. Otherwise raise UserError if all faults are mistakes, or RunFailure.
+        """Return the dataset if it has no faults. Otherwise raise UserError if all faults are
+        mistakes, or RunFailure.
 
         UserError if the directory holds no dataset.
         """
@@ -134,10 +154,14 @@ class StandingDataset:
         if faults := self.causes():
             lines = []
             for fault in faults[:_MOST_FAULTS]:
-                lines.append(f"{self.directory / fault.path} {fault.what}" + (":" if fault.lines else ""))
+                lines.append(
+                    f"{self.directory / fault.path} {fault.what}" + (":" if fault.lines else "")
+                )
                 lines += [f"  {more}" for more in fault.lines]
             if len(faults) > _MOST_FAULTS:
-                lines.append(f"… and {len(faults) - _MOST_FAULTS} more; `counterfoil verify` lists them all")
+                lines.append(
+                    f"… and {len(faults) - _MOST_FAULTS} more; `counterfoil verify` lists them all"
+                )
             kind = UserError if all(fault.mistake for fault in faults) else RunFailure
             hints = list(dict.fromkeys(fault.hint for fault in faults))
             raise kind(lines, hints[0] if len(hints) == 1 else RESTORE)
@@ -154,7 +178,8 @@ class StandingDataset:
 
 @dataclass(frozen=True, slots=True)
 class SoundDataset(StandingDataset):
-    """A dataset whose parts were read without a fault. Parts that were not read are None or empty."""
+    """A dataset whose parts were read without a fault. Parts that were not read are None or
+    empty."""
 
     lock: Lock
     recipe: Recipe
@@ -171,20 +196,24 @@ class SoundDataset(StandingDataset):
         return self.read_thresholds
 
     def refuse_unfinished(self) -> None:
-        """Raise UserError if the manifest or shards are missing. The receipts must have been read."""
+        """Raise UserError if the manifest or shards are missing. The receipts must have been
+        read."""
         if len(self.receipts) < self.plan.n_shards or not (self.directory / MANIFEST).is_file():
             raise UserError(
-                f"{self.directory} is not finished: {len(self.receipts)} of {self.plan.n_shards} shards are done",
+                f"{self.directory} is not finished: {len(self.receipts)} of {self.plan.n_shards}"
+                " shards are done",
                 "Run `counterfoil build` with the same --out first; it resumes where it stopped.",
             )
 
 
 def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDataset:
-    """Read the recipe, the lock, the manifest and these parts of a directory, and collect its faults.
+    """Read the recipe, the lock, the manifest and these parts of a directory, and collect its
+    faults.
 
-    The methods `sound` and `finished` of the result raise the faults. own: whether the directory is the user's own and
-    not a published copy. In an own directory, a replacement of files that a killed process left unfinished is finished
-    first. UserError if another process works in the directory; RunFailure if the replacement cannot be finished.
+    The methods `sound` and `finished` of the result raise the faults. own: whether the directory is
+    the user's own and not a published copy. In an own directory, a replacement of files that a
+    killed process left unfinished is finished first. UserError if another process works in the
+    directory; RunFailure if the replacement cannot be finished.
     """
     unfit = None
     try:
@@ -192,10 +221,14 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
     except RunFailure as error:
         unfit = error
     except OSError as error:
-        unfit = RunFailure(f"{directory} cannot be read: {error.strerror}", "Make it readable, or name another one.")
+        unfit = RunFailure(
+            f"{directory} cannot be read: {error.strerror}",
+            "Make it readable, or name another one.",
+        )
     if unfit is None and own and os.access(directory, os.W_OK):
         settle_directory(directory)
-    # Links and other irregular files are not read, because the readers of recipe and tokens would follow links.
+    # Links and other irregular files are not read, because the readers of recipe and tokens would
+    # follow links.
     reader = _Reader(directory, {} if unfit is None else list_files(directory, hidden=True).unfit)
     lock = reader.lock
     recipe = reader.recipe()
@@ -277,7 +310,9 @@ class _Reader:
             return self._fault(LOCK, lines[0], lines[1:])
         if lock is None:
             return self._fault(LOCK, "is missing")
-        wrong = [name for name in HASHES if lock.hashes.get(name) != sha256_json(getattr(lock, name))]
+        wrong = [
+            name for name in HASHES if lock.hashes.get(name) != sha256_json(getattr(lock, name))
+        ]
         for name in wrong:
             self._fault(LOCK, f"is changed: its '{name}' does not match its hash")
         if not wrong and not _pins_as_a_build(lock):
@@ -308,7 +343,10 @@ class _Reader:
         except (CounterfoilError, *_ODD) as error:
             plugins = self._pinned("plugins")
             named = plugins.items() if isinstance(plugins, Mapping) else ()
-            needed = [f"its {quoted(str(what))} is of the package {quoted(str(package))}" for what, package in named]
+            needed = [
+                f"its {quoted(str(what))} is of the package {quoted(str(package))}"
+                for what, package in named
+            ]
             return self._fault(RECIPE, "cannot be read", (*error_lines(error, path), *needed))
         if lines:
             what = f"is not the recipe that {LOCK} was written for ({LOCK} there, {RECIPE} here)"
@@ -317,32 +355,47 @@ class _Reader:
             self._fault(LOCK, "is changed: its groups and their shards are not those of the plan")
         return recipe
 
-    def thresholds(self, recipe: Recipe) -> tuple[Thresholds | None, Mapping[Measured, ThresholdEntry]]:
-        """Return the thresholds that the rows must have, and the measured thresholds that the lock pins."""
-        stored: Thresholds | None = None  # the thresholds in the file; None if something is wrong with it
+    def thresholds(
+        self, recipe: Recipe
+    ) -> tuple[Thresholds | None, Mapping[Measured, ThresholdEntry]]:
+        """Return the thresholds that the rows must have, and the measured thresholds that the lock
+        pins."""
+        # the thresholds in the file; None if something is wrong with it
+        stored: Thresholds | None = None
         known: Mapping[Measured, ThresholdEntry] = {}
         content = b""
         try:
             content = read_inside(self.directory, THRESHOLDS)
             stored = Thresholds.read(content)
             if self.lock is not None and stored.pin() != self.lock.inputs.get("thresholds"):
-                stored = self._fault(THRESHOLDS, f"is changed: its measured thresholds are not those that {LOCK} pins")
+                stored = self._fault(
+                    THRESHOLDS,
+                    f"is changed: its measured thresholds are not those that {LOCK} pins",
+                )
             else:
-                known = stored.measured({shift.name: shift.object_caption for shift in recipe.all_shifts()})
+                known = stored.measured(
+                    {shift.name: shift.object_caption for shift in recipe.all_shifts()}
+                )
         except FileNotFoundError:
             self._fault(THRESHOLDS, "is missing")
         except ValueError as error:
             stored = self._fault(THRESHOLDS, "is damaged", (str(error),))
         except _ODD as error:
-            stored = self._fault(THRESHOLDS, "cannot be read", error_lines(error, self.directory / THRESHOLDS))
+            stored = self._fault(
+                THRESHOLDS, "cannot be read", error_lines(error, self.directory / THRESHOLDS)
+            )
         if needs_validation(recipe, known):
             if stored is not None:
                 what = "lacks thresholds that the recipe takes from validation images"
                 self._fault(THRESHOLDS, what, consequence=True)
             return None, known
-        expected = resolve_thresholds(recipe, None, known).with_known(None if stored is None else stored.known, recipe)
+        expected = resolve_thresholds(recipe, None, known).with_known(
+            None if stored is None else stored.known, recipe
+        )
         if stored is not None and content != expected.content():
-            lines = differences(expected.document(), stored.document()) or ["the same values, written differently"]
+            lines = differences(expected.document(), stored.document()) or [
+                "the same values, written differently"
+            ]
             self._fault(THRESHOLDS, "differs from the recipe (“there”)", lines)
         return expected, known
 
@@ -358,7 +411,9 @@ class _Reader:
             pinned = pins.get(cls.id) if isinstance(pins, Mapping) else None
             sha256 = self.sha256_of(path)
             if sha256 is None:
-                self._fault(path, "is missing" if not (self.directory / path).exists() else "cannot be read")
+                self._fault(
+                    path, "is missing" if not (self.directory / path).exists() else "cannot be read"
+                )
             elif self.lock is not None and sha256 != pinned:
                 shown = f"sha256 {sha256[:12]}…, expected {str(pinned)[:12]}… by {LOCK}"
                 self._fault(path, f"is changed: {shown}", consequence=True)
@@ -370,7 +425,9 @@ class _Reader:
         try:
             return read_token_folder(recipe, self.directory / TOKENS)
         except (CounterfoilError, OSError) as error:
-            return self._fault(TOKENS, "cannot be read", error_lines(error, self.directory / TOKENS))
+            return self._fault(
+                TOKENS, "cannot be read", error_lines(error, self.directory / TOKENS)
+            )
 
     def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
         if all(shift.embedding is None for shift in recipe.all_shifts()):
@@ -387,7 +444,10 @@ class _Reader:
         pinned = self._pinned("embeddings")
         if embeddings is not None and self.lock is not None and embeddings.hashes() != pinned:
             lines = differences(pinned, embeddings.hashes(), "embeddings")
-            what = f"is changed: its vectors are not those that {LOCK} pins ({LOCK} there, {EMBEDDINGS} here)"
+            what = (
+                f"is changed: its vectors are not those that {LOCK} pins ({LOCK} there,"
+                f" {EMBEDDINGS} here)"
+            )
             return self._fault(EMBEDDINGS, what, lines, consequence=True)
         return embeddings
 
@@ -397,16 +457,23 @@ class _Reader:
         except FileNotFoundError:
             return self._fault(ROWS, "is missing")
         except (CounterfoilError, *_ODD) as error:
-            return self._fault(ROWS, "cannot be read", error_lines(error, self.directory / ROWS), consequence=True)
+            return self._fault(
+                ROWS, "cannot be read", error_lines(error, self.directory / ROWS), consequence=True
+            )
         if problems := list(islice(table.problems(recipe), _MOST_LINES)):
-            return self._fault(ROWS, "is not a table of the recipe's rows", problems, consequence=True)
+            return self._fault(
+                ROWS, "is not a table of the recipe's rows", problems, consequence=True
+            )
         # A pin may hold more than the hash, such as the model that wrote captions.
         if self.lock is not None and (self._pinned(kind) or {}).get("sha256") != table.sha256:
-            return self._fault(ROWS, f"is changed: its rows are not those that {LOCK} pins", consequence=True)
+            return self._fault(
+                ROWS, f"is changed: its rows are not those that {LOCK} pins", consequence=True
+            )
         return table
 
     def receipts(self, plan: Plan) -> Iterator[Receipt]:
-        """Yield the sound receipts in the order of the plan, and add a fault for each other receipt."""
+        """Yield the sound receipts in the order of the plan, and add a fault for each other
+        receipt."""
         hashes = {} if self.lock is None else self.lock.hashes
         try:
             for standing in standing_shards(self.directory, plan.shards):
@@ -419,7 +486,9 @@ class _Reader:
                 if standing.receipt is not None:
                     wrong = tuple(receipt_faults(standing, hashes))
                 if wrong:
-                    self._fault(standing.path, wrong[0], wrong[1:], hint=repair_hint(self.directory))
+                    self._fault(
+                        standing.path, wrong[0], wrong[1:], hint=repair_hint(self.directory)
+                    )
                 elif standing.receipt is not None:
                     yield standing.receipt
         except OSError as error:
@@ -436,7 +505,8 @@ class _Reader:
 
 
 def _pins_as_a_build(lock: Lock) -> bool:
-    """Return whether the lock has a well-formed pin for each model, token and row that the kind of generator needs."""
+    """Return whether the lock has a well-formed pin for each model, token and row that the kind of
+    generator needs."""
     try:
         kind = kind_of(lock.plan["generator"])
         parts = kind.models if lock.screen.get("model") is None else ("screen", *kind.models)
@@ -467,7 +537,8 @@ def other_stacks(stack: Mapping[str, Any], receipts: Iterable[Receipt]) -> Count
 
 
 def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a problem if a model's folder is missing or has other content, or its commit on the Hub is unknown."""
+    """Yield a problem if a model's folder is missing or has other content, or its commit on the Hub
+    is unknown."""
     try:
         folder = local_folder(name)
     except UserError as error:
@@ -481,5 +552,7 @@ def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
         yield f"{key}: {LOCK} has no commit of {name}, so its version is unknown"
     elif sha256 != pin["sha256"]:
         actual = f"sha256 {sha256}" if sha256 else "a name of the Hub"
-        pinned = f"sha256 {pin['sha256']}" if pin["sha256"] else f"commit {pin['revision']} of the Hub"
+        pinned = (
+            f"sha256 {pin['sha256']}" if pin["sha256"] else f"commit {pin['revision']} of the Hub"
+        )
         yield f"{key}: '{name}' is not the one that {LOCK} pins: found {actual}, expected {pinned}"

@@ -1,10 +1,21 @@
-"""Run work by an engine: this process, worker processes or a Ray cluster. An engine reports the events of the work."""
+"""Run work by an engine: this process, worker processes or a Ray cluster. An engine reports the
+events of the work."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from counterfoil.engines.engine import Advanced, Delivered, Doing, Engine, EngineChoice, Event, Finished, Lost, Work
+from counterfoil.engines.engine import (
+    Advanced,
+    Delivered,
+    Doing,
+    Engine,
+    EngineChoice,
+    Event,
+    Finished,
+    Lost,
+    Work,
+)
 from counterfoil.engines.local import LocalEngine
 from counterfoil.engines.ray_engine import RayEngine
 from counterfoil.errors import UserError
@@ -34,7 +45,9 @@ __all__ = [
 ]
 
 
-def engine_for(devices: Sequence[str], workers: int | None = None, choice: EngineChoice | None = None) -> Engine:
+def engine_for(
+    devices: Sequence[str], workers: int | None = None, choice: EngineChoice | None = None
+) -> Engine:
     """Return the chosen engine for work on these devices.
 
     UserError if the engine is unknown, or does not support its devices, address or other settings.
@@ -47,7 +60,8 @@ def engine_for(devices: Sequence[str], workers: int | None = None, choice: Engin
         given = "an address" if choice.address is not None else "collect"
         raise UserError(
             f"engine local: found {given}, which goes with a cluster",
-            "Add --engine ray, or leave out --address and --collect: workers of this machine write their shards here.",
+            "Add --engine ray, or leave out --address and --collect: workers of this machine write"
+            " their shards here.",
         )
     return ENGINES[choice.name].of(devices, workers, choice)
 
@@ -63,4 +77,6 @@ def engine_and_device(options: OnDevices) -> tuple[Engine, str]:
     if choice.address is None:
         devices = resolve_devices(device)
         return engine_for(devices, workers, choice), devices[0]
-    return engine_for((device,), workers, choice), resolve_device("cpu" if device == "cpu" else "auto")
+    return engine_for((device,), workers, choice), resolve_device(
+        "cpu" if device == "cpu" else "auto"
+    )

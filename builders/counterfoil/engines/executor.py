@@ -1,6 +1,7 @@
 """Give items to the workers of any engine, report the events, and continue when workers are lost.
 
-Each engine has a `Crew`, which starts workers and passes on their events. A worker has one item at a time.
+Each engine has a `Crew`, which starts workers and passes on their events. A worker has one item at
+a time.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from counterfoil.engines.engine import Advanced, Delivered, Doing, Event, Finish
 from counterfoil.errors import RunFailure, some_of
 from counterfoil.models.devices import holds_context
 
-# If so many workers die while working on one item, the run ends: the item probably causes the deaths.
+# If so many workers die while working on one item, the run ends: the item probably causes the
+# deaths.
 MOST_DEATHS_OF_AN_ITEM = 3
-# The number of deaths at which a run ends, for each concurrent worker. Every finished item allows one more death.
+# The number of deaths at which a run ends, for each concurrent worker. Every finished item allows
+# one more death.
 MOST_DEATHS_A_WORKER = 3
 # A run ends when so many workers are lost one after another before they are ready.
 MOST_UNREADY = 3
@@ -48,7 +51,8 @@ class NoMemory:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFailed:
-    """The worker cannot use its device, and ends. In a crew, the worker was never ready: the device itself is gone."""
+    """The worker cannot use its device, and ends. In a crew, the worker was never ready: the device
+    itself is gone."""
 
     reason: str
 
@@ -57,8 +61,8 @@ class DeviceFailed:
 class Ended:
     """The worker has ended.
 
-    ending: how the worker ended, as words that follow its name. code: the exit code, or the negative number of a
-    signal.
+    ending: how the worker ended, as words that follow its name. code: the exit code, or the
+    negative number of a signal.
     """
 
     ending: str
@@ -89,16 +93,19 @@ class Crew(Protocol):
         ...
 
     def stands_in(self) -> bool:
-        """Return whether, after the loss of a device, a worker is left or another worker can be started."""
+        """Return whether, after the loss of a device, a worker is left or another worker can be
+        started."""
         ...
 
     def heard(self) -> Iterator[tuple[Any, Heard]]:
-        """Wait a short time, and yield each new event with its worker, or with None for a `Lost` of the crew itself."""
+        """Wait a short time, and yield each new event with its worker, or with None for a `Lost` of
+        the crew itself."""
         ...
 
 
 def events_of(doing: Doing[Any, Any]) -> Iterator[Advanced | Delivered | Done]:
-    """Yield the events of a running item, and then its result. Closing this generator also closes the item."""
+    """Yield the events of a running item, and then its result. Closing this generator also closes
+    the item."""
     with contextlib.closing(doing):
         while True:
             try:
@@ -159,12 +166,16 @@ def hand_out(
                         del reported[index]
                         yield Finished(items[index], result)
                     case NoMemory(reason):
-                        failure = failure or deaths.out_of_memory(items[index], worker.device, reason)
+                        failure = failure or deaths.out_of_memory(
+                            items[index], worker.device, reason
+                        )
                     case Ended(ending, code):
                         waiting.appendleft(index)
                         if failure is None:
                             try:
-                                yield Lost(deaths.count(index, items[index], worker.device, ending, code))
+                                yield Lost(
+                                    deaths.count(index, items[index], worker.device, ending, code)
+                                )
                             except RunFailure as error:
                                 failure = error
                     case DeviceFailed(reason):
@@ -173,7 +184,8 @@ def hand_out(
                         if failure is None and not crew.stands_in():
                             failure = RunFailure(
                                 ["no device is left to work on", *gone],
-                                f"{_KEPT} `nvidia-smi` shows the GPUs of this machine and their processes; choose"
+                                f"{_KEPT} `nvidia-smi` shows the GPUs of this machine and their"
+                                " processes; choose"
                                 " others with --device.",
                             )
                         elif failure is None:
@@ -196,28 +208,43 @@ class Deaths:
     _of_items: Counter[int] = field(default_factory=Counter)
 
     def count(self, index: int, item: Any, device: str, ending: str, code: int | None) -> str:
-        """Count the death of a worker. Return the message that its item restarts. RunFailure after too many deaths."""
+        """Count the death of a worker. Return the message that its item restarts. RunFailure after
+        too many deaths."""
         self._of_items[index] += 1
         times = self._of_items[index]
         total = self._of_items.total()
-        if times < MOST_DEATHS_OF_AN_ITEM and total < MOST_DEATHS_A_WORKER * self.at_once + self.finished:
+        if (
+            times < MOST_DEATHS_OF_AN_ITEM
+            and total < MOST_DEATHS_A_WORKER * self.at_once + self.finished
+        ):
             return f"the worker on {device} {ending}; another worker restarts {name_of_item(item)}"
         if times >= MOST_DEATHS_OF_AN_ITEM:
             problem = (
-                f"{name_of_item(item)}: {times} workers died while working on it; the last one, on {device}, {ending}"
+                f"{name_of_item(item)}: {times} workers died while working on it; the last"
+                f" one, on {device}, {ending}"
             )
         else:
-            problem = f"{total} workers died, with {self.finished} items finished; the last one, on {device}, {ending}"
+            problem = (
+                f"{total} workers died, with {self.finished} items finished; the last one,"
+                " on"
+                f" {device}, {ending}"
+            )
         hint = [_KEPT]
         if code == -9:  # SIGKILL, which Windows does not name
-            hint.append(f"The system kills processes that use too much memory. {self._less_memory(device)}")
+            hint.append(
+                f"The system kills processes that use too much memory. {self._less_memory(device)}"
+            )
         else:
-            hint.append("If it happens again, a library or driver may be at fault: try another device, or --workers 1.")
+            hint.append(
+                "If it happens again, a library or driver may be at fault: try another device, or"
+                " --workers 1."
+            )
         raise RunFailure(problem, " ".join(hint))
 
     def out_of_memory(self, item: Any, device: str, reason: str) -> RunFailure:
         return RunFailure(
-            f"{name_of_item(item)}: out of memory on {device}: {reason}", f"{_KEPT} {self._less_memory(device)}"
+            f"{name_of_item(item)}: out of memory on {device}: {reason}",
+            f"{_KEPT} {self._less_memory(device)}",
         )
 
     def _less_memory(self, device: str) -> str:
@@ -242,7 +269,8 @@ class Unready:
         self._causes = 0
 
     def count(self, reason: str, node: str | None) -> str:
-        """Count the loss of an actor, and return its message. Several losses on the same `node` count once.
+        """Count the loss of an actor, and return its message. Several losses on the same `node`
+        count once.
 
         RunFailure after too many losses.
         """

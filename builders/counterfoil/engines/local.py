@@ -1,7 +1,8 @@
-"""Do work in this process or in worker processes of this machine. A worker loads models once for all its items.
+"""Do work in this process or in worker processes of this machine. A worker loads models once for
+all its items.
 
-A CPU worker runs one thread, so the number of cores changes no byte of the results. Work on a GPU is never done in this
-process.
+A CPU worker runs one thread, so the number of cores changes no byte of the results. Work on a GPU
+is never done in this process.
 """
 
 from __future__ import annotations
@@ -14,9 +15,33 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from counterfoil.engines.engine import Doing, Engine, EngineChoice, Event, Finished, Item, Result, Work
-from counterfoil.engines.executor import Deaths, DeviceFailed, Done, Ended, Failed, Heard, NoMemory, events_of, hand_out
-from counterfoil.engines.processes import WorkerProcess, begin_server, deaf_to_interrupts, worker_context
+from counterfoil.engines.engine import (
+    Doing,
+    Engine,
+    EngineChoice,
+    Event,
+    Finished,
+    Item,
+    Result,
+    Work,
+)
+from counterfoil.engines.executor import (
+    Deaths,
+    DeviceFailed,
+    Done,
+    Ended,
+    Failed,
+    Heard,
+    NoMemory,
+    events_of,
+    hand_out,
+)
+from counterfoil.engines.processes import (
+    WorkerProcess,
+    begin_server,
+    deaf_to_interrupts,
+    worker_context,
+)
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import holds_context, one_thread, touch
 from counterfoil.models.loading_errors import memory_error
@@ -38,7 +63,8 @@ def default_workers(workers: int | None, device: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine(Engine):
-    """The `Engine` that works on this machine: by this process for a single CPU worker, else by worker processes."""
+    """The `Engine` that works on this machine: by this process for a single CPU worker, else by
+    worker processes."""
 
     workers: int = 1
     devices: tuple[str, ...] = ("cpu",)
@@ -55,8 +81,11 @@ class LocalEngine(Engine):
         if self.at_once > 1:
             begin_server(imports, self.devices[0])
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
-        # Every device gets its first worker before any gets its second: there may be fewer items than workers.
+    def run(
+        self, work: Work[Item, Result], items: Sequence[Item]
+    ) -> Generator[Event[Item, Result]]:
+        # Every device gets its first worker before any gets its second: there may be fewer items
+        # than workers.
         devices = [device for _ in range(self.workers) for device in self.devices]
         at_once = min(len(devices), len(items))
         deaths = Deaths(work, self.workers, at_once)
@@ -64,8 +93,8 @@ class LocalEngine(Engine):
             if imports := getattr(work, "imports", None):
                 begin_server(imports, devices[0])
             crew = _Processes(work, devices, at_once)
-            # If this generator is never closed, this process would wait at exit for its workers, which wait for this
-            # process.
+            # If this generator is never closed, this process would wait at exit for its workers,
+            # which wait for this process.
             atexit.register(crew.terminate)
             try:
                 failure = yield from hand_out(crew, items, deaths)
@@ -95,7 +124,8 @@ class LocalEngine(Engine):
 
 
 class _Processes:
-    """The `executor.Crew` of worker processes. Each process occupies a slot, which is a place on a device.
+    """The `executor.Crew` of worker processes. Each process occupies a slot, which is a place on a
+    device.
 
     Spare slots replace the slots on a lost device.
     """
@@ -108,7 +138,8 @@ class _Processes:
         self._workers: dict[WorkerProcess, bool] = {}  # worker → whether it has an item
 
     def idle(self, wanted: int) -> list[WorkerProcess]:
-        """Return idle processes. New processes all start before one gets an item, so they load at the same time."""
+        """Return idle processes. New processes all start before one gets an item, so they load at
+        the same time."""
         if self._unstarted is not None:  # raised only after the others got items
             raise self._unstarted
         idle = [worker for worker, busy in self._workers.items() if not busy][:wanted]
@@ -164,10 +195,12 @@ Value = TypeVar("Value")
 
 
 def called_on(device: str, function: Callable[..., Value], *arguments: Any) -> Value:
-    """Return `function(*arguments)`, whose arguments include the device. Errors of the function pass through.
+    """Return `function(*arguments)`, whose arguments include the device. Errors of the function
+    pass through.
 
-    If work on the device would leave a CUDA context in this process, another process calls the function. The function
-    must then be defined at the top level of a module, and its arguments, result and errors must pickle.
+    If work on the device would leave a CUDA context in this process, another process calls the
+    function. The function must then be defined at the top level of a module, and its arguments,
+    result and errors must pickle.
     """
     if not holds_context(device):
         return function(*arguments)
@@ -187,7 +220,8 @@ def stack_where_done(
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An `engines.Work` that calls a function with the worker's device. Its only item is the name of the call."""
+    """An `engines.Work` that calls a function with the worker's device. Its only item is the name
+    of the call."""
 
     function: Callable[[str], Any]
     device: str

@@ -1,14 +1,16 @@
 """Start the worker processes of this machine, run work in them, and exchange messages with them.
 
-Importing torch and diffusers takes seconds. So one process, the fork server of `multiprocessing`, imports these
-libraries once, and workers are forked from the server. The server computes nothing. Workers are spawned instead if a
-fork could differ from a new process: on GPUs, on platforms other than Linux, and if the environment or the import path
-has changed.
+Importing torch and diffusers takes seconds. So one process, the fork server of `multiprocessing`,
+imports these libraries once, and workers are forked from the server. The server computes nothing.
+Workers are spawned instead if a fork could differ from a new process: on GPUs, on platforms other
+than Linux, and if the environment or the import path has changed.
 
-Workers do not import the program that called this package, as those of `multiprocessing` do: see `_without_program`.
+Workers do not import the program that called this package, as those of `multiprocessing` do: see
+`_without_program`.
 
-Each worker has its own pipe, so a worker that is killed while sending does not damage the messages of other workers. A
-thread in the parent sends messages to each worker, because a worker reads no messages while it loads its models.
+Each worker has its own pipe, so a worker that is killed while sending does not damage the messages
+of other workers. A thread in the parent sends messages to each worker, because a worker reads no
+messages while it loads its models.
 """
 
 from __future__ import annotations
@@ -34,33 +36,46 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from counterfoil.engines.engine import Doing, Work
-from counterfoil.engines.executor import DeviceFailed, Ended, Failed, Heard, NoMemory, ending_of, events_of
+from counterfoil.engines.executor import (
+    DeviceFailed,
+    Ended,
+    Failed,
+    Heard,
+    NoMemory,
+    ending_of,
+    events_of,
+)
 from counterfoil.errors import RunFailure
 from counterfoil.models.devices import holds_context, prepare_worker
 from counterfoil.models.loading_errors import device_error, error_line, memory_error
 from counterfoil.progress import disable_progress_bars
 
-# A waiting process wakes after so many seconds. A Ctrl-C that another thread has caught would not wake the process.
+# A waiting process wakes after so many seconds. A Ctrl-C that another thread has caught would not
+# wake the process.
 _WAKES = 0.5  # seconds
-# If the server has just been killed, ask for a process so many times, with a pause between two tries.
-# seconds
+# If the server has just been killed, ask for a process so many times, with a pause between two
+# tries. seconds
 _TRIES = 20
 _PAUSE = 0.05
-# Libraries set environment variables with these prefixes when they are imported, and pytest sets some for each test.
-# So a change of such a variable does not mean that a user changed the environment.
+# Libraries set environment variables with these prefixes when they are imported, and pytest sets
+# some for each test. So a change of such a variable does not mean that a user changed the
+# environment.
 _SET_BY_LIBRARIES = ("KMP_", "TOKENIZERS_", "TORCHINDUCTOR_", "RAY_", "PYTHONBREAKPOINT", "PYTEST_")
-# The name of every process that starts here. By it, `_without_program` recognises them among a program's processes.
+# The name of every process that starts here. By it, `_without_program` recognises them among a
+# program's processes.
 _NAME = "Counterfoil worker"
 
 _preparation_of_multiprocessing = spawn.get_preparation_data
 
 
 def _without_program(name: str) -> dict[str, Any]:
-    """Return how a process prepares itself, for a process of ours without the program that called this package.
+    """Return how a process prepares itself, for a process of ours without the program that called
+    this package.
 
-    `multiprocessing` runs that program again in each process, so that the process can unpickle its functions. A script
-    without `if __name__ == "__main__":` would start all over there, and a program on standard input has no file to run.
-    No work of ours holds anything of that program, so nothing is lost: its functions answer in its own process.
+    `multiprocessing` runs that program again in each process, so that the process can unpickle its
+    functions. A script without `if __name__ == "__main__":` would start all over there, and a
+    program on standard input has no file to run. No work of ours holds anything of that program, so
+    nothing is lost: its functions answer in its own process.
     """
     preparation = _preparation_of_multiprocessing(name)
     if name == _NAME:
@@ -75,7 +90,8 @@ spawn.get_preparation_data = _without_program
 
 @dataclass(slots=True)
 class _Server:
-    """The fork server that this process started. `begun_in`: the result of `_here` at the start of the server."""
+    """The fork server that this process started. `begun_in`: the result of `_here` at the start of
+    the server."""
 
     begun_in: object
     works: bool = False
@@ -86,7 +102,8 @@ class _Server:
         self.asking.start()
 
     def _ask(self) -> None:
-        """Start a worker without work. The worker ends when the server has imported everything, or fails."""
+        """Start a worker without work. The worker ends when the server has imported everything, or
+        fails."""
         first = multiprocessing.get_context("forkserver").Process(name=_NAME, daemon=True)
         with contextlib.suppress(OSError, EOFError):
             with deaf_to_interrupts():
@@ -95,14 +112,17 @@ class _Server:
             self.works = first.exitcode == 0
 
     def leave(self) -> None:
-        """Kill the server at the end of this process if it is still importing: it would run on and print an error."""
+        """Kill the server at the end of this process if it is still importing: it would run on and
+        print an error."""
         number = getattr(forkserver._forkserver, "_forkserver_pid", None)
-        if number is not None and self.asking.is_alive():  # in a fork of this process, the thread is not alive
+        # in a fork of this process, the thread is not alive
+        if number is not None and self.asking.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
 
     def is_there(self) -> bool:
-        """Wait until the server has imported everything or failed; return whether it works. Ctrl-C ends the wait."""
+        """Wait until the server has imported everything or failed; return whether it works. Ctrl-C
+        ends the wait."""
         while self.asking.is_alive():
             self.asking.join(_WAKES)
         return self.works
@@ -112,7 +132,8 @@ _servers: list[_Server] = []  # one at most
 
 
 def begin_server(imports: Sequence[str], device: str) -> None:
-    """Start the server, at most once in this process, and return while the server imports these modules."""
+    """Start the server, at most once in this process, and return while the server imports these
+    modules."""
     if _servers or holds_context(device) or sys.platform != "linux":
         return
     if getattr(forkserver._forkserver, "_forkserver_pid", None) is not None:
@@ -127,13 +148,17 @@ def begin_server(imports: Sequence[str], device: str) -> None:
 
 
 def worker_context(device: str) -> BaseContext:
-    """Choose how the next worker on a device starts: by fork server or spawned. Wait for a server that is importing."""
+    """Choose how the next worker on a device starts: by fork server or spawned. Wait for a server
+    that is importing."""
     usable = bool(_servers) and not holds_context(device) and _servers[0].begun_in == _here()
-    return multiprocessing.get_context("forkserver" if usable and _servers[0].is_there() else "spawn")
+    return multiprocessing.get_context(
+        "forkserver" if usable and _servers[0].is_there() else "spawn"
+    )
 
 
 def start(process: BaseProcess) -> None:
-    """Start a process, and try again if its server was just killed. OSError or EOFError if the process cannot start."""
+    """Start a process, and try again if its server was just killed. OSError or EOFError if the
+    process cannot start."""
     for _ in range(_TRIES):
         try:
             process.start()
@@ -146,9 +171,12 @@ def start(process: BaseProcess) -> None:
 def _here() -> object:
     """Return the process id, and everything that decides how libraries are imported.
 
-    The process id is included because only the process that started a server may ask it for workers.
+    The process id is included because only the process that started a server may ask it for
+    workers.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_SET_BY_LIBRARIES)}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(_SET_BY_LIBRARIES)
+    }
     return (
         os.getpid(),
         environment,
@@ -158,13 +186,16 @@ def _here() -> object:
 
 @contextlib.contextmanager
 def environment_of_workers(context: BaseContext) -> Iterator[dict[str, str]]:
-    """Let processes that start inside the block run one thread. Yield the environment that workers must have."""
+    """Let processes that start inside the block run one thread. Yield the environment that workers
+    must have."""
     changes = {"OMP_NUM_THREADS": "1"}
     given = {**os.environ, **changes}
     if context.get_start_method() == "forkserver":
         changes["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
-        changes["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # otherwise libraries that look for a GPU would initialise CUDA
-        changes["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # otherwise importing pyarrow starts a thread
+        # otherwise libraries that look for a GPU would initialise CUDA
+        changes["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        # otherwise importing pyarrow starts a thread
+        changes["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     with changed_environment(changes):
         yield given
 
@@ -185,15 +216,19 @@ def changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """Delay Ctrl-C until after the block, in which processes start: it would end their imports with a traceback."""
+    """Delay Ctrl-C until after the block, in which processes start: it would end their imports with
+    a traceback."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     caught: list[int] = []
     main = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number)) if main else None
+    handler = (
+        signal.signal(signal.SIGINT, lambda number, frame: caught.append(number)) if main else None
+    )
     try:
-        # Start the resource tracker now. Otherwise it starts with the first worker, and its start unblocks Ctrl-C.
+        # Start the resource tracker now. Otherwise it starts with the first worker, and its start
+        # unblocks Ctrl-C.
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -215,17 +250,26 @@ class WorkerProcess:
     """A worker process, seen from its parent. The parent sends the work once, and then items."""
 
     def __init__(self, work: Work[Any, Any], device: str, context: Any) -> None:
-        """Start the process. Call this inside `deaf_to_interrupts`. RunFailure if the process cannot start."""
+        """Start the process. Call this inside `deaf_to_interrupts`. RunFailure if the process
+        cannot start."""
         self.device = device
         self._pipe, child_end = context.Pipe()
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._sender = threading.Thread(target=_send_all, args=(self._pipe, self._outgoing), daemon=True)
+        self._sender = threading.Thread(
+            target=_send_all, args=(self._pipe, self._outgoing), daemon=True
+        )
         try:
             with environment_of_workers(context) as environment:
-                self._process = context.Process(target=_serve, name=_NAME, args=(child_end, environment))
+                self._process = context.Process(
+                    target=_serve, name=_NAME, args=(child_end, environment)
+                )
                 start(self._process)
         except (OSError, EOFError) as error:
-            reason = "the process it forks from has ended" if isinstance(error, EOFError) else error.strerror or error
+            reason = (
+                "the process it forks from has ended"
+                if isinstance(error, EOFError)
+                else error.strerror or error
+            )
             raise RunFailure(
                 f"a worker process could not be started: {reason}",
                 "Stop other programs on this machine, or use fewer --workers.",
@@ -241,14 +285,17 @@ class WorkerProcess:
             raise
 
     def give(self, item: Any) -> None:
-        """Send the next item to an idle worker, and return at once, even if the worker is still loading."""
+        """Send the next item to an idle worker, and return at once, even if the worker is still
+        loading."""
         self._send((item,))
 
     def _send(self, message: object) -> None:
-        self._outgoing.put(ForkingPickler.dumps(message))  # pickled here, so that the caller gets an error of pickling
+        # pickled here, so that the caller gets an error of pickling
+        self._outgoing.put(ForkingPickler.dumps(message))
 
     def messages(self) -> Iterator[Heard]:
-        """Yield the next message of the worker, if there is one. Yield `Ended` if the worker has ended."""
+        """Yield the next message of the worker, if there is one. Yield `Ended` if the worker has
+        ended."""
         try:
             if self._pipe.poll():
                 yield self._pipe.recv()
@@ -267,7 +314,8 @@ class WorkerProcess:
         self._process.terminate()
 
     def ended(self) -> int | None:
-        """Wait until a dismissed, terminated or failing worker has ended, and kill it if the wait is too long.
+        """Wait until a dismissed, terminated or failing worker has ended, and kill it if the wait
+        is too long.
 
         Return the exit code, or None if the worker was killed here.
         """
@@ -277,14 +325,17 @@ class WorkerProcess:
             self._process.kill()
             self._process.join()
         self._outgoing.put(None)
-        self._sender.join(_PATIENCE)  # sending fails now, because nothing reads the pipe, so the thread ends
+        # sending fails now, because nothing reads the pipe, so the thread ends
+        self._sender.join(_PATIENCE)
         self._pipe.close()
         return code
 
     @staticmethod
     def wait_for(workers: Sequence[WorkerProcess]) -> None:
         """Wait until a worker has a message or has ended, but only for a short time."""
-        sources = [source for worker in workers for source in (worker._pipe, worker._process.sentinel)]
+        sources = [
+            source for worker in workers for source in (worker._pipe, worker._process.sentinel)
+        ]
         wait(sources, timeout=_WAKES)
 
 
@@ -295,7 +346,8 @@ def _send_all(pipe: Connection, outgoing: queue.SimpleQueue[Any]) -> None:
 
 
 def _serve(pipe: Connection, environment: Mapping[str, str]) -> None:
-    """Run a worker process: read the work, then items, until the parent dismisses the worker or its device fails."""
+    """Run a worker process: read the work, then items, until the parent dismisses the worker or its
+    device fails."""
     if os.environ != environment:  # a forked worker begins with the environment of the server
         os.environ.clear()
         os.environ.update(environment)
@@ -341,16 +393,20 @@ def _tell(pipe: Connection, message: object) -> None:
 
 
 def _tell_failure(pipe: Connection, error: Exception, *, was_ready: bool) -> None:
-    """Report an error to the parent by its kind. Check memory first: for CUDA, this is a device error too."""
+    """Report an error to the parent by its kind. Check memory first: for CUDA, this is a device
+    error too."""
     if (reason := memory_error(error)) is not None:
         _tell(pipe, NoMemory(reason))
     elif (reason := device_error(error)) is not None:
-        _tell(pipe, Ended(f"lost its device ({reason})", None) if was_ready else DeviceFailed(reason))
+        _tell(
+            pipe, Ended(f"lost its device ({reason})", None) if was_ready else DeviceFailed(reason)
+        )
         os._exit(1)  # a normal exit would wait for the device, or fail on it again
     else:
         error.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)))
         try:
-            copy.copy(error)  # unpickling rebuilds an error as a copy does, which fails for errors of some libraries
+            # unpickling rebuilds an error as a copy does, which fails for errors of some libraries
+            copy.copy(error)
             _tell(pipe, Failed(error))
         except Exception:
             _tell(pipe, Failed(RunFailure(error_line(error))))

@@ -1,4 +1,5 @@
-"""Connect to a Ray cluster for a run: start one on this machine, or join a running cluster by its address."""
+"""Connect to a Ray cluster for a run: start one on this machine, or join a running cluster by its
+address."""
 
 from __future__ import annotations
 
@@ -23,15 +24,21 @@ from counterfoil.models.loading_errors import error_line
 
 _PLACE = re.compile(r"(?P<host>[^\s:/\[\]]+|\[[0-9a-fA-F:.%]+\]):(?P<port>\d{1,5})")
 _ANSWERS_WITHIN = 10.0  # seconds
-# An HTTP/2 client sends these bytes first, with empty settings (RFC 9113, 3.4). A server answers with its settings.
+# An HTTP/2 client sends these bytes first, with empty settings (RFC 9113, 3.4). A server answers
+# with its settings.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _SETTINGS = 4
-_START = "`ray start --head` starts a cluster and prints its address; run this command on a machine of the cluster."
+_START = (
+    "`ray start --head` starts a cluster and prints its address; run this command on a"
+    " machine"
+    " of the cluster."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RayCluster:
-    """A cluster that this process is connected to. `resource` is `CPU` or `GPU`: each actor occupies one unit of it."""
+    """A cluster that this process is connected to. `resource` is `CPU` or `GPU`: each actor
+    occupies one unit of it."""
 
     resource: str
     address: str
@@ -44,13 +51,17 @@ class RayCluster:
         """Return the number of actors for which the living nodes have room."""
         import ray
 
-        return sum(int(node["Resources"].get(self.resource, 0)) for node in ray.nodes() if node["Alive"])
+        return sum(
+            int(node["Resources"].get(self.resource, 0)) for node in ray.nodes() if node["Alive"]
+        )
 
 
 def refuse_absent_ray() -> None:
     """Raise UserError if Ray is not installed. Do not import Ray yet."""
     if importlib.util.find_spec("ray") is None:
-        raise UserError("engine ray: Ray is not installed here", "Install it: pip install 'counterfoil[ray]'.")
+        raise UserError(
+            "engine ray: Ray is not installed here", "Install it: pip install 'counterfoil[ray]'."
+        )
 
 
 def refuse_no_cluster(address: str) -> None:
@@ -71,10 +82,11 @@ def _imported() -> Any:
 
 @contextlib.contextmanager
 def connected(address: str | None, devices: Sequence[str], workers: int) -> Iterator[RayCluster]:
-    """Connect to the cluster at `address` for the block, or to a new cluster on this machine with `workers` CPUs.
+    """Connect to the cluster at `address` for the block, or to a new cluster on this machine with
+    `workers` CPUs.
 
-    A cluster that is started here ends with the block. Any other cluster keeps running. UserError if the cluster or the
-    device does not exist.
+    A cluster that is started here ends with the block. Any other cluster keeps running. UserError
+    if the cluster or the device does not exist.
     """
     refuse_absent_ray()
     ray = _imported()
@@ -84,7 +96,8 @@ def connected(address: str | None, devices: Sequence[str], workers: int) -> Iter
             connected = ray.get_runtime_context().gcs_address
             if address not in (None, "auto", connected):
                 raise UserError(
-                    f"address: found '{address}', but this program is connected to the Ray cluster at {connected}",
+                    f"address: found '{address}', but this program is connected to the Ray cluster"
+                    f" at {connected}",
                     "Name that one, or call ray.shutdown() before.",
                 )
         else:
@@ -100,13 +113,15 @@ def connected(address: str | None, devices: Sequence[str], workers: int) -> Iter
             has = "no GPU" if cluster.resource == "GPU" else "no CPU core for work"
             raise UserError(
                 f"the Ray cluster at {cluster.address} has {has}",
-                "See `ray status`. A cluster that adds nodes on demand needs at least one such node first.",
+                "See `ray status`. A cluster that adds nodes on demand needs at least one such node"
+                " first.",
             )
         yield cluster
 
 
 def _begin(devices: Sequence[str], workers: int, at_the_end: contextlib.ExitStack) -> None:
-    """Start a cluster on this machine only. Its temporary folder keeps the address `auto` from finding it."""
+    """Start a cluster on this machine only. Its temporary folder keeps the address `auto` from
+    finding it."""
     import ray
 
     # The folder is in /tmp, because the path of a socket may have at most 107 characters.
@@ -134,7 +149,8 @@ def _begin(devices: Sequence[str], workers: int, at_the_end: contextlib.ExitStac
     except Exception as error:
         raise RunFailure(
             f"Ray could not start a cluster on this machine: {error_line(error)}",
-            "If this machine was busy, run the same command again: Ray waits for half a minute. Or leave out --engine"
+            "If this machine was busy, run the same command again: Ray waits for half a minute. Or"
+            " leave out --engine"
             " ray, or start a cluster with `ray start --head` and name it with --address.",
         ) from error
 
@@ -152,7 +168,9 @@ def _join(address: str, at_the_end: contextlib.ExitStack) -> None:
                 f"the Ray cluster at {address} has another version: {error_line(error)}",
                 "Install the same Ray and the same Python on every machine.",
             ) from error
-        raise UserError(f"the Ray cluster at {address} cannot be used: {error_line(error)}", _START) from error
+        raise UserError(
+            f"the Ray cluster at {address} cannot be used: {error_line(error)}", _START
+        ) from error
 
 
 def _refuse_silent(address: str) -> None:
@@ -166,7 +184,9 @@ def _refuse_silent(address: str) -> None:
             host_and_port = services.canonicalize_bootstrap_address(address) or ""
     match = _PLACE.fullmatch(host_and_port)
     if match is None:
-        raise UserError(f"address {address}: Ray finds no cluster that runs on this machine", _START)
+        raise UserError(
+            f"address {address}: Ray finds no cluster that runs on this machine", _START
+        )
     named = f"{address} ({match[0]})" if address == "auto" else address
     host = match["host"].strip("[]")
     port = int(match["port"])
@@ -177,7 +197,9 @@ def _refuse_silent(address: str) -> None:
             connection.sendall(_HELLO)
             answer = connection.recv(9)
     except (OSError, OverflowError) as error:
-        raise UserError(f"address {named}: no Ray cluster answers there ({error_line(error)})", _START) from error
+        raise UserError(
+            f"address {named}: no Ray cluster answers there ({error_line(error)})", _START
+        ) from error
     if len(answer) < 4 or answer[3] != _SETTINGS:
         raise UserError(f"address {named}: the server there is not a Ray cluster", _START)
 

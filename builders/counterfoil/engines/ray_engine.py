@@ -1,4 +1,5 @@
-"""Do work on the actors of a Ray cluster. Each actor loads its models once, before its first item."""
+"""Do work on the actors of a Ray cluster. Each actor loads its models once, before its first
+item."""
 
 from __future__ import annotations
 
@@ -26,14 +27,20 @@ from counterfoil.engines.executor import (
     hand_out,
 )
 from counterfoil.engines.local import default_workers
-from counterfoil.engines.ray_cluster import RayCluster, connected, refuse_absent_ray, refuse_no_cluster
+from counterfoil.engines.ray_cluster import (
+    RayCluster,
+    connected,
+    refuse_absent_ray,
+    refuse_no_cluster,
+)
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import prepare_worker
 from counterfoil.models.loading_errors import device_error, error_line, memory_error
 from counterfoil.progress import disable_progress_bars
 
 _LOOKS_EVERY = 5.0  # seconds between two checks for new nodes
-_TELLS_AFTER = 60.0  # seconds until a message that no actor is ready: no error, since models may load so long
+# seconds until a message that no actor is ready: no error, since models may load so long
+_TELLS_AFTER = 60.0
 _WAKES_EVERY = 1.0  # seconds; waking notices a Ctrl-C that another thread has caught
 
 
@@ -41,9 +48,10 @@ _WAKES_EVERY = 1.0  # seconds; waking notices a Ctrl-C that another thread has c
 class RayEngine(Engine):
     """The `Engine` that works on a Ray cluster.
 
-    address: the address of the cluster, or None for a new cluster on this machine for each run. devices: devices of
-    this machine if `address` is None, else the kind of device that each actor works on (auto, cpu or cuda). workers:
-    the total number of actors, or None for one actor on each GPU or CPU core of the cluster.
+    address: the address of the cluster, or None for a new cluster on this machine for each run.
+    devices: devices of this machine if `address` is None, else the kind of device that each actor
+    works on (auto, cpu or cuda). workers: the total number of actors, or None for one actor on each
+    GPU or CPU core of the cluster.
     """
 
     devices: tuple[str, ...]
@@ -53,7 +61,8 @@ class RayEngine(Engine):
 
     @classmethod
     def of(cls, devices: Sequence[str], workers: int | None, choice: EngineChoice) -> RayEngine:
-        """Return the engine. UserError if Ray is absent, or if `workers`, the address or the device is invalid."""
+        """Return the engine. UserError if Ray is absent, or if `workers`, the address or the device
+        is invalid."""
         refuse_absent_ray()
         default_workers(workers, devices[0])
         if choice.address is not None:
@@ -82,7 +91,9 @@ class RayEngine(Engine):
     def elsewhere(self) -> bool:
         return self.address is not None
 
-    def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
+    def run(
+        self, work: Work[Item, Result], items: Sequence[Item]
+    ) -> Generator[Event[Item, Result]]:
         if not len(items):
             return
         with (
@@ -104,11 +115,15 @@ class _Actor:
         self.has_item = False
 
     def give(self, item: Any) -> None:
-        self.waiting, self.has_item = self.handle.do.options(num_returns="streaming").remote(item), True
+        self.waiting, self.has_item = (
+            self.handle.do.options(num_returns="streaming").remote(item),
+            True,
+        )
 
 
 class _Actors:
-    """The `executor.Crew` of the actors of one run: the requested number, or one for each place in the cluster."""
+    """The `executor.Crew` of the actors of one run: the requested number, or one for each place in
+    the cluster."""
 
     def __init__(self, cluster: RayCluster, work: Any, workers: int | None) -> None:
         import ray
@@ -127,7 +142,8 @@ class _Actors:
             self._end(actor)
 
     def idle(self, wanted: int) -> list[_Actor]:
-        """Return idle actors, and regularly check for new nodes. Never start more actors than unfinished items."""
+        """Return idle actors, and regularly check for new nodes. Never start more actors than
+        unfinished items."""
         if time.monotonic() >= self.looked + _LOOKS_EVERY:
             self.looked = time.monotonic()
             places = self.cluster.places()
@@ -137,7 +153,9 @@ class _Actors:
                     "Start nodes and run the same command again: finished work is kept.",
                 )
             left = wanted + sum(actor.has_item for actor in self.actors)
-            self.actors += [self._started() for _ in range(min(self.workers or places, left) - len(self.actors))]
+            self.actors += [
+                self._started() for _ in range(min(self.workers or places, left) - len(self.actors))
+            ]
         return [actor for actor in self.actors if actor.waiting is None][:wanted]
 
     def stands_in(self) -> bool:
@@ -153,8 +171,10 @@ class _Actors:
         self.reported_waiting = True
         what = "GPU" if self.cluster.resource == "GPU" else "CPU core"
         message = (
-            f"no actor is ready after {_TELLS_AFTER:.0f} seconds: every {what} of the Ray cluster at"
-            f" {self.cluster.address} may be in use, or models still load (see `ray status`); still waiting"
+            f"no actor is ready after {_TELLS_AFTER:.0f} seconds: every {what} of the Ray cluster"
+            " at"
+            f" {self.cluster.address} may be in use, or models still load (see `ray status`); still"
+            " waiting"
         )
         yield None, Lost(message)
 
@@ -171,7 +191,9 @@ class _Actors:
             runtime_env={"env_vars": _ONE_THREAD},  # set before the process starts
         )
         handle: Any = kind.remote()
-        ready = handle.get_ready.remote(self.cluster.device, str(Path.cwd()), [self.work_at], __version__)
+        ready = handle.get_ready.remote(
+            self.cluster.device, str(Path.cwd()), [self.work_at], __version__
+        )
         return _Actor(handle, ready, self.cluster.device)
 
     def _stirred(self) -> list[_Actor]:
@@ -208,8 +230,11 @@ class _Actors:
             lines = [line.strip() for line in str(error).splitlines()]
             telling = [line for line in lines if line.startswith(_TELLING)]
             reason = (telling[-1] if telling else error_line(error))[:_LONGEST_REASON]
-            # Ray's memory monitor or the system has killed the process. -9 is SIGKILL, a name that Windows lacks.
-            killed = "worker process has died" in str(error) or "memory" in type(error).__name__.lower()
+            # Ray's memory monitor or the system has killed the process. -9 is SIGKILL, a name that
+            # Windows lacks.
+            killed = (
+                "worker process has died" in str(error) or "memory" in type(error).__name__.lower()
+            )
             return self._lost(actor, reason, -9 if killed else None)
         if isinstance(event, Done):
             actor.waiting = None
@@ -223,8 +248,8 @@ class _Actors:
     def _lost(self, actor: _Actor, reason: str, code: int | None) -> Heard:
         """Return the event for a lost actor.
 
-        The event depends on whether the actor had an item. It is `Failed` if too many actors were lost before they were
-        ready.
+        The event depends on whether the actor had an item. It is `Failed` if too many actors were
+        lost before they were ready.
         """
         self._end(actor)
         self.looked = -_LOOKS_EVERY  # look for a replacement at once
@@ -266,7 +291,8 @@ class RayWorker:
     do_item: Callable[[Any], Doing[Any, Any]]
 
     def get_ready(self, device: str, folder: str, work_at: Sequence[Any], version: str) -> None:
-        """Load what the work needs. Enter the working directory of the command first, if it exists on this node.
+        """Load what the work needs. Enter the working directory of the command first, if it exists
+        on this node.
 
         Relative paths then have the same meaning as for the command.
         """
@@ -282,7 +308,8 @@ class RayWorker:
             if version == __version__:
                 raise
             raise UserError(
-                f"the node {ray.util.get_node_ip_address()} has counterfoil {__version__}, and this command {version}",
+                f"the node {ray.util.get_node_ip_address()} has counterfoil {__version__}, and this"
+                f" command {version}",
                 f"Install the same on every node: pip install 'counterfoil[ray]=={version}'.",
             ) from error
         prepare_worker(device)
@@ -290,7 +317,8 @@ class RayWorker:
         self.do_item = self.context.__enter__()
 
     def do(self, item: Any) -> Iterator[Heard]:
-        """Yield the events of an item, and then its result, or the failure of memory or of the device."""
+        """Yield the events of an item, and then its result, or the failure of memory or of the
+        device."""
         try:
             yield from events_of(self.do_item(item))
         except Exception as error:

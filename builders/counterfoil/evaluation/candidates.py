@@ -1,7 +1,9 @@
-"""The candidates of mined shifts that passed the screen, before a classifier's rule selects among them.
+"""The candidates of mined shifts that passed the screen, before a classifier's rule selects among
+them.
 
-Such a rule keeps failures, so a finding's failure rate is over all these candidates, never over the images kept. If no
-rule uses a classifier, the candidates are the accepted images, and nothing else is read.
+Such a rule keeps failures, so a finding's failure rate is over all these candidates, never over the
+images kept. If no rule uses a classifier, the candidates are the accepted images, and nothing else
+is read.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ NO_ANSWER = -1
 class Unpicked:
     """All n candidates of a shift that a classifier's rule could choose from, in the plan's order.
 
-    accepted: (n,) bool, whether the candidate is an image of the dataset. recorded: judge → (n,) int8, the answers that
-    the build recorded.
+    accepted: (n,) bool, whether the candidate is an image of the dataset. recorded: judge → (n,)
+    int8, the answers that the build recorded.
     """
 
     keys: tuple[str, ...]
@@ -61,10 +63,12 @@ class Unpicked:
 
 @dataclass(frozen=True)
 class MinedShift:
-    """A shift of kind `mined`: its index among the groups, its source, and the number of screened candidates.
+    """A shift of kind `mined`: its index among the groups, its source, and the number of screened
+    candidates.
 
-    judges: names without folders of the classifiers that its rules use. quota: the number of kept images at which the
-    drawing of a cell ends, if there is one. unpicked: None without judges; then the accepted images are measured.
+    judges: names without folders of the classifiers that its rules use. quota: the number of kept
+    images at which the drawing of a cell ends, if there is one. unpicked: None without judges; then
+    the accepted images are measured.
     """
 
     index: int
@@ -78,9 +82,11 @@ class MinedShift:
 
 @dataclass(frozen=True)
 class MinedCandidates:
-    """The mined shifts of a dataset. images: the stored images of unpicked candidates that were not accepted.
+    """The mined shifts of a dataset. images: the stored images of unpicked candidates that were not
+    accepted.
 
-    complete: whether each such candidate has its image stored. pins: the judges' pins in the lock, by name.
+    complete: whether each such candidate has its image stored. pins: the judges' pins in the lock,
+    by name.
     """
 
     shifts: tuple[MinedShift, ...] = ()
@@ -94,12 +100,16 @@ def read_mined(
 ) -> MinedCandidates:
     """Return the mined shifts of a finished dataset.
 
-    reasons: counts from its receipts. reference: the dataset on the Hub that it is a copy of. Raise RunFailure if
-    candidates differ from their receipts or are not in the plan.
+    reasons: counts from its receipts. reference: the dataset on the Hub that it is a copy of. Raise
+    RunFailure if candidates differ from their receipts or are not in the plan.
     """
     recipe = dataset.recipe
     directory = dataset.directory
-    mined = [(index, shift) for index, shift in enumerate(recipe.all_shifts()) if shift.kind == MINED and shift.top]
+    mined = [
+        (index, shift)
+        for index, shift in enumerate(recipe.all_shifts())
+        if shift.kind == MINED and shift.top
+    ]
     judged = [shift for _, shift in mined if _judges(shift)]
     unpicked: dict[str, Unpicked] = {}
     images = None
@@ -107,13 +117,20 @@ def read_mined(
     if judged:
         groups = {shift.group for shift in judged}
         receipts = [receipt for receipt in dataset.receipts if receipt.group in groups]
-        tables: tuple[What, ...] = ("candidates", "rejected") if recipe.screen.keep_rejected else ("candidates",)
+        tables: tuple[What, ...] = (
+            ("candidates", "rejected") if recipe.screen.keep_rejected else ("candidates",)
+        )
         if reference is not None:  # fetch from the commit that was opened
             commit = directory.name if _COMMIT.fullmatch(directory.name) else reference.revision
             patterns = [f"{table}/{group}/**" for table in tables for group in sorted(groups)]
             locate_dataset(str(replace(reference, revision=commit)), patterns)
             refuse_unfit(directory)
-        files = [file for receipt in receipts for table in tables if (file := receipt.file(table)) is not None]
+        files = [
+            file
+            for receipt in receipts
+            for table in tables
+            if (file := receipt.file(table)) is not None
+        ]
         refuse_changed(directory, changed_files(directory, files))
         unpicked = _unpicked(dataset, receipts, judged)
         of_judged = [unpicked[shift.name] for shift in judged]
@@ -129,20 +146,29 @@ def read_mined(
     shifts = []
     for index, shift in mined:
         candidates = unpicked.get(shift.name)
-        passed = sum(n for why, n in reasons.get(shift.name, {}).items() if before_judges(shift.keep, why))
+        passed = sum(
+            n for why, n in reasons.get(shift.name, {}).items() if before_judges(shift.keep, why)
+        )
         if candidates is not None and len(candidates.keys) != passed:
             raise RunFailure(
-                f"{directory}: the candidates of {shift.name} do not match the counts in its receipts", VERIFY
+                f"{directory}: the candidates of {shift.name} do not match the counts in its"
+                " receipts",
+                VERIFY,
             )
         facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
         judges = tuple(map(without_folders, _judges(shift)))
         quota = shift.accepted if judges else None
-        shifts.append(MinedShift(index, facts, shift.name in open_now, passed, judges, quota, candidates))
+        shifts.append(
+            MinedShift(index, facts, shift.name in open_now, passed, judges, quota, candidates)
+        )
     return MinedCandidates(tuple(shifts), images, complete, dataset.lock.inputs.get("judges") or {})
 
 
-def refuse_other_data(directory: Path, recipe: Recipe, mined: MinedCandidates, keys: Sequence[str]) -> None:
-    """Raise RunFailure if the accepted candidates are not the images of `data`. keys: the keys of all shifts."""
+def refuse_other_data(
+    directory: Path, recipe: Recipe, mined: MinedCandidates, keys: Sequence[str]
+) -> None:
+    """Raise RunFailure if the accepted candidates are not the images of `data`. keys: the keys of
+    all shifts."""
     names = [shift.name for shift in recipe.all_shifts()]
     data_keys = set(keys)
     for shift in mined.shifts:
@@ -152,8 +178,13 @@ def refuse_other_data(directory: Path, recipe: Recipe, mined: MinedCandidates, k
         accepted = set(candidate_keys[shift.unpicked.accepted].tolist())
         missing = next((key for key in sorted(accepted) if key not in data_keys), None)
         if missing is not None:
-            raise RunFailure(f"{directory}: {missing} is accepted in candidates but missing in data", VERIFY)
-        refused = next((key for key in candidate_keys[~shift.unpicked.accepted].tolist() if key in data_keys), None)
+            raise RunFailure(
+                f"{directory}: {missing} is accepted in candidates but missing in data", VERIFY
+            )
+        refused = next(
+            (key for key in candidate_keys[~shift.unpicked.accepted].tolist() if key in data_keys),
+            None,
+        )
         if refused is not None:
             of_shift = f"the candidates of {names[shift.index]}"
             raise RunFailure(f"{directory}: data has {refused}, which {of_shift} reject", VERIFY)
@@ -163,13 +194,17 @@ def _judges(shift: Shift) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for rule in shift.keep for name in rule.judges()))
 
 
-def _unpicked(dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequence[Shift]) -> dict[str, Unpicked]:
+def _unpicked(
+    dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequence[Shift]
+) -> dict[str, Unpicked]:
     """Read the candidates by shift; every row must be a sample of the plan, and unique."""
     directory = dataset.directory
     plan = dataset.plan
     recipe = dataset.recipe
     judges = {shift.name: _judges(shift) for shift in judged}
-    columns = {name: judge_column(name, RIGHT) for shift_judges in judges.values() for name in shift_judges}
+    columns = {
+        name: judge_column(name, RIGHT) for shift_judges in judges.values() for name in shift_judges
+    }
     rules = {shift.name: shift.keep for shift in judged}
     rows: dict[str, list[tuple[Any, ...]]] = {shift.name: [] for shift in judged}
     shards = {(shard.group, shard.number): shard for shard in plan.shards}
@@ -181,7 +216,9 @@ def _unpicked(dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequen
             name = row["shift"]
             if name in rules and before_judges(rules[name], row["reason"]):
                 answers = (row[columns[judge]] for judge in judges[name])
-                rows[name].append((row["key"], row["label"], row["index"], row["reason"] == ACCEPTED, *answers))
+                rows[name].append(
+                    (row["key"], row["label"], row["index"], row["reason"] == ACCEPTED, *answers)
+                )
     unpicked = {}
     for name, candidate_rows in rows.items():
         recorded = {}
@@ -200,7 +237,9 @@ def _unpicked(dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequen
     return unpicked
 
 
-def _images(directory: Path, receipts: Sequence[Receipt], dropped: Sequence[tuple[str, int]]) -> LabelledImages:
+def _images(
+    directory: Path, receipts: Sequence[Receipt], dropped: Sequence[tuple[str, int]]
+) -> LabelledImages:
     """Return the rejected images of these candidates, in the order in which they are stored."""
     labels = dict(dropped)
 
@@ -220,9 +259,14 @@ def _images(directory: Path, receipts: Sequence[Receipt], dropped: Sequence[tupl
     ]
     if sorted(stored) != sorted(labels):
         raise RunFailure(
-            f"{directory}: rejected does not hold the image of each rejected candidate exactly once", VERIFY
+            f"{directory}: rejected does not hold the image of each rejected candidate exactly once",
+            VERIFY,
         )
-    files = [[file.path, file.sha256] for receipt in receipts if (file := receipt.file("rejected")) is not None]
+    files = [
+        [file.path, file.sha256]
+        for receipt in receipts
+        if (file := receipt.file("rejected")) is not None
+    ]
     return LabelledImages(
         name=f"candidates of {directory.name}",
         content=sha256_json([files, stored]),

@@ -1,4 +1,5 @@
-"""The images to score, with labels and in groups, the base first. A built dataset also has its judges' answers."""
+"""The images to score, with labels and in groups, the base first. A built dataset also has its
+judges' answers."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ from counterfoil.store.rows import TableForm
 
 @dataclass(frozen=True)
 class JudgedShift:
-    """A shift that keeps the images that judges answer wrongly: its index among the groups, and its keep rule."""
+    """A shift that keeps the images that judges answer wrongly: its index among the groups, and its
+    keep rule."""
 
     index: int
     rule: MisclassifiedRule
@@ -60,7 +62,8 @@ class JudgedShift:
 
 @dataclass(frozen=True)
 class JudgedImages:
-    """The shifts that keep judges' failures, and for each judge the images kept because it was wrong, (n,) bool.
+    """The shifts that keep judges' failures, and for each judge the images kept because it was
+    wrong, (n,) bool.
 
     A judge's name has no folders. The n images are those of the dataset, in its order.
     """
@@ -72,7 +75,8 @@ class JudgedImages:
 def read_judged(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], keys: Sequence[str], shifts: Ints
 ) -> JudgedImages:
-    """Return the judges' recorded answers. keys, shifts: (n,), for the dataset's images, from the same files."""
+    """Return the judges' recorded answers. keys, shifts: (n,), for the dataset's images, from the
+    same files."""
     every = recipe.all_shifts()
     judged = tuple(
         JudgedShift(index, rule)
@@ -96,7 +100,9 @@ def read_judged(
         if receipt.group not in groups:
             continue
         for batch in shard_batches(directory, receipt, ["key", *columns], "data", form):
-            rows = np.array([row_of[key] for key in batch.column("key").to_pylist()], dtype=np.int64)
+            rows = np.array(
+                [row_of[key] for key in batch.column("key").to_pylist()], dtype=np.int64
+            )
             for (judge, what), judged_shifts in shifts_of.items():
                 # A judge is not wrong about an image if it was not asked or gave no answer.
                 answers = batch.column(judge_column(judge, what)).to_pylist()
@@ -108,7 +114,8 @@ def read_judged(
 def _read_units(dataset: SoundDataset, keys: Sequence[str], pairs: Ints) -> Units | None:
     """Return the units of images with these keys (n,) and pairs (n,); None if rows store none.
 
-    Raise RunFailure if an image has no unit, or another one than its base image: no build can have written that.
+    Raise RunFailure if an image has no unit, or another one than its base image: no build can have
+    written that.
     """
     form = TableForm.of(dataset.recipe)
     if UNIT not in form.added:
@@ -120,11 +127,14 @@ def _read_units(dataset: SoundDataset, keys: Sequence[str], pairs: Ints) -> Unit
     units = np.array([-1 if (unit := unit_of[key]) is None else unit for key in keys], np.int64)
     of_pairs = np.unique(np.stack([pairs, units]), axis=1)[0]
     if (units < 0).any() or len(of_pairs) > len(np.unique(pairs)):
-        raise RunFailure(f"{dataset.directory}: an image has no unit, or another than its base image", VERIFY)
+        raise RunFailure(
+            f"{dataset.directory}: an image has no unit, or another than its base image", VERIFY
+        )
     return Units.of(units)
 
 
-# What scoring needs of a published dataset: no rejected image, no card. Mined shifts may need more (`candidates.py`).
+# What scoring needs of a published dataset: no rejected image, no card. Mined shifts may need more
+# (`candidates.py`).
 _PUBLISHED = [
     "recipe.yaml",
     "lock.json",
@@ -141,9 +151,10 @@ _PUBLISHED = [
 class Group:
     """The base, a shift, or a part of other labelled images.
 
-    class_labels: the classes planned in it. candidates: the number of rendered candidates; None if nothing was
-    rendered. paired: an image shares its noise with the base image of its class and index. Each level of a shift is a
-    group, as in `recipe.prompts.Shift`: `of` names the shift, `top` marks the highest level.
+    class_labels: the classes planned in it. candidates: the number of rendered candidates; None if
+    nothing was rendered. paired: an image shares its noise with the base image of its class and
+    index. Each level of a shift is a group, as in `recipe.prompts.Shift`: `of` names the shift,
+    `top` marks the highest level.
     """
 
     name: str
@@ -161,7 +172,8 @@ class Group:
 
 @dataclass(frozen=True)
 class SubjectPart:
-    """Labelled images of one origin. `prefix` begins their keys and group names; `first` is their first group."""
+    """Labelled images of one origin. `prefix` begins their keys and group names; `first` is their
+    first group."""
 
     images: LabelledImages
     prefix: str
@@ -172,10 +184,12 @@ class SubjectPart:
 class Subject:
     """All (n,) images in a fixed order, part after part.
 
-    shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base: group 0 is the base.
-    workplace: a folder for answers and reports. mined: the candidates of a built dataset's mined shifts. judged: which
-    of its images are there because a classifier was wrong. recipe, pins: what a build made the images from. published:
-    the dataset of the Hub that it is a copy of. units: the units of the input dataset (videos), if it names them.
+    shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base:
+    group 0 is the base.
+    workplace: a folder for answers and reports. mined: the candidates of a built dataset's mined
+    shifts. judged: which of its images are there because a classifier was wrong. recipe, pins: what
+    a build made the images from. published: the dataset of the Hub that it is a copy of. units: the
+    units of the input dataset (videos), if it names them.
     """
 
     source: str
@@ -205,7 +219,10 @@ class Subject:
     @property
     def preview(self) -> int | None:
         """The largest number of images in a group if this is a preview."""
-        return min((part.images.preview for part in self.parts if part.images.preview is not None), default=None)
+        return min(
+            (part.images.preview for part in self.parts if part.images.preview is not None),
+            default=None,
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -223,24 +240,30 @@ class Subject:
 
     @property
     def paths(self) -> tuple[str | None, ...] | None:
-        """Each image's path below the folder that it was read from; None if no image was read from one."""
+        """Each image's path below the folder that it was read from; None if no image was read from
+        one."""
         if all(part.images.paths is None for part in self.parts):
             return None
-        return tuple(path for part in self.parts for path in part.images.paths or (None,) * len(part.images))
+        return tuple(
+            path for part in self.parts for path in part.images.paths or (None,) * len(part.images)
+        )
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """Yield (key, encoded image) of every row, or of those named in `keys`, in order."""
         for part in self.parts:
             part_keys = None
             if keys is not None:
-                part_keys = frozenset(key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix))
+                part_keys = frozenset(
+                    key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix)
+                )
             for key, encoded in part.images.images(part_keys):
                 yield f"{part.prefix}{key}", encoded
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenDataset(Subject):
-    """A built dataset: the accepted images in plan order; its shifts are the groups, the base first.
+    """A built dataset: the accepted images in plan order; its shifts are the groups, the base
+    first.
 
     content: sha256 over the hashes of its data files. indices: of candidates.
     """
@@ -255,7 +278,8 @@ class OpenDataset(Subject):
 def open_dataset(source: str | Path) -> OpenDataset:
     """Return the dataset at a path or Hub id (`user/name`, `user/name@revision`).
 
-    Raise UserError if it is missing, not finished, or has no base image; RunFailure if the Hub cannot be reached.
+    Raise UserError if it is missing, not finished, or has no base image; RunFailure if the Hub
+    cannot be reached.
     """
     located = locate_dataset(source, _PUBLISHED)
     directory = located.directory
@@ -263,7 +287,10 @@ def open_dataset(source: str | Path) -> OpenDataset:
     recipe = finished.recipe
     receipts = finished.receipts
     if not (directory / "data").is_dir():
-        raise UserError(f"{directory} has no data folder: no candidate was accepted, or files are missing", VERIFY)
+        raise UserError(
+            f"{directory} has no data folder: no candidate was accepted, or files are missing",
+            VERIFY,
+        )
     hint = f"`counterfoil verify {source}` names everything that is damaged and how to repair it."
     refuse_changed(directory, changed_data(directory, receipts), hint)
     keys, shifts, labels, indices = _accepted_rows(finished)
@@ -281,7 +308,9 @@ def open_dataset(source: str | Path) -> OpenDataset:
     names = tuple(group.name for group in groups)
     preview = preview_images(recipe, receipts)
     read = partial(_read_images, finished)
-    images = LabelledImages(str(source), content, keys, labels, shifts, names, read, preview=preview)
+    images = LabelledImages(
+        str(source), content, keys, labels, shifts, names, read, preview=preview
+    )
     return OpenDataset(
         source=str(source),
         name=recipe.name,
@@ -313,7 +342,8 @@ def open_dataset(source: str | Path) -> OpenDataset:
 
 
 def compared_units(dataset: OpenDataset, rows: Ints) -> Units | None:
-    """Return the units of images to compare, (groups, n), of which image i has one unit; None if no two share one."""
+    """Return the units of images to compare, (groups, n), of which image i has one unit; None if no
+    two share one."""
     if dataset.units is None:
         return None
     units = Units.of(dataset.units.of_image[rows[0]])
@@ -329,7 +359,10 @@ def rows_in_every_group(dataset: OpenDataset, known: Ints) -> Ints:
     rows[dataset.shifts[known], dataset.indices[known]] = known
     rows = rows[:, (rows >= 0).all(axis=0)]
     if not rows.size:
-        raise UserError(f"{dataset.source}: no row of the source is in every group, so groups cannot be compared")
+        raise UserError(
+            f"{dataset.source}: no row of the source is in every group, so groups cannot be"
+            " compared"
+        )
     return rows
 
 
@@ -344,11 +377,15 @@ def _accepted_rows(
         for row in planned_rows(dataset.directory, dataset.plan, shard, receipt, "data"):
             keys.append(row["key"])
             numbers.append((position[row["shift"]], row["label"], row["index"]))
-    shifts, labels, indices = np.ascontiguousarray(np.asarray(numbers, dtype=np.int64).reshape(-1, 3).T)
+    shifts, labels, indices = np.ascontiguousarray(
+        np.asarray(numbers, dtype=np.int64).reshape(-1, 3).T
+    )
     return tuple(keys), shifts, labels, indices
 
 
-def _read_images(dataset: SoundDataset, wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+def _read_images(
+    dataset: SoundDataset, wanted: frozenset[str] | None
+) -> Iterator[tuple[str, bytes | None]]:
     """Yield (key, encoded image) of the wanted images, by default all, in the dataset's order."""
     left = None if wanted is None else len(wanted)
     for receipt in dataset.receipts:
@@ -383,7 +420,8 @@ def _recipe_groups(recipe: Recipe, reasons: Mapping[str, Mapping[str, int]]) -> 
 
 
 def _workplace(directory: Path, published: bool) -> Path:
-    """Return the folder of predictions and reports: inside the dataset if it may be written, else the user's cache."""
+    """Return the folder of predictions and reports: inside the dataset if it may be written, else
+    the user's cache."""
     if not published and os.access(directory, os.W_OK):
         return directory / ".counterfoil"
     return writable_cache() / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
@@ -392,7 +430,8 @@ def _workplace(directory: Path, published: bool) -> Path:
 def read_judged_labels(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], inputs: Mapping[str, Any]
 ) -> LabelChecks:
-    """Return the label checks of every shift, from the accepted rows. `inputs` are those of the lock.
+    """Return the label checks of every shift, from the accepted rows. `inputs` are those of the
+    lock.
 
     Raise RunFailure for a damaged table, or a lock that does not pin the judge.
     """
@@ -402,7 +441,9 @@ def read_judged_labels(
         form = TableForm.of(recipe)
         for receipt in receipts:
             for batch in shard_batches(directory, receipt, ["shift", "label", right], "data", form):
-                for shift, label, answer in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                for shift, label, answer in zip(
+                    *(column.to_pylist() for column in batch.columns), strict=True
+                ):
                     if answer is not None:
                         cell = (shift, recipe.classes[label].id)
                         images, disagreed = counts.get(cell, (0, 0))
@@ -410,23 +451,35 @@ def read_judged_labels(
     try:
         return checks_of_dataset(recipe, inputs, counts)
     except ValueError as error:
-        raise RunFailure(f"{directory / LOCK} is not a lock that a build wrote: {error}", VERIFY) from error
+        raise RunFailure(
+            f"{directory / LOCK} is not a lock that a build wrote: {error}", VERIFY
+        ) from error
 
 
 def labelled_subject(
     source: str, images: LabelledImages, classes: Sequence[RecipeClass] | None, base: str | None
 ) -> Subject:
-    """Return labelled images as a subject, by `classes` or their own. Raise UserError if `base` is no group."""
+    """Return labelled images as a subject, by `classes` or their own. Raise UserError if `base` is
+    no group."""
     if base is not None and base not in images.group_names:
         known = ", ".join(images.group_names[:20])
-        raise UserError(f"{source} has no group '{base}'{did_you_mean(base, images.group_names)}", f"It has: {known}.")
+        raise UserError(
+            f"{source} has no group '{base}'{did_you_mean(base, images.group_names)}",
+            f"It has: {known}.",
+        )
     if classes is None:
         names = images.class_names or ()
-        classes = [RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in enumerate(names)]
-    order = sorted(range(len(images.group_names)), key=lambda group: images.group_names[group] != base)
+        classes = [
+            RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in enumerate(names)
+        ]
+    order = sorted(
+        range(len(images.group_names)), key=lambda group: images.group_names[group] != base
+    )
     position = np.argsort(order)
     ordered = replace(
-        images, groups=position[images.groups], group_names=tuple(images.group_names[group] for group in order)
+        images,
+        groups=position[images.groups],
+        group_names=tuple(images.group_names[group] for group in order),
     )
     return Subject(
         source=source,
@@ -451,13 +504,16 @@ def labelled_subject(
 
 
 def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subject:
-    """Return the subject with other labelled images as more groups, called NAME, or NAME/GROUP if there are several."""
+    """Return the subject with other labelled images as more groups, called NAME, or NAME/GROUP if
+    there are several."""
     for name, images in others.items():
         groups = _groups(images, name)
         taken = {group.name for group in subject.groups}
         for group in groups:
             if group.name in taken:
-                raise UserError(f"there are two groups '{group.name}'", "Give the --beside images another name.")
+                raise UserError(
+                    f"there are two groups '{group.name}'", "Give the --beside images another name."
+                )
         first = len(subject.groups)
         units = subject.units
         if units is not None:  # each other image is a unit
@@ -499,14 +555,18 @@ def _numbered(images: LabelledImages) -> Ints:
 
 def pair_texts(subject: Subject) -> list[str]:
     """Return what an image shares with its base image: label and index."""
-    return [f"{label}_{index}" for label, index in zip(subject.labels.tolist(), subject.indices.tolist(), strict=True)]
+    return [
+        f"{label}_{index}"
+        for label, index in zip(subject.labels.tolist(), subject.indices.tolist(), strict=True)
+    ]
 
 
 def limit_subject(subject: Subject, most: int, preferred: frozenset[str] = frozenset()) -> Subject:
     """Return a preview: at most so many images of each group, as evenly over classes as they come.
 
-    Pairs in `preferred` come first, then, in shifts, the pairs of the base. A group counts as many candidates as its
-    images stand for. The candidates of mined shifts are left out, whose rates need all of them.
+    Pairs in `preferred` come first, then, in shifts, the pairs of the base. A group counts as many
+    candidates as its images stand for. The candidates of mined shifts are left out, whose rates
+    need all of them.
     """
     pairs = pair_texts(subject)
     taken = []
@@ -515,23 +575,35 @@ def limit_subject(subject: Subject, most: int, preferred: frozenset[str] = froze
     base_labels = frozenset[int]()
     for index, group in enumerate(subject.groups):
         rows = np.flatnonzero(subject.shifts == index)
-        chosen = rows[evenly_chosen([pairs[row] for row in rows], subject.labels[rows], most, of_base)]
+        chosen = rows[
+            evenly_chosen([pairs[row] for row in rows], subject.labels[rows], most, of_base)
+        ]
         if index == 0 and subject.base:
             of_base = frozenset(pairs[row] for row in chosen)
             base_labels = frozenset(subject.labels[chosen].tolist())
         taken.append(chosen)
         present = base_labels.union(subject.labels[chosen].tolist())
         labels = tuple(label for label in group.class_labels if label in present)
-        candidates = None if group.candidates is None else round(group.candidates * len(chosen) / max(1, len(rows)))
+        candidates = (
+            None
+            if group.candidates is None
+            else round(group.candidates * len(chosen) / max(1, len(rows)))
+        )
         groups.append(replace(group, class_labels=labels, candidates=candidates))
     rows = np.sort(np.concatenate(taken))
     parts = []
     first = 0
     for part in subject.parts:
         of_part = rows[(rows >= first) & (rows < first + len(part.images))] - first
-        parts.append(replace(part, images=replace(rows_of(part.images, of_part), preview=max(map(len, taken)))))
+        parts.append(
+            replace(
+                part, images=replace(rows_of(part.images, of_part), preview=max(map(len, taken)))
+            )
+        )
         first += len(part.images)
-    wrong = {judge: answers[rows[rows < len(answers)]] for judge, answers in subject.judged.wrong.items()}
+    wrong = {
+        judge: answers[rows[rows < len(answers)]] for judge, answers in subject.judged.wrong.items()
+    }
     contents = [part.images.content for part in parts]
     return replace(
         subject,
@@ -564,15 +636,18 @@ def open_subject(
 ) -> Subject:
     """Return the images of `dataset`, with the image sets in `beside` as further groups.
 
-    A built dataset brings its own classes and groups. Other images are read by the classes of `recipe` (else their
-    own), in `groups` of a column or `configs`, compared with `base`; `source:SPLIT` is a split of the recipe's source.
-    Raise UserError for images that are missing or do not fit, RunFailure if the Hub cannot be reached.
+    A built dataset brings its own classes and groups. Other images are read by the classes of
+    `recipe` (else their own), in `groups` of a column or `configs`, compared with `base`;
+    `source:SPLIT` is a split of the recipe's source. Raise UserError for images that are missing or
+    do not fit, RunFailure if the Hub cannot be reached.
     """
     chosen = None if recipe is None else resolve_classes(recipe)
     plain = recipe is not None or base is not None or groups is not None
     if is_built(dataset, surely_not=plain):
         if plain:
-            raise UserError(f"{dataset} is a built dataset, which has its own recipe, base and groups")
+            raise UserError(
+                f"{dataset} is a built dataset, which has its own recipe, base and groups"
+            )
         subject: Subject = open_dataset(dataset)
     else:
         try:
@@ -580,16 +655,26 @@ def open_subject(
         except UserError as error:
             if plain or not named_path(dataset).is_dir():
                 raise
-            neither = f"{dataset} is neither a built dataset (it has no {RECIPE}) nor a set of images with labels:"
-            raise UserError([neither, *(f"  {line}" for line in error.problems)], error.hint) from error
-        subject = labelled_subject(str(dataset), images, None if chosen is None else chosen.classes, base)
+            neither = (
+                f"{dataset} is neither a built dataset (it has no {RECIPE}) nor a set of"
+                " images with labels:"
+            )
+            raise UserError(
+                [neither, *(f"  {line}" for line in error.problems)], error.hint
+            ) from error
+        subject = labelled_subject(
+            str(dataset), images, None if chosen is None else chosen.classes, base
+        )
         subject = replace(subject, recipe=chosen)
-    others = {name: _labelled(source, chosen, subject.classes, None) for name, source in beside.items()}
+    others = {
+        name: _labelled(source, chosen, subject.classes, None) for name, source in beside.items()
+    }
     return with_others(subject, others)
 
 
 def is_built(dataset: str | Path, *, surely_not: bool = False) -> bool:
-    """Return whether a folder or a Hub name is a built dataset; offline a Hub name is, unless `surely_not`."""
+    """Return whether a folder or a Hub name is a built dataset; offline a Hub name is, unless
+    `surely_not`."""
     written = str(dataset)
     folder = named_path(written)
     if folder.is_dir():
@@ -604,25 +689,42 @@ def is_built(dataset: str | Path, *, surely_not: bool = False) -> bool:
     from huggingface_hub import errors as hub
 
     try:
-        return HfApi().file_exists(reference.repo, LOCK, repo_type="dataset", revision=reference.revision)
-    except (hub.HfHubHTTPError, hub.HFValidationError, hub.OfflineModeIsEnabled, httpx2.HTTPError, OSError, ValueError):
+        return HfApi().file_exists(
+            reference.repo, LOCK, repo_type="dataset", revision=reference.revision
+        )
+    except (
+        hub.HfHubHTTPError,
+        hub.HFValidationError,
+        hub.OfflineModeIsEnabled,
+        httpx2.HTTPError,
+        OSError,
+        ValueError,
+    ):
         return not surely_not
 
 
 def _labelled(
-    name: str | Path, recipe: Recipe | None, classes: Sequence[RecipeClass] | None, groups: str | None
+    name: str | Path,
+    recipe: Recipe | None,
+    classes: Sequence[RecipeClass] | None,
+    groups: str | None,
 ) -> LabelledImages:
-    """Return the images that a person names; `source:SPLIT` is read as the recipe reads its input dataset."""
+    """Return the images that a person names; `source:SPLIT` is read as the recipe reads its input
+    dataset."""
     column = None if groups == CONFIGS else groups
     if not str(name).startswith(_SOURCE):
-        images = labelled_source(name, classes, configs_are_groups=groups == CONFIGS, group_column=column)
+        images = labelled_source(
+            name, classes, configs_are_groups=groups == CONFIGS, group_column=column
+        )
         if images.paths is not None:  # read from a folder: look at a sample of its pictures
             some = thinned(images, MOST_LOOKED_AT)
             pictures = look_at_pictures(some.images(), len(some), decode=False)
             images = replace(images, notes=(*images.notes, *pictures.notes(len(images))))
         return images
     if recipe is None:
-        raise UserError(f"{name}: its source is unknown without a recipe", "Name one: --recipe wardrobe-mini")
+        raise UserError(
+            f"{name}: its source is unknown without a recipe", "Name one: --recipe wardrobe-mini"
+        )
     source = recipe.source
     reference = NamedDataset(
         dataset=source.dataset,
@@ -651,12 +753,16 @@ def usual_side(sets: Iterable[LabelledImages]) -> int | None:
     return min(shorter_sides, default=None)
 
 
-def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Sequence[str]) -> EditsOf | None:
-    """Return the rows that the images with these keys were edited from; None if the images are no edits."""
+def edits_of(
+    directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Sequence[str]
+) -> EditsOf | None:
+    """Return the rows that the images with these keys were edited from; None if the images are no
+    edits."""
     if not recipe.kind.alters_rows:
         return None
     rows = sorted(set(rows_in_pool(directory, recipe, keys)))
-    # Two pools of the same rows have one hash: over a folder's content, or over a name and a commit.
+    # Two pools of the same rows have one hash: over a folder's content, or over a name and a
+    # commit.
     pool = pool_of(recipe)
     pin = SourcePin.of(pins.get("pool"))
     if pin is None:
@@ -667,14 +773,16 @@ def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Seq
 
 
 def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[int]:
-    """Return the row of the pool that each image is, or is an edit of. Raise UserError if a row is unknown."""
+    """Return the row of the pool that each image is, or is an edit of. Raise UserError if a row is
+    unknown."""
     if not recipe.kind.takes_rows:
         raise ValueError(f"the images of {recipe.name} are not rows")
     row_of: dict[str, int] = {}
     form = TableForm.of(recipe)
     for receipt in read_receipts(directory):
         row_of |= {
-            data_row["key"]: data_row[ROW] for data_row in read_shard(directory, receipt, ["key", ROW], form=form)
+            data_row["key"]: data_row[ROW]
+            for data_row in read_shard(directory, receipt, ["key", ROW], form=form)
         }
     pool_rows = [row_of.get(key) for key in keys]
     unknown = [key for key, row in zip(keys, pool_rows, strict=True) if row is None or row < 0]

@@ -1,7 +1,8 @@
-"""Write evaluation-result entries for the Hub, one file a model: a number on the base or on one shift, with notes.
+"""Write evaluation-result entries for the Hub, one file a model: a number on the base or on one
+shift, with notes.
 
-The Hub's format (`EvalResultEntry` of huggingface_hub) has no field for a metric or an interval: notes begin with the
-metric's name and say the rest.
+The Hub's format (`EvalResultEntry` of huggingface_hub) has no field for a metric or an interval:
+notes begin with the metric's name and say the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ EntryOf = Callable[[Results, ModelFacts, GroupFacts], tuple[float, str] | None]
 NEAR_CHANCE = "; near chance, so its drops mean nothing"
 
 
-def entry_files(results: Results, entry_of: EntryOf, dataset_id: str, revision: str | None = None) -> dict[str, bytes]:
+def entry_files(
+    results: Results, entry_of: EntryOf, dataset_id: str, revision: str | None = None
+) -> dict[str, bytes]:
     """Return one YAML file for each model: file name → content.
 
     dataset_id: the dataset's `user/name`. revision: a commit.
@@ -42,7 +45,11 @@ def entry_files(results: Results, entry_of: EntryOf, dataset_id: str, revision: 
                 value = round(100 * entry[0], 3)
                 notes = entry[1]
                 task_id = BASE if group is results.base_group else group.name
-                entries.append(EvalResultEntry(dataset_id, task_id, value, dataset_revision=revision, notes=notes))
+                entries.append(
+                    EvalResultEntry(
+                        dataset_id, task_id, value, dataset_revision=revision, notes=notes
+                    )
+                )
         document = eval_result_entries_to_yaml(entries)
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)
         files[f"{stem}.yaml"] = text.encode()
@@ -56,6 +63,7 @@ def interval_words(estimate: Estimate) -> str:
 
 
 def drop_words(drop: Estimate, before: float | None, over: str) -> str:
-    """Return the note on a drop. before: the number on the base. over: the classes that both are over."""
+    """Return the note on a drop. before: the number on the base. over: the classes that both are
+    over."""
     of = "" if before is None else f" of {100 * before:.1f} %"
     return f"; drop from the base{over} {100 * drop.value:.1f} points{of}, {interval_words(drop)}"

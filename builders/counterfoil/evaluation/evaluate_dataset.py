@@ -20,28 +20,34 @@ from counterfoil.options import takes
 def evaluate(given: EvaluateArguments) -> Evaluation:
     """Score models on a dataset and write tables and a report.
 
-    Predictions are cached by content and reused. If a run is killed, call the function again: every model resumes where
-    it stopped. Accuracies are averaged over all classes. A drop leaves out classes whose base accuracy is near chance
-    (`near_chance`), and says how many remain; averages over models leave out models that are.
+    Predictions are cached by content and reused. If a run is killed, call the function again: every
+    model resumes where it stopped. Accuracies are averaged over all classes. A drop leaves out
+    classes whose base accuracy is near chance (`near_chance`), and says how many remain; averages
+    over models leave out models that are.
 
-    `out` receives results.json, measures.csv (every number in one table), results.csv, robustness.csv, shifts.csv,
-    classes.csv, report.html and predictions.parquet, which has a row per image and which `failures()` of the result
-    reads as a DataFrame. A dataset with mined shifts adds findings.csv and `findings`: each model's failure rate over
-    all candidates that passed the screen, compared with the base. A dataset whose keep rules select what classifiers
-    get wrong adds transfer.csv and `transfer`: how often each model fails on the images that a judge got wrong.
+    `out` receives results.json, measures.csv (every number in one table), results.csv,
+    robustness.csv, shifts.csv, classes.csv, report.html and predictions.parquet, which has a row
+    per image and which `failures()` of the result reads as a DataFrame. A dataset with mined shifts
+    adds findings.csv and `findings`: each model's failure rate over all candidates that passed the
+    screen, compared with the base. A dataset whose keep rules select what classifiers get wrong
+    adds transfer.csv and `transfer`: how often each model fails on the images that a judge got
+    wrong.
 
-    A torch module receives a tensor on `device`, in eval mode; its mode and device are restored afterwards. Any other
-    callable receives a numpy array. Both answer in this process, however many workers there are.
+    A torch module receives a tensor on `device`, in eval mode; its mode and device are restored
+    afterwards. Any other callable receives a numpy array. Both answer in this process, however many
+    workers there are.
 
-    Outputs are matched to classes by name if the model has names (a callable by an attribute `label_names`), and
-    otherwise by position, unless training programs sort these classes in different orders. Unmatched outputs are an
-    error; `models[].matched` of the result says how each model was matched.
+    Outputs are matched to classes by name if the model has names (a callable by an attribute
+    `label_names`), and otherwise by position, unless training programs sort these classes in
+    different orders. Unmatched outputs are an error; `models[].matched` of the result says how each
+    model was matched.
 
     Returns:
         An Evaluation with every number, and the paths of the files.
 
     Raises:
-        UserError: A dataset, model or class map cannot be used. The message lists all problems together.
+        UserError: A dataset, model or class map cannot be used. The message lists all problems
+            together.
         RunFailure: A model cannot be fetched or run. The other models are scored and kept first.
     """
     given.check()
@@ -57,7 +63,9 @@ def evaluate(given: EvaluateArguments) -> Evaluation:
     task.prepare()
     folder = report_folder(task.subject, given.out, given.limit)
     task.ask(names)
-    evaluation = write_results(concluded(task, lines, judged, given), task, folder, into_card=given.into_card)
+    evaluation = write_results(
+        concluded(task, lines, judged, given), task, folder, into_card=given.into_card
+    )
     for warning in task.warnings(evaluation.results):
         warn(warning)
     return evaluation
@@ -75,8 +83,11 @@ def opened_task(given: EvaluateArguments) -> Task:
     return task_of(subject)(subject, by_name(given.models), given)
 
 
-def concluded(task: Task, lines: Sequence[GateLine], judged: Sequence[str], given: EvaluationOptions) -> Evaluation:
-    """Measure the answers of a task's models, and judge them by the lines of a gate. No file is written."""
+def concluded(
+    task: Task, lines: Sequence[GateLine], judged: Sequence[str], given: EvaluationOptions
+) -> Evaluation:
+    """Measure the answers of a task's models, and judge them by the lines of a gate. No file is
+    written."""
     results = task.results()
     subject = task.subject
     return Evaluation(
@@ -86,7 +97,9 @@ def concluded(task: Task, lines: Sequence[GateLine], judged: Sequence[str], give
         unreadable=task.unreadable,
         files={},
         unreadable_paths=task.unreadable_paths,
-        gate=judge_gate(task.comparing(results), lines, judged, given.allow_undecided) if lines else None,
+        gate=judge_gate(task.comparing(results), lines, judged, given.allow_undecided)
+        if lines
+        else None,
         notes=(*subject.notes, *task.notes(results)),
         task=task,
     )

@@ -1,4 +1,5 @@
-"""The images that models get wrong: as a table, and as a folder that FiftyOne and other tools open."""
+"""The images that models get wrong: as a table, and as a folder that FiftyOne and other tools
+open."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class ModelAnswer:
 
 @dataclass(frozen=True)
 class Failure:
-    """An image that some model gets wrong, its truth, and every model's answer, in the order of the models."""
+    """An image that some model gets wrong, its truth, and every model's answer, in the order of the
+    models."""
 
     row: int
     folder: str
@@ -65,7 +67,8 @@ class ExportedImage:
 
 @dataclass(frozen=True)
 class ExportedFailures:
-    """The images that models get wrong, from which an export makes the texts of files beside them."""
+    """The images that models get wrong, from which an export makes the texts of files beside
+    them."""
 
     name: str
     """What the images are called."""
@@ -88,21 +91,26 @@ class ExportedFailures:
         }
 
 
-def failures_frame(task: type[Task], predictions: Path, models: Sequence[str], model: str | None = None) -> Any:
+def failures_frame(
+    task: type[Task], predictions: Path, models: Sequence[str], model: str | None = None
+) -> Any:
     """Return a row per image and model that is wrong about it. See `Evaluation.failures`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if model is not None and model not in models:
         raise UserError(
-            f"model {model!r} was not evaluated{did_you_mean(model, models)}", f"Evaluated models: {', '.join(models)}."
+            f"model {model!r} was not evaluated{did_you_mean(model, models)}",
+            f"Evaluated models: {', '.join(models)}.",
         )
     try:
         with open_regular(predictions) as opened:
             parquet_bytes(opened)
         names = pq.read_schema(predictions).names
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{predictions} cannot be read: {error}", "Run the evaluation again to write it.") from error
+        raise UserError(
+            f"{predictions} cannot be read: {error}", "Run the evaluation again to write it."
+        ) from error
     tables = []
     for name in [model] if model is not None else models:
         columns = {f"{column}.{name}": column for column in task.answer_columns}
@@ -123,16 +131,20 @@ _SUFFIXES = {"jpeg": "jpg", "mpo": "jpg"}  # Pillow's name of a format → the u
 
 
 def check_new_folder(folder: str | Path) -> Path:
-    """Return the path of a new or empty folder. Raise UserError if it is not empty or cannot be made."""
+    """Return the path of a new or empty folder. Raise UserError if it is not empty or cannot be
+    made."""
     path = named_path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(f"{path} is not an empty folder", "Name a new one: existing files are kept.")
+        raise UserError(
+            f"{path} is not an empty folder", "Name a new one: existing files are kept."
+        )
     try_folder(path)
     return path
 
 
 def write_failure_folder(task: Task, models: Sequence[str], folder: str | Path) -> Path:
-    """Write the readable images that at least one model gets wrong; return the folder, which appears whole."""
+    """Write the readable images that at least one model gets wrong; return the folder, which
+    appears whole."""
     target = check_new_folder(folder)
     make_folder(target.parent)
     with disk_errors(target), temporary_folder(target) as temporary:
@@ -174,7 +186,9 @@ def _write(task: Task, models: Sequence[str], folder: Path) -> None:
     fields: set[str] = set()
     columns = [_stem(re.sub(r"\W+", "_", name), index, fields) for index, name in enumerate(models)]
     classes = tuple(cls.name for cls in task.classes)
-    exported = ExportedFailures(subject.name, subject.content, dict(zip(models, columns, strict=True)), classes, images)
+    exported = ExportedFailures(
+        subject.name, subject.content, dict(zip(models, columns, strict=True)), classes, images
+    )
     for export in EXPORTS.values():
         for name, text in export(exported).items():
             (folder / name).write_text(text, encoding="utf-8")
@@ -192,13 +206,16 @@ def csv_export(failures: ExportedFailures) -> dict[str, str]:
 
 
 def coco_export(failures: ExportedFailures) -> dict[str, str]:
-    """Write `coco.json`: images and annotations as COCO has them, and beside them the answers of all models."""
+    """Write `coco.json`: images and annotations as COCO has them, and beside them the answers of
+    all models."""
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
     for image in failures.images:
         row, (width, height) = image.failure.row, image.size
-        images.append({"id": row, "file_name": image.path, "width": width, "height": height, **image.origin})
+        images.append(
+            {"id": row, "file_name": image.path, "width": width, "height": height, **image.origin}
+        )
         for annotation in image.failure.annotations:
             annotations.append({"id": len(annotations), "image_id": row, **annotation})
         for model, answer in zip(failures.models, image.failure.answers, strict=True):
@@ -219,7 +236,12 @@ def fiftyone_export(failures: ExportedFailures) -> dict[str, str]:
     samples = []
     for image in failures.images:
         tags = [image.origin["shift"]]
-        sample = {"filepath": image.path, "tags": tags, "ground_truth": image.failure.truth, **image.origin}
+        sample = {
+            "filepath": image.path,
+            "tags": tags,
+            "ground_truth": image.failure.truth,
+            **image.origin,
+        }
         for column, answer in zip(failures.models.values(), image.failure.answers, strict=True):
             sample |= {f"answer_{column}": answer.label, f"right_{column}": answer.right}
         samples.append(sample)
@@ -229,7 +251,9 @@ def fiftyone_export(failures: ExportedFailures) -> dict[str, str]:
 
 Export: TypeAlias = Callable[[ExportedFailures], Mapping[str, str]]
 EXPORTS: Registry[Export] = Registry(
-    "counterfoil.exports", {"csv": csv_export, "coco": coco_export, "fiftyone": fiftyone_export}, uncallable
+    "counterfoil.exports",
+    {"csv": csv_export, "coco": coco_export, "fiftyone": fiftyone_export},
+    uncallable,
 )
 
 

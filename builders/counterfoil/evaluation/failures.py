@@ -1,7 +1,7 @@
 """The failure browser beside the report: its page, its pictures, and which wrong answers it shows.
 
-A task has a template with what a card shows. Small pictures are in sheets of 144, which the page loads as they come
-into view. The page is written last.
+A task has a template with what a card shows. Small pictures are in sheets of 144, which the page
+loads as they come into view. The page is written last.
 """
 
 from __future__ import annotations
@@ -38,17 +38,25 @@ PAGE = "failures.html"
 FOLDER = "failures"
 
 
-def browser_html(template: str, name: str, preview: str, data: dict[str, Any], **values: Any) -> str:
+def browser_html(
+    template: str, name: str, preview: str, data: dict[str, Any], **values: Any
+) -> str:
     """Return the page as text; equal data give equal bytes.
 
-    template: it extends `failures.html.j2`. name: of the dataset. preview: the sentence that marks a preview, or empty.
-    data: what the script of a card reads. values: what the template reads, `found` and `shown` failures among them.
+    template: it extends `failures.html.j2`. name: of the dataset. preview: the sentence that marks
+    a preview, or empty.
+    data: what the script of a card reads. values: what the template reads, `found` and `shown`
+    failures among them.
     """
     environment = template_environment(template)
-    return environment.get_template(template).render(values, name=name, preview=preview, data=data, version=__version__)
+    return environment.get_template(template).render(
+        values, name=name, preview=preview, data=data, version=__version__
+    )
 
 
-def write_browser(folder: Path, html: str, pictures: Iterable[tuple[str, bytes]], total: int) -> Path:
+def write_browser(
+    folder: Path, html: str, pictures: Iterable[tuple[str, bytes]], total: int
+) -> Path:
     """Write so many pictures (path below the folder, content), then the page; return its path."""
     make_folder(folder / FOLDER)
     written: set[str] = set()
@@ -80,8 +88,8 @@ MOST_ANSWERS = 800_000
 class ChosenFailures:
     """The f failures to show. rows: (f,), their rows in the dataset's order.
 
-    partners: (f,), the rows of their base images, -1 for no base image. count: the number of images that some model
-    gets wrong, shown or not.
+    partners: (f,), the rows of their base images, -1 for no base image. count: the number of images
+    that some model gets wrong, shown or not.
     """
 
     rows: Ints
@@ -101,7 +109,8 @@ def base_partners(
     readable: Bools,
     shifts: Sequence[int],
 ) -> Ints:
-    """Return for each readable shifted image the row of its base image (same class and index), (n,); else -1."""
+    """Return for each readable shifted image the row of its base image (same class and index),
+    (n,); else -1."""
     partners = np.full(len(labels), -1, dtype=np.int64)
     cells = list(zip(labels.tolist(), indices.tolist(), strict=True))
     base = {cells[row]: row for row in np.flatnonzero((groups == 0) & readable).tolist()}
@@ -126,11 +135,12 @@ def choose_failures(
     partners: Ints,
     most: int | None = None,
 ) -> ChosenFailures:
-    """Return the readable images that at least one model gets wrong, in the dataset's order; correct: (n, models).
+    """Return the readable images that at least one model gets wrong, in the dataset's order;
+    correct: (n, models).
 
-    If there are more than `most`, each cell (group and class) gives the same number of images. A flipped image
-    is one that a model gets wrong although it is right on the base image. Images that most models flip come first, then
-    images that most models get wrong.
+    If there are more than `most`, each cell (group and class) gives the same number of images. A
+    flipped image is one that a model gets wrong although it is right on the base image. Images that
+    most models flip come first, then images that most models get wrong.
     """
     most = min(MOST_FAILURES, max(1, MOST_ANSWERS // correct.shape[1])) if most is None else most
     wrong = ~correct & readable[:, None]
@@ -172,21 +182,24 @@ def failures_data(
 ) -> dict[str, Any]:
     """Return what the script of a card of one answer reads.
 
-    answered, correct, confidence: (n, models); NaN where a model gives no confidence. models: name, function from an
-    answer to its name, and a note. order: the groups as the page lists them.
+    answered, correct, confidence: (n, models); NaN where a model gives no confidence. models: name,
+    function from an answer to its name, and a note. order: the groups as the page lists them.
     """
     images = chosen.images
     position_of = {int(row): number for number, row in enumerate(images)}
     rank = {name: number for number, name in enumerate(order)}
     group_rank = np.array([rank[group.name] for group in subject.groups])
-    listed = np.lexsort((chosen.rows, subject.labels[chosen.rows], group_rank[subject.shifts[chosen.rows]]))
+    listed = np.lexsort(
+        (chosen.rows, subject.labels[chosen.rows], group_rank[subject.shifts[chosen.rows]])
+    )
     names: dict[str, int] = {}
     models_data = []
     paths = subject.paths
     for number, (model, called, note) in enumerate(models):
         outputs, inverse = np.unique(answered[images, number], return_inverse=True)
         name_indices = np.array(
-            [names.setdefault(called(int(output)), len(names)) for output in outputs], dtype=np.int64
+            [names.setdefault(called(int(output)), len(names)) for output in outputs],
+            dtype=np.int64,
         )
         share = confidence[images, number]
         models_data.append(
@@ -194,7 +207,9 @@ def failures_data(
                 "name": model,
                 "note": note,
                 "answers": name_indices[inverse].tolist(),
-                "shares": np.where(np.isnan(share), -1, np.rint(100 * np.nan_to_num(share))).astype(int).tolist(),
+                "shares": np.where(np.isnan(share), -1, np.rint(100 * np.nan_to_num(share)))
+                .astype(int)
+                .tolist(),
                 "right": "".join(map(str, correct[images, number].astype(int).tolist())),
             }
         )
@@ -210,7 +225,10 @@ def failures_data(
         "class": subject.labels[images].tolist(),
         "failures": [position_of[int(row)] for row in chosen.rows[listed]],
         "partners": [position_of.get(int(row), -1) for row in chosen.partners[listed]],
-        "sheets": [{"file": sheet_file(at), "rows": rows} for at, rows in enumerate(sheet_rows(len(images)))],
+        "sheets": [
+            {"file": sheet_file(at), "rows": rows}
+            for at, rows in enumerate(sheet_rows(len(images)))
+        ],
         "columns": COLUMNS,
         "imagesASheet": IMAGES_A_SHEET,
     }
@@ -227,16 +245,23 @@ def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
     from PIL import Image
 
     left = iter(pictures)
-    while small := [picture and thumbnail(picture, SIDE) for picture in islice(left, IMAGES_A_SHEET)]:
+    while small := [
+        picture and thumbnail(picture, SIDE) for picture in islice(left, IMAGES_A_SHEET)
+    ]:
         side = max((max(picture.size) for picture in small if picture is not None), default=1)
         sheet = Image.new("RGBA", (COLUMNS * side, -(-len(small) // COLUMNS) * side))
         for index, picture in enumerate(small):
             if picture is not None:
                 across, down = ((side - length) // 2 for length in picture.size)
-                sheet.paste(picture, (index % COLUMNS * side + across, index // COLUMNS * side + down))
+                sheet.paste(
+                    picture, (index % COLUMNS * side + across, index // COLUMNS * side + down)
+                )
         yield webp(sheet, 80)
 
 
 def sheet_rows(total: int) -> list[int]:
     """Return how many rows of squares each sheet of `total` pictures has."""
-    return [-(-min(IMAGES_A_SHEET, total - start) // COLUMNS) for start in range(0, total, IMAGES_A_SHEET)]
+    return [
+        -(-min(IMAGES_A_SHEET, total - start) // COLUMNS)
+        for start in range(0, total, IMAGES_A_SHEET)
+    ]

@@ -1,7 +1,9 @@
-"""The report's figures: impact, base against shifted accuracy, impact against slope, curves over levels, transfer.
+"""The report's figures: impact, base against shifted accuracy, impact against slope, curves over
+levels, transfer.
 
-matplotlib draws them in stand-in colours, which become the page's CSS variables, so that a figure follows the page's
-light or dark theme. Points and bars carry a sentence that the page shows when the pointer rests on them.
+matplotlib draws them in stand-in colours, which become the page's CSS variables, so that a figure
+follows the page's light or dark theme. Points and bars carry a sentence that the page shows when
+the pointer rests on them.
 """
 
 from __future__ import annotations
@@ -72,18 +74,25 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, axes[0][0]
 
 
-def new_panels(rows: int, columns: int, size: tuple[float, float] | None = None) -> tuple[Figure, Any]:
-    """Return a figure of (rows, columns) small plots that share their axes, unless a size in inches is given."""
+def new_panels(
+    rows: int, columns: int, size: tuple[float, float] | None = None
+) -> tuple[Figure, Any]:
+    """Return a figure of (rows, columns) small plots that share their axes, unless a size in inches
+    is given."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_style()):
-        figure = Figure(figsize=size or (2.15 * columns + 0.5, 2.25 * rows + 0.5), layout="constrained")
+        figure = Figure(
+            figsize=size or (2.15 * columns + 0.5, 2.25 * rows + 0.5), layout="constrained"
+        )
         shared = size is None
         return figure, figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
 
 
-def as_svg(figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[str]] | None = None) -> str:
+def as_svg(
+    figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[str]] | None = None
+) -> str:
     """Return the figure as an SVG element with a title; equal numbers give equal bytes.
 
     `tips` maps the gid of a bar to its sentence, and of a scatter to one sentence per point.
@@ -93,7 +102,9 @@ def as_svg(figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[st
     buffer = io.StringIO()
     # Ids derive from the salt, and must differ between figures of one page.
     with matplotlib.rc_context(_style() | {"svg.hashsalt": f"counterfoil-{name}"}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(
+            buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -107,8 +118,8 @@ def as_svg(figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[st
     text = re.sub(r"font:\s*([\d.]+px)[^;\"]*", r"font-size: \1", text)
     text = re.sub(r"<svg ", f'<svg role="img" aria-label="{title}" class="figure" ', text, count=1)
     width = float(figure.get_figwidth())
-    # As wide as the page, up to the width at which text matches the page's. On a narrow page the figure
-    # scrolls, so that its text stays readable.
+    # As wide as the page, up to the width at which text matches the page's. On a narrow page the
+    # figure scrolls, so that its text stays readable.
     return re.sub(
         r'(<svg[^>]*?) height="[\d.]+pt"',
         rf'\1 style="min-width:{width * _FEWEST_CSS_PIXELS:.0f}px;max-width:{width * _CSS_PIXELS:.0f}px"',
@@ -135,7 +146,8 @@ def _with_tips(text: str, gid: str, sentences: Sequence[str]) -> str:
 
 
 def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None:
-    """Write a label beside each point, inside the axes, where it covers the fewest other labels and points."""
+    """Write a label beside each point, inside the axes, where it covers the fewest other labels and
+    points."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
@@ -178,7 +190,8 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None
         taken.append(best[1].get_window_extent(renderer))
 
 
-# Offsets of a label from its point, in points: first beside it, then above and below, then further away.
+# Offsets of a label from its point, in points: first beside it, then above and below, then further
+# away.
 _OFFSETS = (
     (6, 0), (-6, 0), (5, 4), (-5, 4), (5, -4), (-5, -4), (0, 6), (0, -6),
     (6, 11), (-6, 11), (6, -11), (-6, -11), (0, 15), (0, -15),
@@ -258,12 +271,15 @@ def label_panels(figure: Figure, across: str, up: str) -> None:
 
 
 def line_figure(results: Results) -> str | None:
-    """Draw base against shifted accuracy: a point per model, a panel per shift, with the fitted line if any."""
+    """Draw base against shifted accuracy: a point per model, a panel per shift, with the fitted
+    line if any."""
     shown = [shift for shift, _ in measured_shifts(results, "impact")][:MOST_PANELS]
     if not shown:
         return None
     figure, panels = panels_in_rows(len(shown))
-    sides = [results.drop_sides(model.name, shift.name) for shift in shown for model in results.models]
+    sides = [
+        results.drop_sides(model.name, shift.name) for shift in shown for model in results.models
+    ]
     values = [100 * value for both in sides if both is not None for value in both]
     low = min(values)
     high = max(values)
@@ -274,11 +290,17 @@ def line_figure(results: Results) -> str | None:
     for index, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
         tips |= _draw_line_panel(panel, f"panel{index}", results, shift, low, high)
     label_panels(figure, "accuracy on the base (%)", "accuracy under the shift (%)")
-    return as_svg(figure, "lines", "Accuracy under each shift against accuracy on the base, one point a model", tips)
+    return as_svg(
+        figure,
+        "lines",
+        "Accuracy under each shift against accuracy on the base, one point a model",
+        tips,
+    )
 
 
 def slope_figure(results: Results) -> str | None:
-    """Draw absolute impact against ID/OOD slope, a point per shift (Vendrow 2023, Figure 11); None for few shifts."""
+    """Draw absolute impact against ID/OOD slope, a point per shift (Vendrow 2023, Figure 11); None
+    for few shifts."""
     shown = measured_shifts(results, "impact", "slope")
     if len(shown) < FEWEST_SHIFTS_FOR_SLOPES:
         return None
@@ -290,10 +312,13 @@ def slope_figure(results: Results) -> str | None:
         y = line.value
         colour = KIND_COLOURS[kind_of_shift(shift)]
         axes.scatter(x, y, s=44, color=colour, zorder=3, linewidths=0, gid=f"shift{index}")
-        ends = "" if line.low is None or line.high is None else f" ({line.low:.2f} to {line.high:.2f})"
+        ends = (
+            "" if line.low is None or line.high is None else f" ({line.low:.2f} to {line.high:.2f})"
+        )
         slope = f"{line.value:.2f}{ends}"
         tips[f"shift{index}"] = [
-            f"{in_words(shift.name)} ({kind_of_shift(shift)}): impact {_points(impact)} points, slope {slope}"
+            f"{in_words(shift.name)} ({kind_of_shift(shift)}): impact {_points(impact)} points,"
+            f" slope {slope}"
         ]
         labels.append((x, y, short(shift.name)))
     axes.margins(x=0.1, y=0.08)
@@ -308,7 +333,8 @@ def slope_figure(results: Results) -> str | None:
 def _draw_line_panel(
     axes: Axes, gid: str, results: Results, shift: GroupFacts, low: float, high: float
 ) -> dict[str, list[str]]:
-    """Draw one shift's panel, models near chance as rings. Return a sentence for each point, by gid."""
+    """Draw one shift's panel, models near chance as rings. Return a sentence for each point, by
+    gid."""
     colour = KIND_COLOURS[kind_of_shift(shift)]
     draw_diagonal(axes, low, high)
     tips = {}
@@ -343,7 +369,9 @@ def _draw_line_panel(
     return tips
 
 
-def _sides_tips(models: Sequence[ModelFacts], sides: Sequence[tuple[float, float]], shift: GroupFacts) -> list[str]:
+def _sides_tips(
+    models: Sequence[ModelFacts], sides: Sequence[tuple[float, float]], shift: GroupFacts
+) -> list[str]:
     """Return a sentence for each model: its accuracies on the base and under a shift."""
     return [
         f"{model.name}: base {percent(base)}, {in_words(shift.name)} {percent(shifted)}"
@@ -353,13 +381,20 @@ def _sides_tips(models: Sequence[ModelFacts], sides: Sequence[tuple[float, float
 
 _PROBIT_TICKS = (1, 5, 20, 50, 80, 95, 99, 99.9)
 # A test set of timm -> its line style.
-_PUBLISHED: Mapping[str, Any] = {"v2": "solid", "sketch": (0, (6, 2)), "r": (0, (1, 1.5)), "a": (0, (6, 2, 1, 2))}
+_PUBLISHED: Mapping[str, Any] = {
+    "v2": "solid",
+    "sketch": (0, (6, 2)),
+    "r": (0, (1, 1.5)),
+    "a": (0, (6, 2, 1, 2)),
+}
 
 
 def published_figure(results: Results) -> str | None:
-    """Draw base against shifted accuracy on the probit scale, a panel per shift: a point per model, and timm's lines.
+    """Draw base against shifted accuracy on the probit scale, a panel per shift: a point per model,
+    and timm's lines.
 
-    Return None without published lines, or if no shift is measured for a model that is not near chance.
+    Return None without published lines, or if no shift is measured for a model that is not near
+    chance.
     """
     shown = [shift for shift, _ in measured_shifts(results, "impact")][:MOST_PANELS]
     if results.published is None or not shown:
@@ -372,8 +407,20 @@ def published_figure(results: Results) -> str | None:
             x = np.maximum(x, (ndtri(0.01) - line.probit_intercept) / line.probit_slope)
             y = line.probit_intercept + line.probit_slope * x
             panel.plot(x, y, color=MUTED, linewidth=1, linestyle=_PUBLISHED[line.shifted], zorder=1)
-            beside: Mapping[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "ha": "left", "va": "top"}
-            panel.annotate(SETS[line.shifted], (x[0], y[0]), fontsize=7.5, color=MUTED, annotation_clip=True, **beside)
+            beside: Mapping[str, Any] = {
+                "xytext": (3, 0),
+                "textcoords": "offset points",
+                "ha": "left",
+                "va": "top",
+            }
+            panel.annotate(
+                SETS[line.shifted],
+                (x[0], y[0]),
+                fontsize=7.5,
+                color=MUTED,
+                annotation_clip=True,
+                **beside,
+            )
         key = {"group": shift.name}
         number = results.rows.value
         models = results.sound_models
@@ -385,13 +432,17 @@ def published_figure(results: Results) -> str | None:
         panel.scatter(x, y, s=20, color=colour, linewidths=0, zorder=3, gid=f"published{index}")
         if (slope := number("probit_slope", **key)) is not None:
             ends = np.array([x.min(), x.max()])
-            panel.plot(ends, y.mean() + slope * (ends - x.mean()), color=colour, linewidth=1.6, zorder=2)
+            panel.plot(
+                ends, y.mean() + slope * (ends - x.mean()), color=colour, linewidth=1.6, zorder=2
+            )
         panel.margins(x=0.12)
         title_panel(panel, shift.name)
         tips[f"published{index}"] = _sides_tips(models, sides, shift)
     # The panels share their axes. The line of ImageNet-A extends far below any point.
     lowest = min(
-        float(np.asarray(collection.get_offsets())[:, 1].min()) for panel in panels for collection in panel.collections
+        float(np.asarray(collection.get_offsets())[:, 1].min())
+        for panel in panels
+        for collection in panel.collections
     )
     limits = panels[0].get_xlim(), (min(lowest - 0.1, ndtri(0.01)), panels[0].get_ylim()[1])
     for axis, (low, high) in zip((panels[0].xaxis, panels[0].yaxis), limits, strict=True):
@@ -399,7 +450,10 @@ def published_figure(results: Results) -> str | None:
         axis.set_ticks(ndtri(np.array(ticks) / 100), [f"{tick:g}" for tick in ticks])
     panels[0].set(xlim=limits[0], ylim=limits[1])
     label_panels(figure, "accuracy on the base, or on ImageNet (%)", "accuracy under the shift (%)")
-    title = "Accuracy under each shift against the base, and timm’s published lines, on the probit scale"
+    title = (
+        "Accuracy under each shift against the base, and timm’s published lines, on the probit"
+        " scale"
+    )
     return as_svg(figure, "published", title, tips)
 
 
@@ -420,7 +474,8 @@ def legend(models: Sequence[ModelFacts]) -> list[tuple[str, str]]:
 def severity_figure(
     results: Results, models: Sequence[ModelFacts], measure: str = ACCURACY, title: str = "accuracy"
 ) -> str | None:
-    """Draw a measure against the level: a panel per shift, a line per model (at most `LINES`); None without curves."""
+    """Draw a measure against the level: a panel per shift, a line per model (at most `LINES`); None
+    without curves."""
     shown = [curve for curve in results.severity if curve.classes][:MOST_PANELS]
     if not shown or not models:
         return None
@@ -431,7 +486,11 @@ def severity_figure(
         for line, (model, kind) in enumerate(zip(models, LINES, strict=False)):
             key = {"model": model.name, "group": curve.shift}
             # A curve has all levels or no level.
-            estimates = [estimate for at in curve.ats if (estimate := results.rows.estimate(measure, at=at, **key))]
+            estimates = [
+                estimate
+                for at in curve.ats
+                if (estimate := results.rows.estimate(measure, at=at, **key))
+            ]
             colour = KIND_COLOURS[kind]
             values = [100 * estimate.value for estimate in estimates]
             gid = f"levels{index}m{line}"
@@ -440,9 +499,12 @@ def severity_figure(
                     ends = [100 * estimate.low, 100 * estimate.high]
                     panel.plot([at, at], ends, color=colour, linewidth=0.9, alpha=0.45, zorder=1)
             panel.plot(levels, values, color=colour, linewidth=1.6, zorder=2)
-            panel.scatter(levels, values, s=14, color=colour, linewidths=0, zorder=3, gid=gid, clip_on=False)
+            panel.scatter(
+                levels, values, s=14, color=colour, linewidths=0, zorder=3, gid=gid, clip_on=False
+            )
             tips[gid] = [
-                f"{model.name}, {in_words(curve.shift)} at {at}: {percent(estimate.value)} ({between(estimate)})"
+                f"{model.name}, {in_words(curve.shift)} at {at}: {percent(estimate.value)}"
+                f" ({between(estimate)})"
                 for at, estimate in zip(curve.ats, estimates, strict=True)
             ]
         title_panel(panel, curve.shift)

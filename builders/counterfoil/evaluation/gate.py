@@ -1,15 +1,18 @@
-"""A gate: the requirements that a model has to meet, one a line, each answered pass, fail or undecided.
+"""A gate: the requirements that a model has to meet, one a line, each answered pass, fail or
+undecided.
 
-A line passes if its whole interval meets the limit, and fails if no part of it does; otherwise it is undecided. A line
-is also undecided if its images cannot answer it: a shift with unchecked labels, or a drop of a model that guesses. The
-intervals hold for all comparisons of a gate at once, advisory lines included, so that a long gate rejects a good model
-no more often than a short one. A name that the dataset lacks is an error of the gate.
+A line passes if its whole interval meets the limit, and fails if no part of it does; otherwise it
+is undecided. A line is also undecided if its images cannot answer it: a shift with unchecked
+labels, or a drop of a model that guesses. The intervals hold for all comparisons of a gate at once,
+advisory lines included, so that a long gate rejects a good model no more often than a short one. A
+name that the dataset lacks is an error of the gate.
 
-A line may name any measure of the task. A model meets it above the limit if more of the measure is better, and below it
-if less is better; a drop is what is lost, so that of an error is how much it grows.
+A line may name any measure of the task. A model meets it above the limit if more of the measure is
+better, and below it if less is better; a drop is what is lost, so that of an error is how much it
+grows.
 
-The result is a table, one sentence, Markdown for a pull request, and JUnit XML. The names of groups come from the
-dataset and are not trusted: each output shows them as plain text.
+The result is a table, one sentence, Markdown for a pull request, and JUnit XML. The names of groups
+come from the dataset and are not trusted: each output shows them as plain text.
 """
 
 from __future__ import annotations
@@ -55,8 +58,8 @@ MOST_LINES = 500
 MOST_NEEDED = 100_000
 
 Answer = Literal["pass", "fail", "undecided"]
-# Each measure that compares two numbers, with the number of names in its parentheses. A line with such a measure is
-# written with <=.
+# Each measure that compares two numbers, with the number of names in its parentheses. A line with
+# such a measure is written with <=.
 COMPARISONS = {"drop": 1, "relative_drop": 1, "worse_than": 2}
 DROPS = ("drop", "relative_drop")
 
@@ -67,12 +70,17 @@ def _hint(measures: Mapping[str, MeasureFacts]) -> str:
     least = [name for name, facts in measures.items() if facts.lower_is_better]
     most = [name for name in measures if name not in least]
     singles = [f"{first}(GROUP) >= PERCENT", *(f"{name}(GROUP) <= PERCENT" for name in least)]
-    drops = [f"drop(SHIFT) <= POINTS (of {first})", *(f"drop(SHIFT, {name}) <= POINTS" for name in others[:1])]
+    drops = [
+        f"drop(SHIFT) <= POINTS (of {first})",
+        *(f"drop(SHIFT, {name}) <= POINTS" for name in others[:1]),
+    ]
     return (
         f"A line is one of: {', '.join([*singles, *drops])}, relative_drop(SHIFT) <= PERCENT%,"
         " worse_than(MODEL, GROUP) <= POINTS. GROUP is base, a shift or any"
-        ' ("any" in quotes is a group of that name). `, class=NAME` (or label=NAME) behind it asks for one class.'
-        " `advisory:` before a line reports it without failing. A name with spaces goes in double quotes. A number"
+        ' ("any" in quotes is a group of that name). `, class=NAME` (or label=NAME) behind it asks'
+        " for one class."
+        " `advisory:` before a line reports it without failing. A name with spaces goes in double"
+        " quotes. A number"
         f" below 1 needs its unit: 0.5 % or 0.5 points. Measures are {', '.join(most + least)}."
     )
 
@@ -92,9 +100,10 @@ _ADVISORY = "advisory"
 class GateLine:
     """A parsed line.
 
-    group: its name; with `every`, the line is for all groups. limit: a fraction. other_model: what `worse_than`
-    compares with: a model, or the results.json of an earlier evaluation. class_name: a class's name or id; empty for
-    all classes. advisory: whether the line is reported but never fails. share: the measure that is named or compared.
+    group: its name; with `every`, the line is for all groups. limit: a fraction. other_model: what
+    `worse_than` compares with: a model, or the results.json of an earlier evaluation. class_name: a
+    class's name or id; empty for all classes. advisory: whether the line is reported but never
+    fails. share: the measure that is named or compared.
     """
 
     text: str
@@ -118,12 +127,13 @@ class GateLine:
 class Judged:
     """A line of the gate for one model and one group.
 
-    estimate: fractions, with an interval that holds for all comparisons of the gate at once; None if nothing was
-    measured. images: the smaller side's images per class (harmonic mean); for a detector, its images with an object.
-    needed: the number of images per class with which the same value would decide the line; None if the line is decided,
-    or if no number would decide it. reason: why the line is undecided, if not because of its interval. classes:
-    measured classes and classes of the group; zeros for a detector. level: the level of a graded shift. base: of a
-    drop over some of the classes, what it is from.
+    estimate: fractions, with an interval that holds for all comparisons of the gate at once; None
+    if nothing was measured. images: the smaller side's images per class (harmonic mean); for a
+    detector, its images with an object. needed: the number of images per class with which the same
+    value would decide the line; None if the line is decided, or if no number would decide it.
+    reason: why the line is undecided, if not because of its interval. classes: measured classes and
+    classes of the group; zeros for a detector. level: the level of a graded shift. base: of a drop
+    over some of the classes, what it is from.
     """
 
     line: GateLine
@@ -138,11 +148,13 @@ class Judged:
     level: float | None = None
     base: float | None = None
 
-    def measured(self, number: Number, reach: float, excused: float = 0.0, doubt: str = "") -> Judged:
+    def measured(
+        self, number: Number, reach: float, excused: float = 0.0, doubt: str = ""
+    ) -> Judged:
         """Return this line with an interval of so many standard errors and its verdict.
 
-        A line that has a reason stays undecided. excused: what wrong labels may cost; a line that fails by no more is
-        undecided, with `doubt` as its reason.
+        A line that has a reason stays undecided. excused: what wrong labels may cost; a line that
+        fails by no more is undecided, with `doubt` as its reason.
         """
         estimate = number.interval(reach)
         images = number.images
@@ -185,7 +197,8 @@ class GateResult:
 
     @property
     def verdict(self) -> Answer:
-        """Fail if any line fails, else undecided if any is undecided, else pass; advisory lines do not count."""
+        """Fail if any line fails, else undecided if any is undecided, else pass; advisory lines do
+        not count."""
         verdicts = {judged.verdict for judged in self.judged if not judged.line.advisory}
         if "fail" in verdicts:
             return "fail"
@@ -207,7 +220,10 @@ class GateResult:
         for judged in self.judged:
             if judged.verdict in failing and not judged.line.advisory:
                 reason = f", {judged.reason}" if judged.reason else ""
-                problems.append(f"{judged.line.text} for {judged.model} on {judged.group}: {judged.verdict}{reason}")
+                problems.append(
+                    f"{judged.line.text} for {judged.model} on {judged.group}:"
+                    f" {judged.verdict}{reason}"
+                )
         failure = GateFailure(problems)
         failure.exit_code = self.exit_code
         raise failure
@@ -244,21 +260,26 @@ def read_gate(
     problems_of: Callable[[GateLine], Iterable[str]],
     measures: Mapping[str, MeasureFacts],
 ) -> tuple[list[GateLine], list[CounterfoilError]]:
-    """Return the lines of a file (a YAML list of texts) or of texts, and an error if one is wrong, with every problem.
+    """Return the lines of a file (a YAML list of texts) or of texts, and an error if one is wrong,
+    with every problem.
 
     Lines that cannot be parsed are left out. Raise UserError for a file without a list.
 
-    problems_of: what the images cannot answer of a line. measures: what a line can measure. A comparison that names no
-    measure uses the first one.
+    problems_of: what the images cannot answer of a line. measures: what a line can measure. A
+    comparison that names no measure uses the first one.
     """
     if gate is None:
         return [], []
     if isinstance(gate, str) and _LINE.fullmatch(gate):
         gate = [gate]
-    texts: Any = read_yaml(text_of(Path(gate)), str(gate)) if isinstance(gate, str | Path) else list(gate)
+    texts: Any = (
+        read_yaml(text_of(Path(gate)), str(gate)) if isinstance(gate, str | Path) else list(gate)
+    )
     source = str(gate) if isinstance(gate, str | Path) else "gate"
     if not isinstance(texts, list) or not texts:
-        raise UserError(f"{source}: expected a list of lines, as in: - drop(at_night) <= 10", _hint(measures))
+        raise UserError(
+            f"{source}: expected a list of lines, as in: - drop(at_night) <= 10", _hint(measures)
+        )
     if len(texts) > MOST_LINES:
         raise UserError(f"{source}: has {len(texts):,} lines, expected at most {MOST_LINES}")
     origins = [f"gate, line {number}" for number in range(1, len(texts) + 1)]
@@ -271,7 +292,9 @@ def read_gate(
     for origin, text in zip(origins, texts, strict=True):
         if isinstance(text, dict):  # YAML reads `advisory: drop(fog) <= 10` as a mapping
             text = ", ".join(f"{key}: {value}" for key, value in text.items())
-        where = f"{origin}: {text if isinstance(text, str) and text.isprintable() else repr(text)}"[:200]
+        where = f"{origin}: {text if isinstance(text, str) and text.isprintable() else repr(text)}"[
+            :200
+        ]
         line = _parsed(text, measures)
         if isinstance(line, str):
             problems.append(f"{where}: {line}")
@@ -297,7 +320,10 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
     line = rest if advisory else text
     match = _LINE.fullmatch(line) if len(text) <= 1000 else None
     if match is None:
-        return f"expected MEASURE(NAME) <= NUMBER{did_you_mean(advice, (_ADVISORY,)) if colon and not advisory else ''}"
+        return (
+            "expected MEASURE(NAME) <="
+            f" NUMBER{did_you_mean(advice, (_ADVISORY,)) if colon and not advisory else ''}"
+        )
     measure = match["measure"]
     known = (*measures, *COMPARISONS)
     if measure not in known:
@@ -307,7 +333,10 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
     written = re.findall(_NAME, match["names"])
     of_class = re.match(_OF_CLASS, written[-1])
     class_name = written.pop()[of_class.end() :].strip('"') if of_class else None
-    takes = f"{measure} takes {'a model and a group' if count == 2 else 'one group'}, and perhaps class=NAME"
+    takes = (
+        f"{measure} takes {'a model and a group' if count == 2 else 'one group'}, and perhaps"
+        " class=NAME"
+    )
     if measure in COMPARISONS and len(measures) > 1 and len(written) == count + 1:
         share = written.pop()
         if share not in measures:
@@ -324,7 +353,10 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
     number = match["limit"].translate(_AS_TYPED)
     unit = match["unit"]
     if not _NUMBER.fullmatch(number) or not least <= (limit := float(number)) <= 100:
-        return f"the limit is {match['limit'][:40]!r}: expected a number such as 2.5, from {least:g} to 100"
+        return (
+            f"the limit is {match['limit'][:40]!r}: expected a number such as 2.5, from"
+            f" {least:g} to 100"
+        )
     number = number[:40]
     in_points = measure in ("drop", "worse_than") or (measure == share and facts.unit == "points")
     if unit == "%" and in_points:
@@ -335,7 +367,10 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
     if unit is None and 0 < abs(limit) < 1:
         unit = "points" if in_points else "%"
         whole = f"{100 * limit:.10g}"
-        return f"{number} would be {number} {unit}: write {whole} for {whole} {unit}, or {number} {unit} if you mean it"
+        return (
+            f"{number} would be {number} {unit}: write {whole} for {whole} {unit}, or {number}"
+            f" {unit} if you mean it"
+        )
     group = names[-1]
     if measure in DROPS and group == BASE:
         return "the base has no drop"
@@ -355,17 +390,21 @@ def _parsed(text: Any, measures: Mapping[str, MeasureFacts]) -> GateLine | str:
 
 def models_of(gate: Sequence[GateLine]) -> tuple[str, ...]:
     """Return the scored models that lines compare with."""
-    others = [line.other_model for line in gate if line.other_model and not is_stored(line.other_model)]
+    others = [
+        line.other_model for line in gate if line.other_model and not is_stored(line.other_model)
+    ]
     return tuple(dict.fromkeys(others))
 
 
 def judged_models(gate: Sequence[GateLine], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the models to judge: all but those that the gate compares with. Raise UserError if there are none."""
+    """Return the models to judge: all but those that the gate compares with. Raise UserError if
+    there are none."""
     others = models_of(gate)
     judged = tuple(name for name in names if name not in others)
     if not judged:
         raise UserError(
-            "the gate judges no model: every model is one that a line compares with", "Name another with --models."
+            "the gate judges no model: every model is one that a line compares with",
+            "Name another with --models.",
         )
     return judged
 
@@ -379,7 +418,10 @@ def name_problems(line: GateLine, subject: Subject, classes: NamedClasses) -> It
     if line.measure in DROPS and not subject.base:
         yield "the images have no base; name it with --base GROUP"
     elif not line.every and line.group not in group_indices:
-        hint = did_you_mean(line.group, [*group_indices, ANY]) or f"; groups are {listed(list(group_indices), 20)}"
+        hint = (
+            did_you_mean(line.group, [*group_indices, ANY])
+            or f"; groups are {listed(list(group_indices), 20)}"
+        )
         yield f"{subject.name} has no shift or group {line.group!r}{hint}"
     elif line.measure in DROPS and not line.every and group_indices[line.group] == 0:
         yield f"{line.group!r} is the base, which has no drop"
@@ -394,7 +436,8 @@ def name_problems(line: GateLine, subject: Subject, classes: NamedClasses) -> It
 
 
 def indices_of_groups(subject: Subject) -> dict[str, int]:
-    """Return the index of each group by every name that a line may use: fog@3 is another name of fog_3."""
+    """Return the index of each group by every name that a line may use: fog@3 is another name of
+    fog_3."""
     indices = {group.name: index for index, group in enumerate(subject.groups)}
     if subject.base:
         indices.setdefault(BASE, 0)
@@ -423,7 +466,8 @@ class Comparing(Protocol):
     def subject(self) -> Subject: ...
 
     def comparisons(self, line: GateLine, model: str) -> Iterable[tuple[Judged, Any]]:
-        """Yield a line once for each of its groups, still undecided, with what to measure; None for nothing."""
+        """Yield a line once for each of its groups, still undecided, with what to measure; None for
+        nothing."""
         ...
 
     def numbers(self, questions: Sequence[Any]) -> Sequence[Number]:
@@ -436,7 +480,8 @@ class Comparing(Protocol):
 
 
 def line_number(line: GateLine, sides: Sequence[Drawn]) -> Drawn:
-    """Return what a line measures: the number of its only side, or how much worse the last side is than the first."""
+    """Return what a line measures: the number of its only side, or how much worse the last side is
+    than the first."""
     if len(sides) == 1:
         return sides[0]
     worse = -1.0 if line.lower_is_better else 1.0
@@ -445,10 +490,16 @@ def line_number(line: GateLine, sides: Sequence[Drawn]) -> Drawn:
 
 
 def judge_gate(
-    comparing: Comparing, gate: Sequence[GateLine], models: Sequence[str], allow_undecided: bool = False
+    comparing: Comparing,
+    gate: Sequence[GateLine],
+    models: Sequence[str],
+    allow_undecided: bool = False,
 ) -> GateResult:
-    """Judge every line for each of these models, with intervals that hold for all comparisons at once."""
-    comparisons = [each for line in gate for model in models for each in comparing.comparisons(line, model)]
+    """Judge every line for each of these models, with intervals that hold for all comparisons at
+    once."""
+    comparisons = [
+        each for line in gate for model in models for each in comparing.comparisons(line, model)
+    ]
     numbers = comparing.numbers([question for _, question in comparisons if question is not None])
     reach = joint_reach(numbers)
     left = iter(numbers)
@@ -462,7 +513,9 @@ def judge_gate(
 
 MARKDOWN = "gate.md"
 JUNIT = "gate.xml"
-_BARE = re.compile(r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)|(?<=[@#])(?=\w)|(?<=:)(?=[\w/])|(?<=www)(?=\.)")
+_BARE = re.compile(
+    r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)|(?<=[@#])(?=\w)|(?<=:)(?=[\w/])|(?<=www)(?=\.)"
+)
 _COLUMNS = (
     TableColumn("line", "name"),
     TableColumn("group", "shift"),
@@ -506,7 +559,10 @@ def why(judged: Judged) -> str:
         reason = f"too close to {limit}: even {MOST_NEEDED:,} {unit} would not decide it"
     else:
         value = points(None if judged.estimate is None else judged.estimate.value)
-        reason = f"about {judged.needed:,} {unit} would decide it if {value} is right; it has {judged.images:,.0f}"
+        reason = (
+            f"about {judged.needed:,} {unit} would decide it if {value} is right; it has"
+            f" {judged.images:,.0f}"
+        )
     over = over_classes(measured, planned)
     base = f", from {percent(judged.base)}" if over and judged.base is not None else ""
     return reason + (f"; {over}{base}" if over else "")
@@ -516,8 +572,14 @@ def gate_sentence(result: GateResult) -> str:
     """Return the verdict in one sentence."""
     sentences = []
     for advisory, what in ((False, "comparison"), (True, "advisory comparison")):
-        counts = Counter(judged.verdict for judged in result.judged if judged.line.advisory == advisory)
-        parts = [f"{counts[verdict]} {verdict}" for verdict in ("pass", "fail", "undecided") if counts[verdict]]
+        counts = Counter(
+            judged.verdict for judged in result.judged if judged.line.advisory == advisory
+        )
+        parts = [
+            f"{counts[verdict]} {verdict}"
+            for verdict in ("pass", "fail", "undecided")
+            if counts[verdict]
+        ]
         if parts:
             sentences.append(f"{counted(counts.total(), what)}: {', '.join(parts)}")
     models = listed(list(short_names(result.models).values()), 3)
@@ -525,17 +587,21 @@ def gate_sentence(result: GateResult) -> str:
 
 
 def gate_markdown(result: GateResult) -> str:
-    """Return Markdown for a comment in a pull request; no name in it becomes a link, a mention or HTML."""
+    """Return Markdown for a comment in a pull request; no name in it becomes a link, a mention or
+    HTML."""
     title = inline(gate_sentence(result))
     dataset = inline(result.dataset)
-    text = "\n\n".join([f"### {title}", markdown_table(gate_table(result)), f"Dataset: {dataset}\n"])
-    # GitHub makes addresses, people, issues and emoji of bare words. A comment between letters, which nobody copies,
-    # prevents that; code, such as a line of the gate, needs none.
+    text = "\n\n".join(
+        [f"### {title}", markdown_table(gate_table(result)), f"Dataset: {dataset}\n"]
+    )
+    # GitHub makes addresses, people, issues and emoji of bare words. A comment between letters,
+    # which nobody copies, prevents that; code, such as a line of the gate, needs none.
     return _printable(_BARE.sub(lambda match: match[0] or "<!-- -->", text), "\n")
 
 
 def gate_junit(result: GateResult) -> str:
-    """Return JUnit XML, one test per comparison. Undecided is an error, or skipped if undecided is allowed.
+    """Return JUnit XML, one test per comparison. Undecided is an error, or skipped if undecided is
+    allowed.
 
     An advisory line that does not pass is skipped, with its verdict in the message.
     """
@@ -556,12 +622,16 @@ def gate_junit(result: GateResult) -> str:
     )
     for judged, kind in zip(result.judged, kinds, strict=True):
         name = f"{judged.line.text} [{judged.group}]"
-        case = ElementTree.SubElement(suite, "testcase", classname=_printable(judged.model), name=_printable(name))
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=_printable(judged.model), name=_printable(name)
+        )
         if kind:
             cell = points_cell(judged.estimate)
             advice = f"advisory, {judged.verdict}: " if judged.line.advisory else ""
             measured = f"{cell.text} ({cell.below}): " if cell.below else ""
-            ElementTree.SubElement(case, kind, message=_printable(f"{advice}{measured}{why(judged)}"))
+            ElementTree.SubElement(
+                case, kind, message=_printable(f"{advice}{measured}{why(judged)}")
+            )
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -573,5 +643,7 @@ def gate_files(result: GateResult) -> dict[str, tuple[str, str]]:
 
 def _printable(text: str, kept: str = "") -> str:
     """Return text with a space for each character that XML 1.0 cannot hold or that is invisible."""
-    strange = {ord(letter): " " for letter in text if not letter.isprintable() and letter not in kept}
+    strange = {
+        ord(letter): " " for letter in text if not letter.isprintable() and letter not in kept
+    }
     return text.translate(strange)

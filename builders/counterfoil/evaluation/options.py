@@ -36,7 +36,8 @@ _GATE = "Gate"
 
 
 def usable_names(option: Option, words: Sequence[str]) -> list[str]:
-    """Return the names of models that are typed. UserError for a file of weights alone, before libraries load."""
+    """Return the names of models that are typed. UserError for a file of weights alone, before
+    libraries load."""
     from counterfoil.models.names import usable_name
 
     return [usable_name(word) for word in words]
@@ -44,40 +45,49 @@ def usable_names(option: Option, words: Sequence[str]) -> list[str]:
 
 @options
 class EvaluationOptions(OnDevices, Limited):
-    """The options of `evaluate`. Not every task takes every one; a task refuses those that it does not take."""
+    """The options of `evaluate`. Not every task takes every one; a task refuses those that it does
+    not take."""
 
     out: Path | None = option(None, None, "--out", "-o")
     """Folder for the tables and the report.
 
-    Default: `.counterfoil/evaluation/` inside the dataset, or with a limit `.counterfoil/preview/`, which are neither
-    published nor compared; for other images, the user's cache."""
+    Default: `.counterfoil/evaluation/` inside the dataset, or with a limit `.counterfoil/preview/`,
+    which are neither published nor compared; for other images, the user's cache."""
     batch_size: int = option(64, MACHINES, least=1)
     """Images per batch. Does not change results."""
     min_images_per_class: int | None = option(
         None, OUTPUT, "--min-images", least=1, key="evaluate.min_images_per_class"
     )
     """Leave classes with fewer accepted images out of drops. Default: the recipe's."""
-    outputs: Outputs | None = option(None, OUTPUT, typed=Literal["all", "classes"], key="evaluate.outputs")
-    """Whether models answer over all their outputs, or over those of the dataset's classes alone. Both accuracies are
-    computed; this one leads, and drops follow it. Default: the recipe's (all)."""
+    outputs: Outputs | None = option(
+        None, OUTPUT, typed=Literal["all", "classes"], key="evaluate.outputs"
+    )
+    """Whether models answer over all their outputs, or over those of the dataset's classes alone.
+    Both accuracies are computed; this one leads, and drops follow it. Default: the recipe's
+    (all)."""
     class_order: ClassOrder | Mapping[str, ClassOrder] | None = option(
         None, OUTPUT, read=for_models, metavar="[MODEL=]ORDER", example="local-dir:my-model=timm"
     )
-    """Which class each output is, whatever a model says: `position` (output i is label i of the dataset), `timm` (class
-    folders as timm sorts them), or a file with a class on each line. For all models, or repeated for one each. Default:
-    by name, or by position if all training programs agree on it. Detections with numbers of categories also take
-    `from1`, `ids`, `coco80` and `coco91`.
+    """Which class each output is, whatever a model says: `position` (output i is label i of the
+    dataset), `timm` (class folders as timm sorts them), or a file with a class on each line. For
+    all models, or repeated for one each. Default: by name, or by position if all training programs
+    agree on it. Detections with numbers of categories also take `from1`, `ids`, `coco80` and
+    `coco91`.
 
-    In Python also the names themselves, and a mapping from names of models gives each its own. Files of predictions and
-    open_clip need none."""
+    In Python also the names themselves, and a mapping from names of models gives each its own.
+    Files of predictions and open_clip need none."""
     scores_are: Scale | Mapping[str, Scale] | None = option(
-        None, OUTPUT, read=for_models, metavar="[MODEL=]SCALE", example="predictions:answers.csv=percent"
+        None,
+        OUTPUT,
+        read=for_models,
+        metavar="[MODEL=]SCALE",
+        example="predictions:answers.csv=percent",
     )
-    """What a model's scores are: probabilities, percent, log-probabilities, logits or sigmoids. For all models, or
-    repeated for one each. Default: as their sums show.
+    """What a model's scores are: probabilities, percent, log-probabilities, logits or sigmoids. For
+    all models, or repeated for one each. Default: as their sums show.
 
-    In Python a mapping from names of models gives each its own. Scores whose sums show nothing order the classes, and
-    give no confidence."""
+    In Python a mapping from names of models gives each its own. Scores whose sums show nothing
+    order the classes, and give no confidence."""
     seed: int = option(0, OUTPUT, least=0)
     """Seed of the bootstrap."""
     into_card: bool = False
@@ -85,10 +95,11 @@ class EvaluationOptions(OnDevices, Limited):
 
     They stay until its images change. Building again keeps them."""
     repo: str | None = option(None, HUB, metavar="USER/NAME", key="publish.repo")
-    """The dataset's name on the Hub, for the Hub's evaluation-result entries. Default: the recipe's publish.repo.
+    """The dataset's name on the Hub, for the Hub's evaluation-result entries. Default: the recipe's
+    publish.repo.
 
-    If it is known, `eval_results/` gets one YAML file per model with evaluation-result entries for the model's
-    repository. A dataset that came from the Hub has the name that it has there."""
+    If it is known, `eval_results/` gets one YAML file per model with evaluation-result entries for
+    the model's repository. A dataset that came from the Hub has the name that it has there."""
     recipe: Recipe | str | Path | None = option(None, DATA)
     """For images from elsewhere: the recipe whose classes their labels use.
 
@@ -106,32 +117,34 @@ class EvaluationOptions(OnDevices, Limited):
 
     They are scored as further groups: in Python a mapping from names to images."""
     distances: str | Sequence[str] | None = option(None, _COMPARISONS, metavar="FEATURES")
-    """Also measure the distance (KID, FID) between these images and the source's, in the features of `clip` (the
-    recipe's own) or of a classifier. Repeatable.
+    """Also measure the distance (KID, FID) between these images and the source's, in the features
+    of `clip` (the recipe's own) or of a classifier. Repeatable.
 
-    The dataset is compared as a whole and shift by shift. A source that is not available is skipped, and the result
-    gives the reason."""
+    The dataset is compared as a whole and shift by shift. A source that is not available is
+    skipped, and the result gives the reason."""
     against: str | Path | None = option(None, _COMPARISONS, metavar="IMAGES")
     """With --distances: measure the distance to these images, not to the source's.
 
     They are named like `dataset`."""
     compare: tuple[str, str] | None = option(None, _COMPARISONS, metavar="MODEL OTHER")
-    """Compare a model with another image by image, such as a mended one with its original. They need not be in
-    --models.
+    """Compare a model with another image by image, such as a mended one with its original. They
+    need not be in --models.
 
-    Without `models`, only these two are scored. They are compared with intervals and exact tests adjusted for all
-    groups. A model with a `mended.json` is never scored on the data that it was mended on."""
+    Without `models`, only these two are scored. They are compared with intervals and exact tests
+    adjusted for all groups. A model with a `mended.json` is never scored on the data that it was
+    mended on."""
     reference: bool | None = option(None, _COMPARISONS, "--reference/--no-reference")
-    """Also evaluate on the source's validation images, at most 50 per class, to see whether the base is like them.
-    Default: if the source is on this machine; --reference also downloads it."""
+    """Also evaluate on the source's validation images, at most 50 per class, to see whether the
+    base is like them. Default: if the source is on this machine; --reference also downloads it."""
     gate: str | Path | Sequence[str] | None = option(None, _GATE, metavar="FILE")
-    """A YAML list of lines that the models must meet, such as drop(at_night) <= 10. Exit code 3 if a line fails, 4 if
-    one is undecided. Writes gate.md and gate.xml (JUnit) beside the report.
+    """A YAML list of lines that the models must meet, such as drop(at_night) <= 10. Exit code 3 if
+    a line fails, 4 if one is undecided. Writes gate.md and gate.xml (JUnit) beside the report.
 
-    In Python also the lines themselves: `accuracy(base) >= 80`, `drop(at_night) <= 10`, `relative_drop(fog) <= 10%`,
-    `worse_than(MODEL, any) <= 2`, or any measure of the task, such as `calibration_error(base) <= 5`. `gate` of the
-    result has pass, fail or undecided for each line and model. MODEL is scored too, and not judged, or is the
-    results.json of an earlier evaluation of these images."""
+    In Python also the lines themselves: `accuracy(base) >= 80`, `drop(at_night) <= 10`,
+    `relative_drop(fog) <= 10%`, `worse_than(MODEL, any) <= 2`, or any measure of the task, such as
+    `calibration_error(base) <= 5`. `gate` of the result has pass, fail or undecided for each line
+    and model. MODEL is scored too, and not judged, or is the results.json of an earlier evaluation
+    of these images."""
     allow_undecided: bool = option(False, _GATE)
     """With --gate: exit with 0 if no line fails."""
     workers: int | None = option(None, MACHINES, least=1)
@@ -139,11 +152,13 @@ class EvaluationOptions(OnDevices, Limited):
     collect: bool = in_python(False)
     """Answers of models are always sent back, so it changes nothing."""
     transform: Callable[[Any], Any] | Mapping[str, Callable[[Any], Any]] | None = in_python()
-    """Prepares each PIL image for a callable: one function for all, or a mapping by name. A torch module needs one,
-    unless timm made it. None: other callables take float32 [3, height, width] from 0 to 1."""
+    """Prepares each PIL image for a callable: one function for all, or a mapping by name. A torch
+    module needs one, unless timm made it. None: other callables take float32 [3, height, width]
+    from 0 to 1."""
     version: str | Mapping[str, str] | None = in_python()
-    """A text that names what a callable and its transform compute, one for all or a mapping by name. Their predictions
-    are cached under it: change it whenever you change the code. None: they are not cached."""
+    """A text that names what a callable and its transform compute, one for all or a mapping by
+    name. Their predictions are cached under it: change it whenever you change the code. None: they
+    are not cached."""
 
     def given(self) -> list[str]:
         """Return the names of the options that were set."""
@@ -162,14 +177,20 @@ class EvaluationOptions(OnDevices, Limited):
         if self.repo is not None and not REPOSITORY.fullmatch(self.repo):
             raise UserError(f"the dataset's repository is {self.repo!r}: expected user/name")
         if self.into_card and self.beside:
-            raise UserError("into_card stores the results of a dataset's own shifts", "Leave out one of the two.")
+            raise UserError(
+                "into_card stores the results of a dataset's own shifts",
+                "Leave out one of the two.",
+            )
         if self.allow_undecided and self.gate is None:
-            raise UserError("allow_undecided goes with a gate, and none is given", "Leave it out, or give one.")
+            raise UserError(
+                "allow_undecided goes with a gate, and none is given", "Leave it out, or give one."
+            )
         if self.limit is not None and self.limit > MOST_LIMITED:
             raise UserError(f"limit is {self.limit}: expected 1 to {MOST_LIMITED:,}")
 
     def refuse_preview(self, built: int | None) -> None:
-        """Raise UserError for what a preview does not give: answers to a gate; with a limit, a card and distances.
+        """Raise UserError for what a preview does not give: answers to a gate; with a limit, a card
+        and distances.
 
         built: the images a shift of a dataset that is a preview itself.
         """
@@ -182,9 +203,12 @@ class EvaluationOptions(OnDevices, Limited):
         named = [name for name, value in given.items() if value]
         if named and (limit is not None or built is not None):
             raise UserError(
-                f"this is a preview of {built if limit is None else limit:,} images a shift, which takes no"
+                f"this is a preview of {built if limit is None else limit:,} images a shift, which"
+                " takes no"
                 f" {', no '.join(named)}",
-                "Leave out --limit to evaluate all images." if built is None else "Build the recipe without --limit.",
+                "Leave out --limit to evaluate all images."
+                if built is None
+                else "Build the recipe without --limit.",
             )
 
 
@@ -195,21 +219,31 @@ class EvaluateArguments(EvaluationOptions):
     dataset: str | Path = argument(metavar="DATASET")
     """A dataset directory, or user/name[@revision].
 
-    Or any images with labels: a folder (imagefolder, Parquet, WebDataset), a Hub dataset, `lab:wardrobe:validation`, or
-    `source:SPLIT` for a split of the recipe's input dataset. Name a split after a colon."""
+    Or any images with labels: a folder (imagefolder, Parquet, WebDataset), a Hub dataset,
+    `lab:wardrobe:validation`, or `source:SPLIT` for a split of the recipe's input dataset. Name a
+    split after a colon."""
     models: (
-        str | Path | Sequence[str | Path] | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str] | None
-    ) = argument("--models", "-m", default=None, read=usable_names, metavar="NAME...", key="evaluate.models")
-    """Models to evaluate, several after one flag: timm names, hf-hub:…, local-dir:…, lab:…, transformers:NAME or
-    FOLDER, open_clip:ARCH/TAG (zero-shot), onnx:FILE, predictions:FILE (.csv or .parquet),
-    python:PACKAGE.MODULE:FUNCTION (your own code). A .txt file (or @FILE) lists one name per line; # begins a comment.
-    Default: the recipe's.
+        str
+        | Path
+        | Sequence[str | Path]
+        | Callable[[Any], Any]
+        | Mapping[str, Callable[[Any], Any] | str]
+        | None
+    ) = argument(
+        "--models", "-m", default=None, read=usable_names, metavar="NAME...", key="evaluate.models"
+    )
+    """Models to evaluate, several after one flag: timm names, hf-hub:…, local-dir:…, lab:…,
+    transformers:NAME or FOLDER, open_clip:ARCH/TAG (zero-shot), onnx:FILE, predictions:FILE (.csv
+    or .parquet), python:PACKAGE.MODULE:FUNCTION (your own code). A .txt file (or @FILE) lists one
+    name per line; # begins a comment. Default: the recipe's.
 
-    In Python also a callable, or a mapping from names to callables or names: `{"mine": model}`. A callable takes a
-    batch and returns scores [b, classes]. The function that `python:` names takes nothing and returns a module and its
-    transform, or it takes a batch itself. A file of names may be a Path."""
+    In Python also a callable, or a mapping from names to callables or names: `{"mine": model}`. A
+    callable takes a batch and returns scores [b, classes]. The function that `python:` names takes
+    nothing and returns a module and its transform, or it takes a batch itself. A file of names may
+    be a Path."""
     options: EvaluationOptions | None = in_python()
-    """The options in one object. Options that are given by name stand in place of those in it. None: the defaults."""
+    """The options in one object. Options that are given by name stand in place of those in it.
+    None: the defaults."""
 
 
 @options
@@ -217,11 +251,11 @@ class EvaluateCommand(EvaluateArguments):
     """What the command takes beside. In Python these are methods of the result, and a function."""
 
     export_failures: Path | None = option(None, OUTPUT, metavar="FOLDER")
-    """Also write the images that a model gets wrong to a new folder: by class, as CSV and COCO, and as a dataset of
-    FiftyOne."""
+    """Also write the images that a model gets wrong to a new folder: by class, as CSV and COCO, and
+    as a dataset of FiftyOne."""
     report_to: Sequence[str] = option((), OUTPUT, metavar="TRACKER...")
-    """Also send the results to experiment trackers, one run each: wandb, mlflow, trackio, tensorboard. Their own
-    environment says where, and with which key."""
+    """Also send the results to experiment trackers, one run each: wandb, mlflow, trackio,
+    tensorboard. Their own environment says where, and with which key."""
     write_keys: Path | None = option(None, DATA, metavar="FILE")
-    """Evaluate nothing: write a CSV of the images (key, path, class_id, label). Another program can then predict on
-    them, and `--models predictions:FILE` reads its predictions."""
+    """Evaluate nothing: write a CSV of the images (key, path, class_id, label). Another program can
+    then predict on them, and `--models predictions:FILE` reads its predictions."""

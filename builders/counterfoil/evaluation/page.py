@@ -1,4 +1,5 @@
-"""The page of an evaluation: what every task's report has, written once. A task adds a template and its sections."""
+"""The page of an evaluation: what every task's report has, written once. A task adds a template and
+its sections."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ HOTTEST = 50.0
 class ReportPage:
     """The parts of a page that its task gives; all others are the same for every task.
 
-    template: it extends `report.html.j2`. messages: the sentences that people read first. values: what the template and
-    those of the sections read, by name.
+    template: it extends `report.html.j2`. messages: the sentences that people read first. values:
+    what the template and those of the sections read, by name.
     """
 
     template: str
@@ -38,9 +39,13 @@ class ReportPage:
 
 
 def page_html(
-    results: Results, page: ReportPage, notes: Sequence[str] = (), gate: tuple[str, Table] | None = None
+    results: Results,
+    page: ReportPage,
+    notes: Sequence[str] = (),
+    gate: tuple[str, Table] | None = None,
 ) -> str:
-    """Return the page as text; equal results give equal bytes. gate: a gate's sentence and table, if there is one."""
+    """Return the page as text; equal results give equal bytes. gate: a gate's sentence and table,
+    if there is one."""
     kinds = {kind_of_shift(shift) for shift in results.shifts}
     return (
         template_environment(page.template, _FILTERS)
@@ -63,7 +68,8 @@ def page_html(
 
 
 def drop_bars(charts: Mapping[str, Sequence[tuple[GroupFacts, Estimate]]]) -> dict[str, Any]:
-    """Return what draws drops as bars: the charts by name, and the place of a number in percent of their width."""
+    """Return what draws drops as bars: the charts by name, and the place of a number in percent of
+    their width."""
     ends = [0.0]
     for drops in charts.values():
         for _, drop in drops:
@@ -79,7 +85,8 @@ def slug(title: str) -> str:
 
 @dataclass
 class Contents:
-    """The sections in the order in which their headings were drawn: the id of each and its short title."""
+    """The sections in the order in which their headings were drawn: the id of each and its short
+    title."""
 
     entries: dict[str, str] = field(default_factory=dict)
 
@@ -111,7 +118,8 @@ def heat(estimate: Estimate | None) -> str:
 
 
 def tint(value: float) -> str:
-    """Return the CSS tint of a drop, or of a gain if it is below 0. The colour is full at `HOTTEST` points."""
+    """Return the CSS tint of a drop, or of a gain if it is below 0. The colour is full at `HOTTEST`
+    points."""
     strength = min(1.0, abs(100 * value) / HOTTEST)
     return f"--heat:{62 * strength:.0f}%;--tint:var(--{'drop' if value >= 0 else 'gain'})"
 

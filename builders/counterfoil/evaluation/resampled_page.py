@@ -1,4 +1,5 @@
-"""Sentences and tables on models whose images are resampled: what each shift costs, and which model loses more."""
+"""Sentences and tables on models whose images are resampled: what each shift costs, and which model
+loses more."""
 
 from __future__ import annotations
 
@@ -6,7 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from counterfoil.report.results import DIFFERENCE, DROP, DROP_BASE, GroupFacts, ModelFacts, ResultRows, Results
+from counterfoil.report.results import (
+    DIFFERENCE,
+    DROP,
+    DROP_BASE,
+    GroupFacts,
+    ModelFacts,
+    ResultRows,
+    Results,
+)
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.words import (
     Table,
@@ -28,7 +37,8 @@ _MOST_DIFFERENCES = 60
 
 
 def loss_beside(results: Results, model: ModelFacts, measure: str) -> str:
-    """Return how much of another measure a model loses under its worst shift, and under the worst for that measure."""
+    """Return how much of another measure a model loses under its worst shift, and under the worst
+    for that measure."""
     drops = sorted_drops(results, model, measure)
     if not drops:
         return ""
@@ -41,16 +51,23 @@ def loss_beside(results: Results, model: ModelFacts, measure: str) -> str:
     under_worst = next((drop for group, drop in drops if group.name == worst_group.name), None)
     text = "" if under_worst is None else f" and {loss_in_words(under_worst, measure)}"
     if most_group.name != worst_group.name:
-        text += f"; it loses most {measure} under {in_words(most_group.name)}: {points(most.value)} points"
+        text += (
+            f"; it loses most {measure} under {in_words(most_group.name)}:"
+            f" {points(most.value)}"
+            " points"
+        )
     return text
 
 
-def sorted_drops(results: Results, model: ModelFacts, measure: str) -> list[tuple[GroupFacts, Estimate]]:
+def sorted_drops(
+    results: Results, model: ModelFacts, measure: str
+) -> list[tuple[GroupFacts, Estimate]]:
     """Return each shift with its drop of a measure, the largest first."""
     drops = [
         (group, drop)
         for group in results.shifts
-        if (drop := results.rows.estimate(DROP, model=model.name, group=group.name, at=measure)) is not None
+        if (drop := results.rows.estimate(DROP, model=model.name, group=group.name, at=measure))
+        is not None
     ]
     return sorted(drops, key=lambda entry: -entry[1].value)
 
@@ -60,8 +77,11 @@ def of_model(results: Results, model: ModelFacts, caption: str) -> str:
     return f"{model.short_name}: {caption}" if len(results.models) > 1 else caption
 
 
-def group_table(results: Results, model: ModelFacts, measures: Sequence[str], drops: Sequence[str]) -> Table:
-    """Return one row for each group: the measures in percent, and the drops of the measures in `drops` in points."""
+def group_table(
+    results: Results, model: ModelFacts, measures: Sequence[str], drops: Sequence[str]
+) -> Table:
+    """Return one row for each group: the measures in percent, and the drops of the measures in
+    `drops` in points."""
     titles = {measure.name: measure.title for measure in results.measures}
     rows = []
     for group in results.groups:
@@ -69,22 +89,31 @@ def group_table(results: Results, model: ModelFacts, measures: Sequence[str], dr
         cells = [points_cell(results.rows.estimate(name, **key)) for name in measures]
         cells += [_drop_cell(results.rows, {**key, "at": name}) for name in drops]
         rows.append((group.name, *cells))
-    heads = [*(f"{titles[name]} (%)" for name in measures), *(f"drop of {name} (points)" for name in drops)]
-    return Table.of(f"{model.short_name}: 95 % intervals below", [TableColumn("group", "shift"), *heads], rows)
+    heads = [
+        *(f"{titles[name]} (%)" for name in measures),
+        *(f"drop of {name} (points)" for name in drops),
+    ]
+    return Table.of(
+        f"{model.short_name}: 95 % intervals below", [TableColumn("group", "shift"), *heads], rows
+    )
 
 
 def _drop_cell(rows: ResultRows, key: Mapping[str, str]) -> TableCell:
-    """Return a drop with its interval and, if it is over some of the classes, how many and from which number."""
+    """Return a drop with its interval and, if it is over some of the classes, how many and from
+    which number."""
     drop = rows.one(DROP, **key)
     base = rows.value(DROP_BASE, **key)
     cell = points_cell(None if drop is None else drop.estimate)
     if drop is None or not drop.note or base is None:
         return cell
-    return replace(cell, below=", ".join(filter(None, (cell.below, f"of {percent(base)}", drop.note))))
+    return replace(
+        cell, below=", ".join(filter(None, (cell.below, f"of {percent(base)}", drop.note)))
+    )
 
 
 def compared_sentences(results: Results) -> list[str]:
-    """Return a sentence for each pair of models: under which shifts one clearly loses more of the lead measure."""
+    """Return a sentence for each pair of models: under which shifts one clearly loses more of the
+    lead measure."""
     sentences = []
     for first, second in combinations(results.models, 2):
         rows = results.rows.where(DIFFERENCE, model=first.name, against=second.name)
@@ -92,7 +121,9 @@ def compared_sentences(results: Results) -> list[str]:
         less = [in_words(row.group) for row in rows if sign(row) < 0]
         for names, loser, other in ((more, first, second), (less, second, first)):
             if names:
-                loss = f"{loser.short_name} clearly loses more {results.lead} than {other.short_name}"
+                loss = (
+                    f"{loser.short_name} clearly loses more {results.lead} than {other.short_name}"
+                )
                 sentences.append(f"{loss} under {listed(names)}.")
         if rows and not more and not less:
             names = f"{first.short_name} or {second.short_name}"
@@ -101,7 +132,8 @@ def compared_sentences(results: Results) -> list[str]:
 
 
 def compared_section(results: Results, noun: str, over: str) -> Iterator[ReportSection]:
-    """Yield the part of the page on pairs of models, if there are any: both drops, and their difference.
+    """Yield the part of the page on pairs of models, if there are any: both drops, and their
+    difference.
 
     over: a sentence on what is compared.
     """
@@ -114,18 +146,31 @@ def compared_section(results: Results, noun: str, over: str) -> Iterator[ReportS
         ]
         more = points_cell(difference.estimate, signed=True)
         more = replace(more, below=", ".join(filter(None, (more.below, difference.note))))
-        pair = text_cell(short[difference.model]), text_cell(short[difference.against]), text_cell(difference.group)
+        pair = (
+            text_cell(short[difference.model]),
+            text_cell(short[difference.against]),
+            text_cell(difference.group),
+        )
         rows.append(TableRow((*pair, *drops, more)))
     if not rows:
         return
     rows.sort(key=lambda row: -abs(float(row.cells[-1].sort or 0.0)))
-    heads = (f"drop of {results.lead} (points)", "drop of the other (points)", "loses more by (points)")
-    columns = (TableColumn(noun, "name"), TableColumn("against", "name"), TableColumn("group", "shift"))
+    heads = (
+        f"drop of {results.lead} (points)",
+        "drop of the other (points)",
+        "loses more by (points)",
+    )
+    columns = (
+        TableColumn(noun, "name"),
+        TableColumn("against", "name"),
+        TableColumn("group", "shift"),
+    )
     table = Table.of(f"Drops of {results.lead} compared", (*columns, *heads), rows)
     yield ReportSection(
         title=f"{noun.capitalize()}s compared",
         sentences=compared_sentences(results),
         tables=[table.first(_MOST_DIFFERENCES, "rows", "measures.csv")],
-        note=f"Images are resampled for both {noun}s together. Intervals of differences hold for all pairs and shifts"
+        note=f"Images are resampled for both {noun}s together. Intervals of differences hold for"
+        " all pairs and shifts"
         f" at once. {over}",
     )

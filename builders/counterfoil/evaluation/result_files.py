@@ -1,4 +1,5 @@
-"""The files of an evaluation: tables, pages, every answer, entries for the Hub, and what is stored in the dataset."""
+"""The files of an evaluation: tables, pages, every answer, entries for the Hub, and what is stored
+in the dataset."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ FOLDER = "eval_results"
 
 
 def report_folder(subject: Subject, out: Path | None, limit: int | None) -> Path:
-    """Return the folder of the report, made before the long work: a missing permission shows at once.
+    """Return the folder of the report, made before the long work: a missing permission shows at
+    once.
 
     A preview has a folder of its own, so that it replaces no full report.
     """
@@ -46,12 +48,17 @@ def report_folder(subject: Subject, out: Path | None, limit: int | None) -> Path
     return folder
 
 
-def write_results(evaluation: Evaluation, task: Task, folder: Path, *, into_card: bool) -> Evaluation:
-    """Write the files of an evaluation; with `into_card`, also store its results in the dataset. Return all paths."""
+def write_results(
+    evaluation: Evaluation, task: Task, folder: Path, *, into_card: bool
+) -> Evaluation:
+    """Write the files of an evaluation; with `into_card`, also store its results in the dataset.
+    Return all paths."""
     with writing_lock(folder):  # two evaluations into one folder must not mix their files
         evaluation = write_files(evaluation, task, folder)
     if into_card:
-        evaluation = replace(evaluation, files={**evaluation.files, "card": store_results(evaluation, task)})
+        evaluation = replace(
+            evaluation, files={**evaluation.files, "card": store_results(evaluation, task)}
+        )
     return evaluation
 
 
@@ -65,12 +72,17 @@ def write_files(evaluation: Evaluation, task: Task, folder: Path) -> Evaluation:
     shown_gate = None if gate is None else (gate_sentence(gate), gate_table(gate))
     failures = task.write_failures(results, folder)
     texts = {
-        "report": ("report.html", page_html(results, task.page(results), evaluation.notes, shown_gate)),
+        "report": (
+            "report.html",
+            page_html(results, task.page(results), evaluation.notes, shown_gate),
+        ),
         "document": ("results.json", document_text(results)),
         **task.all_tables(results),
         **({} if gate is None else gate_files(gate)),
     }
-    named = {name: file for name, (file, _) in texts.items()} | {"predictions": "predictions.parquet"}
+    named = {name: file for name, (file, _) in texts.items()} | {
+        "predictions": "predictions.parquet"
+    }
     contents = {file: text.encode() for file, text in texts.values()}
     contents[named["predictions"]] = task.predictions(results.preview)
     if entries := task.entries(results):
@@ -83,14 +95,16 @@ def write_files(evaluation: Evaluation, task: Task, folder: Path) -> Evaluation:
 
 
 def make_ready(source: str | Path) -> None:
-    """Close a dataset that a killed run left open. Raise UserError for one that can take no results."""
+    """Close a dataset that a killed run left open. Raise UserError for one that can take no
+    results."""
     directory = named_path(source)
     if not directory.is_dir():
         if reference := HubDataset.parse(str(source)):
             revision = f" --revision {reference.revision}" if reference.revision else ""
             raise UserError(
                 f"{source} is a published dataset; results are stored in a dataset's directory",
-                f"Fetch it (hf download {reference.repo}{revision} --repo-type dataset --local-dir DIR), evaluate"
+                f"Fetch it (hf download {reference.repo}{revision} --repo-type dataset --local-dir"
+                " DIR), evaluate"
                 " DIR with --into-card and publish it again; or drop --into-card.",
             )
         return  # opening it explains the problem
@@ -98,15 +112,19 @@ def make_ready(source: str | Path) -> None:
 
 
 def store_results(evaluation: Evaluation, task: Task) -> Path:
-    """Write results and entries for the Hub into the dataset and close it again; return the folder that holds them."""
+    """Write results and entries for the Hub into the dataset and close it again; return the folder
+    that holds them."""
     assert evaluation.directory is not None  # only a built dataset takes results
     # Stored results have no clock, host or path.
     public = with_public_names(evaluation.results)
     files = {name: text.encode() for name, text in task.all_tables(public).values()}
     files |= {
-        f"{FOLDER}/{name}": content for name, content in task.entries(evaluation.results, at_commit=False).items()
+        f"{FOLDER}/{name}": content
+        for name, content in task.entries(evaluation.results, at_commit=False).items()
     }
-    close_again(evaluation.directory, EVALUATED.files(public.to_json(), files), evaluation.results.content)
+    close_again(
+        evaluation.directory, EVALUATED.files(public.to_json(), files), evaluation.results.content
+    )
     return evaluation.directory / EVALUATION
 
 
@@ -118,11 +136,13 @@ def write_keys(
     base: str | None = None,
     groups: str | None = None,
 ) -> int:
-    """Write a CSV of all images of a dataset, as `evaluate` opens it, and return the number of images.
+    """Write a CSV of all images of a dataset, as `evaluate` opens it, and return the number of
+    images.
 
-    A row has an image's key, its path below a folder, and its class's id and name, as a file of predictions has them.
-    If an image may have several labels, it has an empty column for the scores of each label instead of a class.
-    Raise UserError if the file exists, or for a path inside the dataset.
+    A row has an image's key, its path below a folder, and its class's id and name, as a file of
+    predictions has them. If an image may have several labels, it has an empty column for the scores
+    of each label instead of a class. Raise UserError if the file exists, or for a path inside the
+    dataset.
     """
     file = named_path(out)
     if file.exists():

@@ -1,4 +1,5 @@
-"""What an evaluation returns: the document of measurements, the files written, and short ways to both."""
+"""What an evaluation returns: the document of measurements, the files written, and short ways to
+both."""
 
 from __future__ import annotations
 
@@ -20,7 +21,15 @@ from counterfoil.report.headline import by_loss, headline_of, label_clause
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.published import PublishedResults
 from counterfoil.report.reference import ReferenceResult
-from counterfoil.report.results import DROP_BASE, KEY, GroupFacts, LeftOut, ModelFacts, ResultRow, Results
+from counterfoil.report.results import (
+    DROP_BASE,
+    KEY,
+    GroupFacts,
+    LeftOut,
+    ModelFacts,
+    ResultRow,
+    Results,
+)
 from counterfoil.report.severity import ACCURACY, DROP, FAILED, MEDIAN, RANK, TEN_POINTS
 from counterfoil.report.transfer import Transfer
 from counterfoil.report.words import NOTHING, counted, points, shown_table, with_interval
@@ -41,14 +50,20 @@ _OF_LEVELS = {
     "ten_points": (TEN_POINTS, False),
     "median_failure": (MEDIAN, False),
 }
-_OF_LEVELS_OF_DETECTORS = {"AP": ("severity_AP", True), "drop": (DROP, True), "ten_points": (TEN_POINTS, False)}
+_OF_LEVELS_OF_DETECTORS = {
+    "AP": ("severity_AP", True),
+    "drop": (DROP, True),
+    "ten_points": (TEN_POINTS, False),
+}
 
 
 @dataclass(frozen=True)
 class Score:
-    """One model in one group, as the rows have it: `score.drop`, or `score.get(NAME)` of any measure.
+    """One model in one group, as the rows have it: `score.drop`, or `score.get(NAME)` of any
+    measure.
 
-    Accuracies are averaged over all classes. Drops and their base are over the `classes` of the drop.
+    Accuracies are averaged over all classes. Drops and their base are over the `classes` of the
+    drop.
     """
 
     model: str
@@ -127,10 +142,11 @@ class Score:
 class Evaluation:
     """All measurements on one dataset; `files` are the paths of the written files.
 
-    results: the document, with every number as a row. dataset: the name of the evaluated images. directory: None if
-    they are not a built dataset. `unreadable` are keys of images that could not be decoded, `unreadable_paths` their
-    paths below their folder. gate: the answers to a gate's lines. notes: on how images were read. task: what was asked,
-    with every model's answer to every image.
+    results: the document, with every number as a row. dataset: the name of the evaluated images.
+    directory: None if they are not a built dataset. `unreadable` are keys of images that could not
+    be decoded, `unreadable_paths` their paths below their folder. gate: the answers to a gate's
+    lines. notes: on how images were read. task: what was asked, with every model's answer to every
+    image.
     """
 
     results: Results
@@ -160,23 +176,39 @@ class Evaluation:
         return shown_table(f"{self.name}: {'; '.join(self._summary())}", columns, rows)
 
     def _summary(self) -> list[str]:
-        """Return the lead measure in its first group, and the largest drop of a model that is not near chance."""
+        """Return the lead measure in its first group, and the largest drop of a model that is not
+        near chance."""
         first = self.groups[0].name if self.groups else ""
         measure = "accuracy" if self.base is not None else "top1"
         unit = "right"
         if self.results.lead != "accuracy":
             measure = unit = self.results.lead
-        measured = [self.results.rows.value(measure, model=model.name, group=first) for model in self.models]
+        measured = [
+            self.results.rows.value(measure, model=model.name, group=first) for model in self.models
+        ]
         shares = sorted(value for value in measured if value is not None)
-        models = self.models[0].short_name if len(self.models) == 1 else counted(len(self.models), "model")
+        models = (
+            self.models[0].short_name
+            if len(self.models) == 1
+            else counted(len(self.models), "model")
+        )
         ends = dict.fromkeys(points(share) for share in shares[:: max(1, len(shares) - 1)])
         facts = [f"{models}, {' to '.join(ends)} % {unit} on {first}" if shares else models]
-        sound = {sound_model.name: sound_model.short_name for sound_model in self.results.sound_models}
+        sound = {
+            sound_model.name: sound_model.short_name for sound_model in self.results.sound_models
+        }
         lead = "" if self.results.lead == "accuracy" else self.results.lead
-        drops = [drop for drop in self.results.rows.where("drop", class_id="", at=lead) if drop.model in sound]
+        drops = [
+            drop
+            for drop in self.results.rows.where("drop", class_id="", at=lead)
+            if drop.model in sound
+        ]
         known = by_loss(self.results, drops)
         if not known:
-            return [*facts, "no drop can be given" if self.base is not None else "no base, no drops"]
+            return [
+                *facts,
+                "no drop can be given" if self.base is not None else "no base, no drops",
+            ]
         worst = known[0]
         whose = f" of {sound[worst.model]}" if len(self.models) > 1 else ""
         over = f" {worst.note}" if worst.note else ""
@@ -195,7 +227,8 @@ class Evaluation:
 
     @property
     def base(self) -> GroupFacts | None:
-        """The group that the others are compared with; None if there is none, and then there are no drops."""
+        """The group that the others are compared with; None if there is none, and then there are no
+        drops."""
         return self.results.base_group
 
     @property
@@ -284,8 +317,8 @@ class Evaluation:
     def number(self, measure: str, **key: str) -> Estimate | None:
         """Return a number by its measure and key (model, group, class_id, against, at).
 
-        A name of the key may be left out if one number is left; None if there is none. UserError for a measure or a
-        name that no number has, and for a key of several numbers.
+        A name of the key may be left out if one number is left; None if there is none. UserError
+        for a measure or a name that no number has, and for a key of several numbers.
         """
         rows = self.results.rows
         if (row := rows.one(measure, **key)) is not None:
@@ -295,7 +328,8 @@ class Evaluation:
             if value not in known:
                 shown = some_of([word for word in known if word], 12)
                 raise UserError(
-                    f"no number has the {name} '{value}'{did_you_mean(value, known)}", f"There are: {shown}."
+                    f"no number has the {name} '{value}'{did_you_mean(value, known)}",
+                    f"There are: {shown}.",
                 )
         fitting = rows.where(measure, **key)
         if len(fitting) > 1:
@@ -305,14 +339,20 @@ class Evaluation:
                 if name not in key and len({*values}) > 1:
                     differing.append(f"{name}={values[0]!r}")
             named = ", ".join(differing)
-            raise UserError(f"'{measure}' has {len(fitting):,} numbers of this key", f"Name which: {named}, say.")
+            raise UserError(
+                f"'{measure}' has {len(fitting):,} numbers of this key",
+                f"Name which: {named}, say.",
+            )
         return fitting[0].estimate if fitting else None
 
     def to_pandas(self) -> Any:
-        """Return the scores as a DataFrame: a row per model and group, fractions, intervals as `…_low` and `…_high`."""
+        """Return the scores as a DataFrame: a row per model and group, fractions, intervals as
+        `…_low` and `…_high`."""
         import pyarrow as pa
 
-        measures = dict.fromkeys((*_BARE, *(name for score in self.scores for name in score.numbers)))
+        measures = dict.fromkeys(
+            (*_BARE, *(name for score in self.scores for name in score.numbers))
+        )
         bases = {}
         for model in self.models:
             base = self.results.base_number(model.name)
@@ -339,12 +379,14 @@ class Evaluation:
         return pa.Table.from_pylist(rows).to_pandas()
 
     def severity(self) -> Any:
-        """Return the shifts with levels as a pandas DataFrame: a row a model, shift and level, the base at level 0.
+        """Return the shifts with levels as a pandas DataFrame: a row a model, shift and level, the
+        base at level 0.
 
-        Fractions, with their intervals as `…_low` and `…_high`: accuracy, drop, failed (the share of trajectories right
-        at the base that have failed) and rank; then two levels of the whole curve, the same in each of its rows:
-        ten_points, where the drop reaches ten points, and median_failure. A level that is not reached is NaN.
-        Detectors have AP, its drop and ten_points.
+        Fractions, with their intervals as `…_low` and `…_high`: accuracy, drop, failed (the share
+        of trajectories right at the base that have failed) and rank; then two levels of the whole
+        curve, the same in each of its rows: ten_points, where the drop reaches ten points, and
+        median_failure. A level that is not reached is NaN. Detectors have AP, its drop and
+        ten_points.
         """
         import pyarrow as pa
 
@@ -356,22 +398,35 @@ class Evaluation:
             for model in self.models:
                 key = {"model": model.name, "group": shift.shift}
                 for at in shift.ats:
-                    level_rows = [number(name, at=at if level else "", **key) for name, level in columns.values()]
+                    level_rows = [
+                        number(name, at=at if level else "", **key)
+                        for name, level in columns.values()
+                    ]
                     numbers = [
-                        getattr(level_row, end, None) for level_row in level_rows for end in ("value", "low", "high")
+                        getattr(level_row, end, None)
+                        for level_row in level_rows
+                        for end in ("value", "low", "high")
                     ]
                     rows.append([model.name, shift.shift, float(at), *numbers])
-        names = {"model": pa.string(), "shift": pa.string(), **dict.fromkeys(("level", *ends), pa.float64())}
-        return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], pa.schema(names)).to_pandas()
+        names = {
+            "model": pa.string(),
+            "shift": pa.string(),
+            **dict.fromkeys(("level", *ends), pa.float64()),
+        }
+        return pa.Table.from_pylist(
+            [dict(zip(names, row, strict=True)) for row in rows], pa.schema(names)
+        ).to_pandas()
 
     def failures(self, model: str | None = None) -> Any:
-        """Return the images that a model gets wrong as a pandas DataFrame: a row per image and model.
+        """Return the images that a model gets wrong as a pandas DataFrame: a row per image and
+        model.
 
-        Of every model, or of one. Columns: model, key, path (below the folder that the image was read from), the truth,
-        the answer, and shift: label, class, answered and confidence of classifiers, the surest first; objects, f1,
-        found, missed and false of detectors, the lowest F1 first; conditions, missed and wrongly_given of classifiers
-        with several labels, the most mistakes first. They are read from `files["predictions"]`. Raise UserError for a
-        model that was not scored, or if that file is gone.
+        Of every model, or of one. Columns: model, key, path (below the folder that the image was
+        read from), the truth, the answer, and shift: label, class, answered and confidence of
+        classifiers, the surest first; objects, f1, found, missed and false of detectors, the lowest
+        F1 first; conditions, missed and wrongly_given of classifiers with several labels, the most
+        mistakes first. They are read from `files["predictions"]`. Raise UserError for a model that
+        was not scored, or if that file is gone.
         """
         from counterfoil.evaluation.failure_folder import failures_frame
 
@@ -379,12 +434,13 @@ class Evaluation:
         return failures_frame(type(self._asked()), self.files["predictions"], names, model)
 
     def export_failures(self, folder: str | Path) -> Path:
-        """Write the images that a model gets wrong as a folder that FiftyOne and other tools open; return its path.
+        """Write the images that a model gets wrong as a folder that FiftyOne and other tools open;
+        return its path.
 
-        `images/CLASS/` (or `images/SHIFT/`) has the images, failures.csv a row per image and model that is wrong,
-        coco.json all answers as COCO has them;
-        `fiftyone.Dataset.from_dir(folder, dataset_type=fiftyone.types.FiftyOneDataset)` loads it. Raise UserError for a
-        folder that is not empty.
+        `images/CLASS/` (or `images/SHIFT/`) has the images, failures.csv a row per image and model
+        that is wrong, coco.json all answers as COCO has them;
+        `fiftyone.Dataset.from_dir(folder, dataset_type=fiftyone.types.FiftyOneDataset)` loads it.
+        Raise UserError for a folder that is not empty.
         """
         from counterfoil.evaluation.failure_folder import write_failure_folder
 
@@ -393,13 +449,17 @@ class Evaluation:
     def _asked(self) -> Task:
         """Return the task. Raise UserError if no evaluation in this process made these results."""
         if self.task is None:
-            raise UserError("these results were not made by an evaluation in this process", "Evaluate again.")
+            raise UserError(
+                "these results were not made by an evaluation in this process", "Evaluate again."
+            )
         return self.task
 
     def report_to(self, *trackers: str) -> None:
-        """Send this evaluation to experiment trackers (wandb, mlflow, trackio, tensorboard), as one run each.
+        """Send this evaluation to experiment trackers (wandb, mlflow, trackio, tensorboard), as one
+        run each.
 
-        Raise UserError for a tracker that is unknown or not installed, RunFailure for one that refuses the run.
+        Raise UserError for a tracker that is unknown or not installed, RunFailure for one that
+        refuses the run.
         """
         from counterfoil.evaluation.trackers import report_to, tracked_run
 
@@ -408,7 +468,8 @@ class Evaluation:
         report_to(tracked_run(self.results, self.files, self.gate, commit), trackers)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document as JSON values, as results.json has it, with what was evaluated, and files by path."""
+        """Return the document as JSON values, as results.json has it, with what was evaluated, and
+        files by path."""
         return {
             **self.results.to_json(),
             "headline": headline_of(self.results),

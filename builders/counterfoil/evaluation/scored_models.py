@@ -1,7 +1,8 @@
-"""Choose the models to score and their names: from names, files that list names, and models in Python.
+"""Choose the models to score and their names: from names, files that list names, and models in
+Python.
 
-A list of models has one name on each line; text after a `#` is ignored. A class order says which class each output is.
-It overrides the names of a model's own outputs.
+A list of models has one name on each line; text after a `#` is ignored. A class order says which
+class each output is. It overrides the names of a model's own outputs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError, collecte
 from counterfoil.evaluation.dataset import Subject, edits_of
 from counterfoil.evaluation.options import ClassOrder, EvaluationOptions
 from counterfoil.foreign_tables import TEXT, TRUTH, read_foreign_parquet
-from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
+from counterfoil.models.classifiers import (
+    Classifier,
+    ClassifierFacts,
+    describe_classifier,
+    load_classifier,
+)
 from counterfoil.models.classifiers.classifier import scaled
 from counterfoil.models.classifiers.of_python import Transform, classifier_of, imported
 from counterfoil.models.config_files import MOST_CLASSES
@@ -39,7 +45,8 @@ from counterfoil.report.results import NESTED, ModelFacts, ResultRows, Results, 
 from counterfoil.report.words import listed
 from counterfoil.store.decoding import pixels_sha256
 
-# The largest list. A list of all models takes about 50 kB; a larger file is probably weights, named by mistake.
+# The largest list. A list of all models takes about 50 kB; a larger file is probably weights, named
+# by mistake.
 LARGEST_LIST = 1_000_000
 _SOURCE = re.compile(r"[a-z][a-z_-]+:")
 _COMMENT = re.compile(r"(^|\s)#.*")
@@ -101,7 +108,9 @@ def _read_list(file: Path, problems: list[str]) -> list[NamedModel]:
         problems.append(f"there is no list of models {file}")
         return []
     except UnicodeDecodeError:
-        problems.append(f"{file} is not a list of models: expected plain text with one name per line")
+        problems.append(
+            f"{file} is not a list of models: expected plain text with one name per line"
+        )
         return []
     except OSError as error:
         problems.append(f"the list of models {file} cannot be read: {error.strerror or error}")
@@ -151,24 +160,43 @@ def given_models(
 ) -> dict[str, GivenModel]:
     """Return name → model for a mapping of callables or names, or for the names of a person's code.
 
-    `models` are what the person named: names of a recipe or gate are never imported. `transform`, `version`: for every
-    callable, or by name. Raise UserError with all problems, RunFailure for a callable that fails.
+    `models` are what the person named: names of a recipe or gate are never imported. `transform`,
+    `version`: for every callable, or by name. Raise UserError with all problems, RunFailure for a
+    callable that fails.
     """
     if not isinstance(models, Mapping):
         if transform is not None:
             raise UserError(
-                "transform needs a callable, and none is given", 'Give one: evaluate(dataset, {"mine": model}, …)'
+                "transform needs a callable, and none is given",
+                'Give one: evaluate(dataset, {"mine": model}, …)',
             )
-        models = {model.name: model.name for model in named_models(models)[0] if model.name.startswith(PYTHON)}
+        models = {
+            model.name: model.name
+            for model in named_models(models)[0]
+            if model.name.startswith(PYTHON)
+        }
     errors: list[CounterfoilError] = []
     called = [name for name, model in models.items() if not isinstance(model, str)]
     for name in transform if isinstance(transform, Mapping) else ():
         if name not in called:
-            errors.append(UserError(f"transform: there is no callable {name!r}{did_you_mean(str(name), called)}"))
-    code = [*called, *(name for name, model in models.items() if isinstance(model, str) and model.startswith(PYTHON))]
+            errors.append(
+                UserError(
+                    f"transform: there is no callable {name!r}{did_you_mean(str(name), called)}"
+                )
+            )
+    code = [
+        *called,
+        *(
+            name
+            for name, model in models.items()
+            if isinstance(model, str) and model.startswith(PYTHON)
+        ),
+    ]
     for name in version if isinstance(version, Mapping) else ():
         if name not in code:
-            errors.append(UserError(f"version: there is no callable {name!r}{did_you_mean(str(name), code)}"))
+            errors.append(
+                UserError(f"version: there is no callable {name!r}{did_you_mean(str(name), code)}")
+            )
     given: dict[str, GivenModel] = {}
     for name, model in models.items():
         own_transform = transform.get(name) if isinstance(transform, Mapping) else transform
@@ -190,14 +218,20 @@ def _given(
     if not isinstance(name, str) or not name.isprintable() or not name.strip():
         raise UserError(f"model {str(name)[:80]!r}: expected a printable text as its name")
     if version is not None and (not isinstance(version, str) or not version.strip()):
-        raise UserError(f"version of model {name!r}: found {str(version)[:80]!r}, expected a text such as '1'")
+        raise UserError(
+            f"version of model {name!r}: found {str(version)[:80]!r}, expected a text such as '1'"
+        )
     if isinstance(model, str) and model.startswith(PYTHON):
         model, imported_transform = imported(model)
         transform = imported_transform or transform
     if isinstance(model, str):
         facts = replace(describe_classifier(model, classes), name=name)
-        return GivenModel(facts, lambda: replace(load_classifier(model, classes=classes), name=name))
-    shown = (image for _, encoded in images.images() if (image := images.decoded(encoded)) is not None)
+        return GivenModel(
+            facts, lambda: replace(load_classifier(model, classes=classes), name=name)
+        )
+    shown = (
+        image for _, encoded in images.images() if (image := images.decoded(encoded)) is not None
+    )
     first = next(shown, None)
     if first is None:
         raise RunFailure(f"{images.name}: no image can be decoded")
@@ -216,7 +250,11 @@ def _class_orders(
     """Return the order of each model that has one. Raise UserError with all that is wrong."""
     if requested is None:
         return {}
-    named = {name for name, model in stands_for.items() if isinstance(model, str) and model.startswith(_NAME_CLASSES)}
+    named = {
+        name
+        for name, model in stands_for.items()
+        if isinstance(model, str) and model.startswith(_NAME_CLASSES)
+    }
     if not isinstance(requested, Mapping):
         order = _order(requested)
         return {name: order for name in stands_for if name not in named}
@@ -224,16 +262,22 @@ def _class_orders(
     problems: list[str] = []
     for name, value in requested.items():
         if name not in stands_for:
-            problems.append(f"class order: {name!r} is not one of the models{did_you_mean(name, [*stands_for])}")
+            problems.append(
+                f"class order: {name!r} is not one of the models{did_you_mean(name, [*stands_for])}"
+            )
         elif name in named:
-            problems.append(f"class order: the answers of {name!r} bring the names of their classes")
+            problems.append(
+                f"class order: the answers of {name!r} bring the names of their classes"
+            )
         else:
             try:
                 orders[name] = _order(value)
             except UserError as error:
                 problems += error.problems
     if problems:
-        raise UserError(problems, "As in --class-order timm, or --class-order local-dir:my-model=classes.txt.")
+        raise UserError(
+            problems, "As in --class-order timm, or --class-order local-dir:my-model=classes.txt."
+        )
     return orders
 
 
@@ -243,7 +287,9 @@ def _order(value: ClassOrder) -> Order:
     if not isinstance(value, str | Path):
         names = tuple(value)
         if not names or not all(isinstance(name, str) for name in names):
-            raise UserError("class order: expected the names of classes, a file of them, position or timm")
+            raise UserError(
+                "class order: expected the names of classes, a file of them, position or timm"
+            )
         return names
     file = named_path(value)
     try:
@@ -254,23 +300,30 @@ def _order(value: ClassOrder) -> Order:
             "Write a file with the class of each output on a line, in the order of the outputs.",
         ) from error
     except UnicodeDecodeError as error:
-        raise UserError(f"class order: {file} is not plain text with a class on each line") from error
+        raise UserError(
+            f"class order: {file} is not plain text with a class on each line"
+        ) from error
     except OSError as error:
         raise UserError(f"class order: {file} cannot be read: {error.strerror or error}") from error
     names = tuple(line.strip() for line in text.rstrip().splitlines())
     if not 0 < len(names) <= MOST_CLASSES:
-        raise UserError(f"class order: {file} has {len(names):,} lines, expected 1 to {MOST_CLASSES:,}")
+        raise UserError(
+            f"class order: {file} has {len(names):,} lines, expected 1 to {MOST_CLASSES:,}"
+        )
     if empty := [number for number, name in enumerate(names, start=1) if not name]:
-        raise UserError(f"class order: line {empty[0]} of {file} is empty, expected a class on each line")
+        raise UserError(
+            f"class order: line {empty[0]} of {file} is empty, expected a class on each line"
+        )
     return names
 
 
 @dataclass(frozen=True)
 class ChosenModels:
-    """The models to score, in order, with the class map of each. given: models of a person's code, by name.
+    """The models to score, in order, with the class map of each. given: models of a person's code,
+    by name.
 
-    stands_for: name → the given model or its name. mended: the notes of mended models, by name. scales: what the scores
-    of a model are, if a person says so.
+    stands_for: name → the given model or its name. mended: the notes of mended models, by name.
+    scales: what the scores of a model are, if a person says so.
     """
 
     classes: Sequence[RecipeClass]
@@ -288,24 +341,34 @@ class ChosenModels:
         return scaled(classifier, self.scales.get(name))
 
 
-def choose_models(subject: Subject, models: Any, options: EvaluationOptions, against: Sequence[str]) -> ChosenModels:
-    """Return the models to score, before any weight is loaded; `against` are those that a gate compares with.
+def choose_models(
+    subject: Subject, models: Any, options: EvaluationOptions, against: Sequence[str]
+) -> ChosenModels:
+    """Return the models to score, before any weight is loaded; `against` are those that a gate
+    compares with.
 
-    Raise UserError for names, class orders and classes that do not fit, and for a model that was mended on these
-    images; RunFailure for a callable that fails on a first image.
+    Raise UserError for names, class orders and classes that do not fit, and for a model that was
+    mended on these images; RunFailure for a callable that fails on a first image.
     """
     compare = options.compare
-    way = options.outputs or (None if subject.recipe is None else subject.recipe.evaluate.outputs) or "all"
+    way = (
+        options.outputs
+        or (None if subject.recipe is None else subject.recipe.evaluate.outputs)
+        or "all"
+    )
     if way not in get_args(Outputs):
         raise UserError(f"outputs is {way!r}: expected {' or '.join(get_args(Outputs))}")
     if way == "classes" and subject.judged.shifts:
         raise UserError(
-            "this dataset's images were chosen by what classifiers answered over all their outputs, so accuracies over"
+            "this dataset's images were chosen by what classifiers answered over all their outputs,"
+            " so accuracies over"
             " its classes alone cannot be compared with that choice",
             "Leave out `outputs: classes`.",
         )
     if compare is not None and (len(compare) != 2 or compare[0] == compare[1]):
-        raise UserError(f"compare takes two different models, found {' and '.join(map(repr, compare))}", _HINT)
+        raise UserError(
+            f"compare takes two different models, found {' and '.join(map(repr, compare))}", _HINT
+        )
     named, given, errors = _named_and_given(subject, models, options, against)
     names = tuple(model.name for model in named)
     stands_for: dict[str, Any] = {name: name for name in names}
@@ -318,29 +381,52 @@ def choose_models(subject: Subject, models: Any, options: EvaluationOptions, aga
     classes = subject.classes
     if without_ids:
         classes = tuple(replace(cls, id=cls.name) for cls in classes)
-    folders = subject.recipe is None or subject.recipe.task.name != "labels"  # labels of an image are no folders
+    # labels of an image are no folders
+    folders = subject.recipe is None or subject.recipe.task.name != "labels"
     trained: Sequence[str] | None = subject.parts[0].images.label_names
     if trained is None and subject.recipe is not None:
-        trained = trained_names(placed(subject.recipe.source, subject.pins.get("source")), subject.classes)
+        trained = trained_names(
+            placed(subject.recipe.source, subject.pins.get("source")), subject.classes
+        )
     for model in named:
         try:
             given_model = given.get(model.name)
-            facts = given_model.facts if given_model else describe_classifier(model.name, subject.classes)
-            maps[model.name] = map_classes(classes, facts, orders.get(model.name), folders=folders, trained=trained)
+            facts = (
+                given_model.facts
+                if given_model
+                else describe_classifier(model.name, subject.classes)
+            )
+            maps[model.name] = map_classes(
+                classes, facts, orders.get(model.name), folders=folders, trained=trained
+            )
         except CounterfoilError as error:
             where = f"{model.line}: " if model.line else ""
-            errors.append(type(error)([f"{where}{problem}" for problem in error.problems], error.hint))
+            errors.append(
+                type(error)([f"{where}{problem}" for problem in error.problems], error.hint)
+            )
     scales = _scales(options.scores_are, names, maps, errors)
     raise_together(errors)
-    if way == "classes" and (files := [name for name, class_map in maps.items() if class_map.most_ranked is not None]):
+    if way == "classes" and (
+        files := [name for name, class_map in maps.items() if class_map.most_ranked is not None]
+    ):
         raise UserError(
-            [f"model {name!r} is a file of labels: its answers among the classes alone are unknown" for name in files],
+            [
+                f"model {name!r} is a file of labels: its answers among the classes alone are"
+                " unknown"
+                for name in files
+            ],
             "Give a column of scores for each class, or leave out `outputs: classes`.",
         )
     maps = {name: class_map.answered_both_ways(way) for name, class_map in maps.items()}
-    if problems := [f"compare: {name!r} is not the name of a model" for name in compare or () if name not in names]:
+    if problems := [
+        f"compare: {name!r} is not the name of a model"
+        for name in compare or ()
+        if name not in names
+    ]:
         raise UserError(problems, _HINT)  # it is a file that lists models
-    mended = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
+    mended = mended_notes(
+        {name: model for name, model in stands_for.items() if isinstance(model, str)}
+    )
     refuse_trained_on(subject, mended)
     # If no model has other outputs, there is no choice to report.
     has_others = any(class_map.class_outputs is not None for class_map in maps.values())
@@ -354,7 +440,8 @@ def _scales(
     maps: Mapping[str, ClassMap],
     errors: list[CounterfoilError],
 ) -> dict[str, Scale]:
-    """Return what the scores of each model are, where a person says so. Add what is wrong to `errors`."""
+    """Return what the scores of each model are, where a person says so. Add what is wrong to
+    `errors`."""
     given: Mapping[str, Scale] = {}
     if requested:
         given = requested if isinstance(requested, Mapping) else dict.fromkeys(names, requested)
@@ -363,7 +450,9 @@ def _scales(
         for name in given
         if name not in names
     ]
-    problems += [f"scores are: found {scale!r:.60}" for scale in {*given.values()} if scale not in SCALES]
+    problems += [
+        f"scores are: found {scale!r:.60}" for scale in {*given.values()} if scale not in SCALES
+    ]
     if isinstance(requested, Mapping):
         problems += [
             f"scores are: model {name!r} is a file of labels, without scores"
@@ -372,7 +461,9 @@ def _scales(
         ]
     if problems:
         errors.append(UserError(problems, f"Scores are {', '.join(SCALES[:-1])} or {SCALES[-1]}."))
-    return {name: scale for name, scale in given.items() if name in maps and maps[name].most_ranked != 1}
+    return {
+        name: scale for name, scale in given.items() if name in maps and maps[name].most_ranked != 1
+    }
 
 
 _HINT = "As in --compare local-dir:mended/model lab:resnet10t: the mended model, then its original."
@@ -384,7 +475,8 @@ def _named_and_given(
     options: EvaluationOptions,
     against: Sequence[str],
 ) -> tuple[tuple[NamedModel, ...], dict[str, GivenModel], list[CounterfoilError]]:
-    """Return the models to score, those of a person's code, and an error for each problem of a list.
+    """Return the models to score, those of a person's code, and an error for each problem of a
+    list.
 
     The compared models come first; without other models, they are the only ones.
     """
@@ -413,7 +505,10 @@ def _named_and_given(
         if not words and models is None:
             # Names only: the recipe of a published dataset must not make this machine read files.
             of_recipe = {name: NamedModel(name) for name in subject.models}
-            named = (*of_recipe.values(), *(model for model in named if model.name not in of_recipe))
+            named = (
+                *of_recipe.values(),
+                *(model for model in named if model.name not in of_recipe),
+            )
     if not named and not problems:
         raise UserError(
             "no model to score: none was named, and the recipe lists none under evaluate.models",
@@ -423,7 +518,8 @@ def _named_and_given(
 
 
 def short_name(name: str) -> str:
-    """Return the name without its source: of a folder or file the last part, of timm's repositories timm's name."""
+    """Return the name without its source: of a folder or file the last part, of timm's repositories
+    timm's name."""
     if is_local(name) and not name.startswith((".", "/", "~")):
         return Path(without_folders(name)).name
     source, _, rest = name.partition(":")
@@ -431,7 +527,8 @@ def short_name(name: str) -> str:
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Return the short name of each model. A short name that several would have is not used: they keep their names."""
+    """Return the short name of each model. A short name that several would have is not used: they
+    keep their names."""
     short = {name: short_name(name) for name in names}
     times = Counter(short.values())
     unique = {name: called for name, called in short.items() if times[called] == 1}
@@ -446,7 +543,8 @@ def told_apart(models: Iterable[ModelFacts]) -> tuple[ModelFacts, ...]:
 
 
 def classifier_facts(classifier: Classifier, **measured: Any) -> ModelFacts:
-    """Return what results say of a classifier; `measured` are the fields that its answers decide."""
+    """Return what results say of a classifier; `measured` are the fields that its answers
+    decide."""
     return ModelFacts(
         name=classifier.name,
         short_name=short_name(classifier.name),
@@ -462,7 +560,8 @@ def classifier_facts(classifier: Classifier, **measured: Any) -> ModelFacts:
 
 
 def with_public_names(results: Results) -> Results:
-    """Return the results that a card may show. The hash of the weights distinguishes folders of the same name."""
+    """Return the results that a card may show. The hash of the weights distinguishes folders of the
+    same name."""
     names = _public_names({model.name: model.sha256 for model in results.models})
 
     def called(name: str) -> str:
@@ -475,17 +574,23 @@ def with_public_names(results: Results) -> Results:
         if shown.private:
             nested[name] = None
         elif facts:
-            names |= {feature: names.get(feature, without_folders(feature)) for feature in shown.features(facts)}
+            names |= {
+                feature: names.get(feature, without_folders(feature))
+                for feature in shown.features(facts)
+            }
             nested[name] = shown.public(facts, called)
     unshown = {facts.name for shown in NESTED.values() if shown.private for facts in shown.measures}
     rows = [row for row in results.rows if row.measure not in unshown]
     return replace(
         results,
         models=tuple(
-            replace(model, name=names[model.name], short_name=short_name(names[model.name])) for model in results.models
+            replace(model, name=names[model.name], short_name=short_name(names[model.name]))
+            for model in results.models
         ),
         measures=tuple(facts for facts in results.measures if facts.name not in unshown),
-        rows=ResultRows(replace(row, model=called(row.model), against=called(row.against)) for row in rows),
+        rows=ResultRows(
+            replace(row, model=called(row.model), against=called(row.against)) for row in rows
+        ),
         **nested,
     )
 
@@ -506,13 +611,15 @@ def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
 
 _REPORTED_EVERY = 1000  # images between two reports of progress
 _TRAINED_ON_HINT = (
-    "Images that a model was fitted to cannot measure what it learned. Evaluate it on others: a dataset built with"
+    "Images that a model was fitted to cannot measure what it learned. Evaluate it on others: a"
+    " dataset built with"
     " another samples.seed, another split of the source, or other rows."
 )
 
 
 def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
-    """Return the notes of those models that were mended. models: name → model. Raise UserError for unreadable notes."""
+    """Return the notes of those models that were mended. models: name → model. Raise UserError for
+    unreadable notes."""
     notes: dict[str, MendedNote] = {}
     errors: list[CounterfoilError] = []
     for name, model in models.items():
@@ -524,7 +631,8 @@ def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
 
 
 def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None:
-    """Raise UserError with every model that was mended on some of these images, or with a common seed."""
+    """Raise UserError with every model that was mended on some of these images, or with a common
+    seed."""
     problems: list[str] = []
     scored = {part.images.content: part.images.name for part in subject.parts}
     for name, note in notes.items():
@@ -537,27 +645,42 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None
             for content in dict.fromkeys(note.train_content)
             if content in scored
         ]
-        if subject.recipe is not None and subject.directory is not None and not subject.recipe.kind.takes_rows:
+        if (
+            subject.recipe is not None
+            and subject.directory is not None
+            and not subject.recipe.kind.takes_rows
+        ):
             seed = subject.recipe.samples.seed
             problems += [
-                f"model {name!r} was mended with {dataset.name} (recipe {dataset.recipe or 'unknown'}), whose"
-                f" samples.seed {seed} is also that of {subject.source}: images of one seed come from the same noise"
+                f"model {name!r} was mended with {dataset.name} (recipe"
+                f" {dataset.recipe or 'unknown'}), whose"
+                f" samples.seed {seed} is also that of {subject.source}: images of one seed come"
+                " from the same noise"
                 for dataset in note.datasets
                 if dataset.seed == seed and dataset.content not in scored
             ]
     problems += _common_rows(subject, notes)
-    fitted_to = {name: frozenset(note.train_content) for name, note in notes.items() if note.train_content}
+    fitted_to = {
+        name: frozenset(note.train_content) for name, note in notes.items() if note.train_content
+    }
     if fitted_to and not problems:
         counts = dict.fromkeys(fitted_to, 0)
         total = len(subject.keys)
-        pictures = (part.images.decoded(encoded) for part in subject.parts for _, encoded in part.images.images())
-        for picture in track(pictures, "checking for training images of the models", total, _REPORTED_EVERY):
+        pictures = (
+            part.images.decoded(encoded)
+            for part in subject.parts
+            for _, encoded in part.images.images()
+        )
+        for picture in track(
+            pictures, "checking for training images of the models", total, _REPORTED_EVERY
+        ):
             if picture is not None:
                 content = pixels_sha256(picture)
                 for name, contents in fitted_to.items():
                     counts[name] += content in contents
         problems = [
-            f"model {name!r} was fitted to {count:,} of the {total:,} images of {subject.source}, or to edits of them"
+            f"model {name!r} was fitted to {count:,} of the {total:,} images of {subject.source},"
+            " or to edits of them"
             for name, count in counts.items()
             if count
         ]
@@ -566,19 +689,30 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None
 
 
 def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
-    """Return a line for each dataset of edits that a model was mended with, if it shares rows with the scored edits."""
-    edited = [(name, dataset) for name, note in notes.items() for dataset in note.datasets if dataset.edits is not None]
+    """Return a line for each dataset of edits that a model was mended with, if it shares rows with
+    the scored edits."""
+    edited = [
+        (name, dataset)
+        for name, note in notes.items()
+        for dataset in note.datasets
+        if dataset.edits is not None
+    ]
     if not edited or subject.recipe is None or subject.directory is None:
         return []
     scored = edits_of(subject.directory, subject.recipe, subject.pins, subject.parts[0].images.keys)
     lines = []
     for name, dataset in edited:
         edits = dataset.edits
-        if edits and scored is not None and (edits.pool, edits.split) == (scored.pool, scored.split):
+        if (
+            edits
+            and scored is not None
+            and (edits.pool, edits.split) == (scored.pool, scored.split)
+        ):
             common = sorted(set(edits.rows) & set(scored.rows))
             if common and dataset.content not in {part.images.content for part in subject.parts}:
                 lines.append(
-                    f"model {name!r} was mended with {dataset.name}, and {subject.source} has edits of"
+                    f"model {name!r} was mended with {dataset.name}, and {subject.source} has edits"
+                    " of"
                     f" {len(common):,} of the same rows, such as row {common[0]} of {scored.split}"
                 )
     return lines
@@ -589,7 +723,8 @@ _MOST_BYTES = 1 << 28
 
 @dataclass(frozen=True, eq=False)
 class StoredAnswers:
-    """A model of an earlier evaluation. name: file and model, for people. right, unreadable: (images,) each."""
+    """A model of an earlier evaluation. name: file and model, for people. right, unreadable:
+    (images,) each."""
 
     name: str
     right: Bools
@@ -603,23 +738,30 @@ def is_stored(name: str) -> bool:
     return name.endswith(".json") and not name.startswith(PREDICTIONS)
 
 
-def read_stored(files: Iterable[str], models: Sequence[str], subject: Subject) -> dict[tuple[str, str], StoredAnswers]:
-    """Read the answers for each file and judged model: of the model with that name, or of the file's only model.
+def read_stored(
+    files: Iterable[str], models: Sequence[str], subject: Subject
+) -> dict[tuple[str, str], StoredAnswers]:
+    """Read the answers for each file and judged model: of the model with that name, or of the
+    file's only model.
 
-    A file is results.json, with predictions.parquet beside it. Raise UserError with every file that cannot be read, is
-    of other images, or leaves open which model is meant.
+    A file is results.json, with predictions.parquet beside it. Raise UserError with every file that
+    cannot be read, is of other images, or leaves open which model is meant.
     """
     problems = []
     stored = {}
     for file in dict.fromkeys(files):
         try:
-            stored |= {(file, model): answers for model, answers in _read_answers(file, models, subject).items()}
+            stored |= {
+                (file, model): answers
+                for model, answers in _read_answers(file, models, subject).items()
+            }
         except UserError as error:
             problems += [f"gate: {problem}" for problem in error.problems]
     if problems:
         raise UserError(
             problems,
-            "A line compares with results.json of an earlier evaluation of the same images, and with the"
+            "A line compares with results.json of an earlier evaluation of the same images, and"
+            " with the"
             " predictions.parquet that was written beside it.",
         )
     return stored
@@ -635,7 +777,8 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
         raise UserError(f"{file}: cannot be read: {error.strerror}") from error
     if results.content != subject.content:
         raise UserError(
-            f"{file}: is of other images ({results.dataset}, content {results.content[:12]}), expected those of"
+            f"{file}: is of other images ({results.dataset}, content {results.content[:12]}),"
+            " expected those of"
             f" {subject.name} ({subject.content[:12]})"
         )
     facts = {model_facts.name: model_facts for model_facts in results.models}
@@ -644,7 +787,9 @@ def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[st
     for model in models:
         meant[model] = model if model in facts else first
     if len(facts) != 1 and (unknown := [model for model in models if model not in facts]):
-        raise UserError(f"{file}: has {listed(list(facts)) or 'no model'}, and no model {unknown[0]!r}")
+        raise UserError(
+            f"{file}: has {listed(list(facts)) or 'no model'}, and no model {unknown[0]!r}"
+        )
     table_path = path.with_name("predictions.parquet")
     columns = ["key", *(f"right.{name}" for name in dict.fromkeys(meant.values()))]
     kinds = {"key": (TEXT,), **dict.fromkeys(columns[1:], (TRUTH,))}

@@ -1,7 +1,9 @@
-"""A task: how truth is read from a dataset, which models answer and how, and what is measured of their answers.
+"""A task: how truth is read from a dataset, which models answer and how, and what is measured of
+their answers.
 
-`Task` is what an evaluation asks of every kind of model. `ResampledTask` is a task whose measures are no means over
-images, as average precision: images are resampled, each with the same weight under the base and every shift.
+`Task` is what an evaluation asks of every kind of model. `ResampledTask` is a task whose measures
+are no means over images, as average precision: images are resampled, each with the same weight
+under the base and every shift.
 """
 
 from __future__ import annotations
@@ -36,7 +38,12 @@ from counterfoil.evaluation.gate import (
 )
 from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.page import ReportPage, drop_bars
-from counterfoil.evaluation.resampled_page import compared_sentences, group_table, loss_beside, sorted_drops
+from counterfoil.evaluation.resampled_page import (
+    compared_sentences,
+    group_table,
+    loss_beside,
+    sorted_drops,
+)
 from counterfoil.evaluation.scored_models import is_stored, told_apart, with_public_names
 from counterfoil.report.headline import loss_sentence
 from counterfoil.report.results import (
@@ -55,14 +62,32 @@ from counterfoil.report.results import (
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.severity import severity_words
 from counterfoil.report.words import MOST_TERMINAL_ROWS, Table, counted
-from counterfoil.resampled_stats import FEWEST_IMAGES, Drawn, Number, Units, combined, simultaneous_intervals
+from counterfoil.resampled_stats import (
+    FEWEST_IMAGES,
+    Drawn,
+    Number,
+    Units,
+    combined,
+    simultaneous_intervals,
+)
 from counterfoil.stats import CONFIDENCE
 
 # Only so many models are compared pair by pair: those that are best on the base.
 _MOST_COMPARED = 12
 # The options that every task takes.
 EVERY_TASK = frozenset(
-    {"recipe", "base", "groups", "out", "device", "batch_size", "class_order", "seed", "into_card", "repo"}
+    {
+        "recipe",
+        "base",
+        "groups",
+        "out",
+        "device",
+        "batch_size",
+        "class_order",
+        "seed",
+        "into_card",
+        "repo",
+    }
     | {"gate", "allow_undecided", "limit"}
 )
 
@@ -107,7 +132,8 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def write_keys(cls, subject: Any, file: Path) -> int:
-        """Write a list of all images for a program that answers them elsewhere, and return their number."""
+        """Write a list of all images for a program that answers them elsewhere, and return their
+        number."""
 
     @property
     @abstractmethod
@@ -123,7 +149,8 @@ class Task(ABC):
         """Return the names of the models to score. against: those that a gate compares with."""
 
     def read_earlier(self, lines: Sequence[GateLine], judged: Sequence[str]) -> None:
-        """Read the earlier evaluations that lines compare with. judged: the models that a gate judges."""
+        """Read the earlier evaluations that lines compare with. judged: the models that a gate
+        judges."""
         return
 
     def prepare(self) -> None:
@@ -132,7 +159,8 @@ class Task(ABC):
 
     @abstractmethod
     def ask(self, names: Sequence[str]) -> None:
-        """Let all models answer, and measure their answers. One error lists the problems of all models."""
+        """Let all models answer, and measure their answers. One error lists the problems of all
+        models."""
 
     @abstractmethod
     def results(self) -> Results:
@@ -156,11 +184,15 @@ class Task(ABC):
         """Return the tables of this task: short name → (file name, CSV)."""
 
     def all_tables(self, results: Results) -> dict[str, tuple[str, str]]:
-        """Return every table: short name → (file name, CSV). The one of all measures has fractions."""
+        """Return every table: short name → (file name, CSV). The one of all measures has
+        fractions."""
         columns = [field.name for field in fields(ResultRow)]
         tables = {"measures": ("measures.csv", csv_text(map(rounded_row, results.rows), columns))}
         tables |= self.tables(results)
-        return {name: (file, preview_column(text, results.preview)) for name, (file, text) in tables.items()}
+        return {
+            name: (file, preview_column(text, results.preview))
+            for name, (file, text) in tables.items()
+        }
 
     @abstractmethod
     def page(self, results: Results) -> ReportPage:
@@ -175,11 +207,19 @@ class Task(ABC):
         """Write the page of failures, and return its path."""
 
     def entries(self, results: Results, at_commit: bool = True) -> dict[str, bytes]:
-        """Return the Hub's evaluation-result entries: file name → content. at_commit: whether they name a commit."""
+        """Return the Hub's evaluation-result entries: file name → content. at_commit: whether they
+        name a commit."""
         subject = self.subject
-        dataset_id = self.options.repo or (subject.published.repo if subject.published else subject.repo)
+        dataset_id = self.options.repo or (
+            subject.published.repo if subject.published else subject.repo
+        )
         # Entries are of whole datasets.
-        if dataset_id is None or subject.preview is not None or not subject.base or len(subject.parts) > 1:
+        if (
+            dataset_id is None
+            or subject.preview is not None
+            or not subject.base
+            or len(subject.parts) > 1
+        ):
             return {}
         # The commit that a published dataset was named by; a branch or a tag may move.
         revision = subject.published.revision if subject.published and at_commit else None
@@ -187,12 +227,16 @@ class Task(ABC):
         return entry_files(with_public_names(results), self.entry, dataset_id, commit)
 
     @abstractmethod
-    def entry(self, results: Results, model: ModelFacts, group: GroupFacts) -> tuple[float, str] | None:
-        """Return the value (a fraction) and the notes of a model's entry in a group; None without a number."""
+    def entry(
+        self, results: Results, model: ModelFacts, group: GroupFacts
+    ) -> tuple[float, str] | None:
+        """Return the value (a fraction) and the notes of a model's entry in a group; None without a
+        number."""
 
     @abstractmethod
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
-        """Return the scored images, by their rows in the dataset, and their columns in predictions.parquet."""
+        """Return the scored images, by their rows in the dataset, and their columns in
+        predictions.parquet."""
 
     # ---- Failures
 
@@ -228,7 +272,9 @@ class Task(ABC):
         rows, of_task = self.image_columns()
         columns: dict[str, Any] = {
             "key": pa.array([subject.keys[row] for row in rows.tolist()], pa.string()),
-            "shift": pa.array([subject.groups[group].name for group in subject.shifts[rows].tolist()], pa.string()),
+            "shift": pa.array(
+                [subject.groups[group].name for group in subject.shifts[rows].tolist()], pa.string()
+            ),
         }
         if subject.paths is not None:
             columns["path"] = pa.array([subject.paths[row] for row in rows.tolist()], pa.string())
@@ -247,14 +293,19 @@ class ResampledModel(ABC):
 
     @abstractmethod
     def guesses(self, label: int | None) -> str:
-        """Return why the model's drops mean nothing, for all labels or for one; empty if they mean something."""
+        """Return why the model's drops mean nothing, for all labels or for one; empty if they mean
+        something."""
 
     @abstractmethod
-    def share(self, group: int, measure: str, label: int | None = None, of_drop: bool = False) -> Drawn:
-        """Return a measure in a group, for all labels or for one. of_drop: whether to measure it as drops do."""
+    def share(
+        self, group: int, measure: str, label: int | None = None, of_drop: bool = False
+    ) -> Drawn:
+        """Return a measure in a group, for all labels or for one. of_drop: whether to measure it as
+        drops do."""
 
     def beside(self, other: Self) -> Self:
-        """Return the model as it is compared with another: its drops are over what both models know on the base."""
+        """Return the model as it is compared with another: its drops are over what both models know
+        on the base."""
         return self
 
     def drop(self, group: int, measure: str, label: int | None = None) -> Drawn:
@@ -263,11 +314,15 @@ class ResampledModel(ABC):
         return combined([(1.0, base), (-1.0, shift)])
 
     def drop_note(self, group: int, measure: str) -> str:
-        """Return over how many labels or categories a drop is; empty for a drop over all of them."""
+        """Return over how many labels or categories a drop is; empty for a drop over all of
+        them."""
         return ""
 
-    def rows(self, measure: str, groups: Sequence[Group], images: int, units: Units | None) -> Iterator[ResultRow]:
-        """Yield a measure of each group, then its drops, whose intervals hold for all shifts at once."""
+    def rows(
+        self, measure: str, groups: Sequence[Group], images: int, units: Units | None
+    ) -> Iterator[ResultRow]:
+        """Yield a measure of each group, then its drops, whose intervals hold for all shifts at
+        once."""
         key = {"model": self.name, "n": images, "units": None if units is None else units.count}
         for index, group in enumerate(groups):
             number = self.share(index, measure)
@@ -275,7 +330,9 @@ class ResampledModel(ABC):
                 yield row(measure, number.interval(), group=group.name, **key)
         drops = {index: self.drop(index, measure) for index in range(1, len(groups))}
         drops = {index: drop for index, drop in drops.items() if math.isfinite(drop.value)}
-        for index, estimate in zip(drops, simultaneous_intervals(list(drops.values())), strict=True):
+        for index, estimate in zip(
+            drops, simultaneous_intervals(list(drops.values())), strict=True
+        ):
             note = self.drop_note(index, measure)
             yield row(DROP, estimate, group=groups[index].name, at=measure, note=note, **key)
             if note:
@@ -286,8 +343,11 @@ class ResampledModel(ABC):
 Model = TypeVar("Model", bound=ResampledModel)
 
 
-def difference_rows(models: Sequence[Model], groups: Sequence[Group], measure: str) -> Iterator[ResultRow]:
-    """Yield how much more of a measure one model loses than another; intervals hold for all pairs and shifts at once.
+def difference_rows(
+    models: Sequence[Model], groups: Sequence[Group], measure: str
+) -> Iterator[ResultRow]:
+    """Yield how much more of a measure one model loses than another; intervals hold for all pairs
+    and shifts at once.
 
     Models near chance are left out.
     """
@@ -301,7 +361,12 @@ def difference_rows(models: Sequence[Model], groups: Sequence[Group], measure: s
             drops = [model.drop(index, measure) for model in pair]
             difference = combined([(1.0, drops[0]), (-1.0, drops[1])])
             if math.isfinite(difference.value):
-                key = {"model": first.name, "against": second.name, "group": group.name, "n": difference.images}
+                key = {
+                    "model": first.name,
+                    "against": second.name,
+                    "group": group.name,
+                    "n": difference.images,
+                }
                 key["note"] = pair[0].drop_note(index, measure)
                 differences.append((key, difference))
     estimates = simultaneous_intervals([difference for _, difference in differences])
@@ -310,7 +375,8 @@ def difference_rows(models: Sequence[Model], groups: Sequence[Group], measure: s
 
 
 class ResampledTask(Task, Generic[Model]):
-    """A task on a built dataset whose images are resampled. `measure` sets what the methods after it read."""
+    """A task on a built dataset whose images are resampled. `measure` sets what the methods after
+    it read."""
 
     outputs: ClassVar[str]
     """What a model gives, as its facts say."""
@@ -332,7 +398,10 @@ class ResampledTask(Task, Generic[Model]):
     def line_problems(self, line: GateLine) -> Iterator[str]:
         yield from super().line_problems(line)
         if is_stored(line.other_model):
-            yield "earlier evaluations are for classifiers of one class an image; name a model, or predictions:FILE"
+            yield (
+                "earlier evaluations are for classifiers of one class an image; name a model, or"
+                " predictions:FILE"
+            )
 
     @abstractmethod
     def answers(self, name: str) -> Any:
@@ -369,20 +438,31 @@ class ResampledTask(Task, Generic[Model]):
         """Yield the sections of the page that have something to show."""
 
     def page(self, results: Results) -> ReportPage:
-        charts = {model.short_name: sorted_drops(results, model, results.lead) for model in results.models}
+        charts = {
+            model.short_name: sorted_drops(results, model, results.lead) for model in results.models
+        }
         costs = ReportSection(
-            title="What each shift costs", short="Drops", template="report-bars.html.j2", more=drop_bars(charts)
+            title="What each shift costs",
+            short="Drops",
+            template="report-bars.html.j2",
+            more=drop_bars(charts),
         )
         return ReportPage(
             template=f"report-of-{self.name}.html.j2",
-            sections=[costs, *self.sections(results), ReportSection(template=f"report-method-of-{self.name}.html.j2")],
+            sections=[
+                costs,
+                *self.sections(results),
+                ReportSection(template=f"report-method-of-{self.name}.html.j2"),
+            ],
             messages=list(self.losses(results)),
             values={"noun": self.noun},
         )
 
     def terminal(self, results: Results) -> Iterator[str | Table]:
         for model in results.models:
-            yield group_table(results, model, *self.shown).first(MOST_TERMINAL_ROWS, "rows", self.table)
+            yield group_table(results, model, *self.shown).first(
+                MOST_TERMINAL_ROWS, "rows", self.table
+            )
         yield from self.losses(results)
         yield from compared_sentences(results)
         yield from severity_words(results)
@@ -400,7 +480,9 @@ class ResampledTask(Task, Generic[Model]):
                 beside = loss_beside(results, model, self.beside) if self.beside else ""
                 yield loss_sentence(results, who, results.lead, drops, beside)
 
-    def entry(self, results: Results, model: ModelFacts, group: GroupFacts) -> tuple[float, str] | None:
+    def entry(
+        self, results: Results, model: ModelFacts, group: GroupFacts
+    ) -> tuple[float, str] | None:
         numbers = results.rows
         key = {"model": model.name, "group": group.name}
         number = numbers.estimate(results.lead, **key)
@@ -432,15 +514,23 @@ class ResampledTask(Task, Generic[Model]):
         return self
 
     def comparisons(self, line: GateLine, model: str) -> Iterator[tuple[Judged, Drawn | None]]:
-        """Yield the line once for each of its groups, still undecided, with the number to judge; None without one."""
+        """Yield the line once for each of its groups, still undecided, with the number to judge;
+        None without one."""
         subject = self.subject
         models = {each.name: each for each in self.models}
         drop = line.measure in DROPS
         judged_model = models[model]
         other = models.get(line.other_model)
-        indices = range(int(drop), len(subject.groups)) if line.every else [indices_of_groups(subject)[line.group]]
+        indices = (
+            range(int(drop), len(subject.groups))
+            if line.every
+            else [indices_of_groups(subject)[line.group]]
+        )
         if not indices:
-            yield Judged(line, model, line.group, "undecided", reason="the dataset has no shift"), None
+            yield (
+                Judged(line, model, line.group, "undecided", reason="the dataset has no shift"),
+                None,
+            )
         label = labels_named(line.class_name, self.classes)[0] if line.class_name else None
         for index in indices:
             sides = [judged_model.share(index, line.share, label, drop)]
@@ -476,7 +566,8 @@ class ResampledTask(Task, Generic[Model]):
         units: Units | None,
         **others: Any,
     ) -> Results:
-        """Return results whose groups all have the same number of images and of measured classes."""
+        """Return results whose groups all have the same number of images and of measured
+        classes."""
         dataset = self.subject
         column = dataset.recipe.source.unit_column or ""
         groups = []

@@ -1,6 +1,8 @@
-"""An evaluation as one run of an experiment tracker: parameters, numbers with intervals, the gate, the report.
+"""An evaluation as one run of an experiment tracker: parameters, numbers with intervals, the gate,
+the report.
 
-Each tracker is imported only on request. It takes address and key from its own environment and settings.
+Each tracker is imported only on request. It takes address and key from its own environment and
+settings.
 """
 
 from __future__ import annotations
@@ -37,8 +39,11 @@ class TrackedRun:
     files: tuple[Path, ...]
 
 
-def tracked_run(results: Results, files: Mapping[str, Path], gate: GateResult | None, commit: str | None) -> TrackedRun:
-    """Return an evaluation as a run: fractions as in results.json, by `MODEL/GROUP/MEASURE`, intervals as `…_low`."""
+def tracked_run(
+    results: Results, files: Mapping[str, Path], gate: GateResult | None, commit: str | None
+) -> TrackedRun:
+    """Return an evaluation as a run: fractions as in results.json, by `MODEL/GROUP/MEASURE`,
+    intervals as `…_low`."""
     shown = _keys([model.short_name for model in results.models])
     models = dict(zip((model.name for model in results.models), shown, strict=True))
     groups = [group.name for group in results.groups]
@@ -56,7 +61,8 @@ def tracked_run(results: Results, files: Mapping[str, Path], gate: GateResult | 
     }
     metrics: dict[str, float] = {}
     for row in results.rows:
-        lead = not (row.class_id or row.against) and row.at in ("", results.lead)  # drops may be of several measures
+        # drops may be of several measures
+        lead = not (row.class_id or row.against) and row.at in ("", results.lead)
         if lead and row.model in models and row.group in group_keys:
             key = f"{models[row.model]}/{group_keys[row.group]}/{row.measure}"
             ends = {key: row.value, f"{key}_low": row.low, f"{key}_high": row.high}
@@ -64,7 +70,9 @@ def tracked_run(results: Results, files: Mapping[str, Path], gate: GateResult | 
     if gate is not None:
         parameters["gate"] = gate.verdict
         counts = Counter(judged.verdict for judged in gate.judged if not judged.line.advisory)
-        metrics |= {f"gate/{verdict}": float(counts[verdict]) for verdict in ("pass", "fail", "undecided")}
+        metrics |= {
+            f"gate/{verdict}": float(counts[verdict]) for verdict in ("pass", "fail", "undecided")
+        }
     kept = tuple(Path(files[name]) for name in _FILES if name in files)
     return TrackedRun(results.dataset, parameters, metrics, kept)
 
@@ -100,7 +108,9 @@ def _mlflow(run: TrackedRun) -> None:
     client: Any = import_module("mlflow").MlflowClient()
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
     experiment = client.get_experiment_by_name(name)
-    experiment_id = client.create_experiment(name) if experiment is None else experiment.experiment_id
+    experiment_id = (
+        client.create_experiment(name) if experiment is None else experiment.experiment_id
+    )
     run_id = client.create_run(experiment_id, run_name=run.name).info.run_id
     for key, parameter in run.parameters.items():
         client.log_param(run_id, key, parameter)
@@ -147,7 +157,11 @@ TRACKERS: Registry[Callable[[TrackedRun], None]] = Registry(
 
 def check_trackers(names: Sequence[str]) -> None:
     """Raise UserError with every name that is no tracker, or whose library is not installed."""
-    problems = [f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}" for name in names if name not in TRACKERS]
+    problems = [
+        f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}"
+        for name in names
+        if name not in TRACKERS
+    ]
     bundled = [name for name in dict.fromkeys(names) if name in TRACKERS.bundled]
     lacking = [name for name in bundled if importlib.util.find_spec(name) is None]
     for name in lacking:
@@ -160,7 +174,8 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 def report_to(run: TrackedRun, trackers: Sequence[str]) -> None:
-    """Send a run to trackers. Raise UserError as `check_trackers`, and RunFailure if a tracker refuses the run.
+    """Send a run to trackers. Raise UserError as `check_trackers`, and RunFailure if a tracker
+    refuses the run.
 
     The other trackers have it first, and the files of the evaluation stay.
     """
@@ -174,6 +189,8 @@ def report_to(run: TrackedRun, trackers: Sequence[str]) -> None:
         except Exception as error:  # each library has errors of its own
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             # An address may hold a password.
-            problems.append(f"{name} did not take the run: {re.sub(r'//[^/@ ]+@', '//', reason)[:300]}")
+            problems.append(
+                f"{name} did not take the run: {re.sub(r'//[^/@ ]+@', '//', reason)[:300]}"
+            )
     if problems:
         raise RunFailure(problems, f"The report is written: {run.files[0]}")

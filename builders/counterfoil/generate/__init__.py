@@ -1,1 +1,2 @@
-"""Rendering samples with a diffusion pipeline; rows of a pool instead, corrupted rows, or edits of rows."""
+"""Rendering samples with a diffusion pipeline; rows of a pool instead, corrupted rows, or edits of
+rows."""

@@ -20,18 +20,22 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import embedding_key, own_key
 from counterfoil.regular_files import named_path, read_regular
 
-MOST_BYTES = 128_000_000  # a thousand classes under thirty shifts, with vectors of a thousand numbers
+# a thousand classes under thirty shifts, with vectors of a thousand numbers
+MOST_BYTES = 128_000_000
 WIDEST = 65_536  # open_clip's widest CLIP has 1,280
 _MOST_PROBLEMS = 20
 _FLOATS: Mapping[str, Any] = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
-_HINT = "Each class of the shift needs a vector under its key, all as wide as the generator takes them."
+_HINT = (
+    "Each class of the shift needs a vector under its key, all as wide as the generator takes them."
+)
 
 Vector = Floats32
 
 
 @dataclass(frozen=True, slots=True)
 class ImageEmbeddings:
-    """Vectors (width,) by shift and class id, the template for the keys of each shift, and the common width."""
+    """Vectors (width,) by shift and class id, the template for the keys of each shift, and the
+    common width."""
 
     vectors: Mapping[str, Mapping[str, Vector]]
     templates: Mapping[str, str]
@@ -44,19 +48,28 @@ class ImageEmbeddings:
     def hashes(self) -> dict[str, dict[str, str]]:
         hashes: dict[str, dict[str, str]] = {}
         for shift, vectors in self.vectors.items():
-            contents = {class_id: np.ascontiguousarray(vector, "<f4").tobytes() for class_id, vector in vectors.items()}
-            hashes[shift] = {class_id: hashlib.sha256(content).hexdigest() for class_id, content in contents.items()}
+            contents = {
+                class_id: np.ascontiguousarray(vector, "<f4").tobytes()
+                for class_id, vector in vectors.items()
+            }
+            hashes[shift] = {
+                class_id: hashlib.sha256(content).hexdigest()
+                for class_id, content in contents.items()
+            }
         return hashes
 
     def content(self) -> bytes:
-        """Return the content of the dataset's file of embeddings, with the keys of the dataset's own recipe.
+        """Return the content of the dataset's file of embeddings, with the keys of the dataset's
+        own recipe.
 
         Equal vectors give equal bytes.
         """
         vectors: dict[str, Vector] = {}
         for shift, by_class in self.vectors.items():
             template = own_key(shift, self.templates[shift])
-            vectors |= {embedding_key(template, class_id): vector for class_id, vector in by_class.items()}
+            vectors |= {
+                embedding_key(template, class_id): vector for class_id, vector in by_class.items()
+            }
         return embeddings_file(vectors)
 
 
@@ -70,7 +83,8 @@ def embeddings_file(vectors: Mapping[str, Vector]) -> bytes:
 def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
     """Return the vectors of all cells, or None for a recipe without embeddings.
 
-    Raise UserError with all unreadable files, all missing keys, and all tensors of another shape or width.
+    Raise UserError with all unreadable files, all missing keys, and all tensors of another shape or
+    width.
     """
     shifts = [shift for shift in recipe.all_shifts() if shift.embedding is not None]
     if not shifts:
@@ -113,9 +127,13 @@ def read_tensors(path: Path) -> dict[str, Any]:
     try:
         tensors = dict(deserialize(read_regular(path, MOST_BYTES)))
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}; expected a safetensors file of vectors") from error
+        raise UserError(
+            f"{path}: {error.strerror or error}; expected a safetensors file of vectors"
+        ) from error
     except (SafetensorError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not a readable safetensors file ({' '.join(str(error).split())[:200]})") from error
+        raise UserError(
+            f"{path}: not a readable safetensors file ({' '.join(str(error).split())[:200]})"
+        ) from error
     if not tensors:
         raise UserError(f"{path}: holds no vector")
     return tensors
@@ -129,13 +147,18 @@ def _vectors(
         class_id = recipe.classes[label].id
         key = embedding_key(shift.embedding.key, class_id)
         if key not in tensors:
-            # A search for similar keys among thousands takes long, so suggest a key only for the first problems.
+            # A search for similar keys among thousands takes long, so suggest a key only for the
+            # first problems.
             near = did_you_mean(key, tensors) if len(problems) < _MOST_PROBLEMS else ""
-            problems.append(f"{_key_of(shift)}: no '{key}' in {Path(shift.embedding.file).name}{near}")
+            problems.append(
+                f"{_key_of(shift)}: no '{key}' in {Path(shift.embedding.file).name}{near}"
+            )
             continue
         vector = _as_vector(tensors[key])
         if isinstance(vector, str):
-            problems.append(f"{_key_of(shift)}: '{key}' in {Path(shift.embedding.file).name} {vector}")
+            problems.append(
+                f"{_key_of(shift)}: '{key}' in {Path(shift.embedding.file).name} {vector}"
+            )
         else:
             yield class_id, vector
 
@@ -145,7 +168,10 @@ def _as_vector(tensor: Mapping[str, Any]) -> Vector | str:
     kind = tensor["dtype"]
     shape = list(tensor["shape"])
     if (kind not in _FLOATS and kind != "BF16") or len(shape) != 1 or not 1 <= shape[0] <= WIDEST:
-        return f"is {kind} of shape {shape}, expected one vector of at most {WIDEST:,} floating-point numbers"
+        return (
+            f"is {kind} of shape {shape}, expected one vector of at most {WIDEST:,}"
+            " floating-point numbers"
+        )
     if kind == "BF16":
         vector = (np.frombuffer(tensor["data"], "<u2").astype("<u4") << 16).view("<f4")
     else:

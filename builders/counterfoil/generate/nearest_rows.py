@@ -1,8 +1,8 @@
 """Find the rows of a pool that are nearest to each of many prompts. No row is given to two prompts.
 
-Rows are dealt in rounds. In each round, every prompt that needs more rows takes the nearest free row, in the order of
-the prompts. Of equally near rows, it takes the first. Vectors are rounded to a grid on which a float64 holds every sum
-of products exactly, so scores are equal on every machine.
+Rows are dealt in rounds. In each round, every prompt that needs more rows takes the nearest free
+row, in the order of the prompts. Of equally near rows, it takes the first. Vectors are rounded to a
+grid on which a float64 holds every sum of products exactly, so scores are equal on every machine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Ints
 
-# Products of two numbers on this grid are multiples of 2^-52, and their sums over unit vectors stay below 2.
+# Products of two numbers on this grid are multiples of 2^-52, and their sums over unit vectors stay
+# below 2.
 _GRID = 2.0**26
 _CHUNK_ROWS = 4096  # rows of the pool that are scored at once
 _BLOCK_PROMPTS = 512  # prompts that are scored at once
@@ -26,8 +27,8 @@ _SHORTEST_LIST = 64
 class NearestRows:
     """The rows that a prompt got, in the order of the rounds.
 
-    ranks: the rank of each row among all usable rows by nearness to this prompt, from 1. scores: the cosine of each row
-    with the prompt.
+    ranks: the rank of each row among all usable rows by nearness to this prompt, from 1. scores:
+    the cosine of each row with the prompt.
     """
 
     rows: Ints
@@ -44,11 +45,13 @@ def nearest_rows(
     chunk_rows: int = _CHUNK_ROWS,
     list_entries: int = _LIST_ENTRIES,
 ) -> list[NearestRows]:
-    """Return the wanted number of rows of the pool for each of c prompts. No row is given to two prompts.
+    """Return the wanted number of rows of the pool for each of c prompts. No row is given to two
+    prompts.
 
-    pool: unit vectors (n, width), where unusable rows may contain anything. prompts: unit vectors (c, width). wanted:
-    the c numbers of rows. usable: whether each row may be given, (n,). list_entries, chunk_rows: bounds of memory,
-    which change no result. Raise ValueError if there are too few usable rows.
+    pool: unit vectors (n, width), where unusable rows may contain anything. prompts: unit vectors
+    (c, width). wanted: the c numbers of rows. usable: whether each row may be given, (n,).
+    list_entries, chunk_rows: bounds of memory, which change no result. Raise ValueError if there
+    are too few usable rows.
     """
     if sum(wanted) > int(usable.sum()):
         raise ValueError(f"{sum(wanted):,} rows are wanted of {int(usable.sum()):,}")
@@ -95,14 +98,20 @@ def _deal(
             near[prompt].append(float(scores[at[prompt]]))
 
 
-def _lists(pool: AnyFloats, prompts: Floats, free: Bools, length: int, chunk_rows: int) -> list[tuple[Ints, Floats]]:
-    """Return, for each prompt, at most `length` free rows with their scores. The nearest row is first."""
+def _lists(
+    pool: AnyFloats, prompts: Floats, free: Bools, length: int, chunk_rows: int
+) -> list[tuple[Ints, Floats]]:
+    """Return, for each prompt, at most `length` free rows with their scores. The nearest row is
+    first."""
     lists = [(np.empty(0, dtype=np.int64), np.empty(0)) for _ in range(len(prompts))]
     for rows, start, scores in _scored(pool, prompts, free, chunk_rows):
         for index, score in enumerate(scores, start=start):
             nearest, best = lists[index]
-            # A row must score higher than the last row of a full list, because earlier rows win ties.
-            better = np.flatnonzero(score > best[-1]) if len(nearest) == length else np.arange(len(rows))
+            # A row must score higher than the last row of a full list, because earlier rows win
+            # ties.
+            better = (
+                np.flatnonzero(score > best[-1]) if len(nearest) == length else np.arange(len(rows))
+            )
             if len(better):
                 both = np.concatenate([best, score[better]])
                 first = np.argsort(-both, kind="stable")[:length]
@@ -118,7 +127,8 @@ def _ranks(
     near: Sequence[Sequence[float]],
     chunk_rows: int,
 ) -> list[Ints]:
-    """Return the rank of each given row among the usable rows, from 1, by nearness to its prompt."""
+    """Return the rank of each given row among the usable rows, from 1, by nearness to its
+    prompt."""
     ranks = [np.ones(len(rows), dtype=np.int64) for rows in given]
     for rows, start, scores in _scored(pool, prompts, usable, chunk_rows):
         for index, chunk in enumerate(scores, start=start):
@@ -126,13 +136,20 @@ def _ranks(
             rising = np.sort(chunk)
             not_above = np.searchsorted(rising, given_scores, side="right")
             ranks[index] += len(chunk) - not_above
-            for tied in np.flatnonzero(not_above > np.searchsorted(rising, given_scores, side="left")).tolist():
-                ranks[index][tied] += int(((chunk == given_scores[tied]) & (rows < given[index][tied])).sum())
+            for tied in np.flatnonzero(
+                not_above > np.searchsorted(rising, given_scores, side="left")
+            ).tolist():
+                ranks[index][tied] += int(
+                    ((chunk == given_scores[tied]) & (rows < given[index][tied])).sum()
+                )
     return ranks
 
 
-def _scored(pool: AnyFloats, prompts: Floats, chosen: Bools, chunk_rows: int) -> Iterator[tuple[Ints, int, Floats]]:
-    """Yield a chunk of chosen rows, the first prompt of a block, and the scores of the block (prompts, rows)."""
+def _scored(
+    pool: AnyFloats, prompts: Floats, chosen: Bools, chunk_rows: int
+) -> Iterator[tuple[Ints, int, Floats]]:
+    """Yield a chunk of chosen rows, the first prompt of a block, and the scores of the block
+    (prompts, rows)."""
     every = np.flatnonzero(chosen)
     for first in range(0, len(every), chunk_rows):
         rows = every[first : first + chunk_rows]

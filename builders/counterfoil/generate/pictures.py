@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from counterfoil.plan.layout import Sample
     from counterfoil.recipe import Recipe
 
-# A `DrawnAhead` waits for pictures and returns them. Each picture is uint8 [height, width, 3], or None if some of its
-# numbers were not finite.
+# A `DrawnAhead` waits for pictures and returns them. Each picture is uint8 [height, width, 3], or
+# None if some of its numbers were not finite.
 DrawnAhead = Callable[[], list["np.ndarray | None"]]
 
 
@@ -32,9 +32,11 @@ class ImageRenderer:
         raise NotImplementedError
 
     def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
-        """Return a uint8 array [height, width, 3] for each sample, or None if its image cannot be made.
+        """Return a uint8 array [height, width, 3] for each sample, or None if its image cannot be
+        made.
 
-        Raise ValueError for more samples than a batch holds. Raise RunFailure if memory runs out or the model fails.
+        Raise ValueError for more samples than a batch holds. Raise RunFailure if memory runs out or
+        the model fails.
         """
         return self.ahead(samples)()
 
@@ -48,17 +50,24 @@ class ImageRenderer:
 
 
 def as_pictures(pixels: torch.Tensor) -> DrawnAhead:
-    """Round pixels [n, 3, height, width] from 0 to 1 to levels. The returned function waits for the levels.
+    """Round pixels [n, 3, height, width] from 0 to 1 to levels. The returned function waits for the
+    levels.
 
-    The rounding is in float32, with halves to even. On a GPU the levels are copied to pinned memory on the stream that
-    draws, so the thread that draws does not wait.
+    The rounding is in float32, with halves to even. On a GPU the levels are copied to pinned memory
+    on the stream that draws, so the thread that draws does not wait.
     """
     import torch
 
     numbers = pixels.float()
     finite = torch.isfinite(numbers).flatten(1).all(1)
     # Numbers that are not finite become 0 here, and the function below drops their picture.
-    levels = (numbers.nan_to_num(0.0).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+    levels = (
+        (numbers.nan_to_num(0.0).clamp(0, 1) * 255)
+        .round()
+        .to(torch.uint8)
+        .permute(0, 2, 3, 1)
+        .contiguous()
+    )
     wait = None
     if pixels.is_cuda:
         levels, finite = (_pinned(part) for part in (levels, finite))
@@ -81,27 +90,30 @@ def _pinned(part: torch.Tensor) -> torch.Tensor:
     return torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True)
 
 
-# A thread encodes three PNG files of 1024 x 1024 pixels a second, so `_MOST_THREADS` threads are faster than any GPU
-# renders.
+# A thread encodes three PNG files of 1024 x 1024 pixels a second, so `_MOST_THREADS` threads are
+# faster than any GPU renders.
 _MOST_THREADS = 8
 
 
 def encoding_threads(device: str) -> int:
     """Return the number of threads with which a worker encodes images.
 
-    On a CPU the number is 1, because each core has a worker. On a GPU it is the share of the cores for this GPU, less
-    two.
+    On a CPU the number is 1, because each core has a worker. On a GPU it is the share of the cores
+    for this GPU, less two.
     """
     if not device.startswith("cuda"):
         return 1
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, min(_MOST_THREADS, cores // max(1, torch.cuda.device_count()) - 2))
 
 
 def encode_image(picture: PILImage.Image, recipe: Recipe) -> bytes:
-    """Encode a picture as PNG, JPEG or WebP. Equal pixels give equal bytes with the same version of Pillow."""
+    """Encode a picture as PNG, JPEG or WebP. Equal pixels give equal bytes with the same version of
+    Pillow."""
     from PIL import Image
 
     side = recipe.generator.saved_size
@@ -112,7 +124,8 @@ def encode_image(picture: PILImage.Image, recipe: Recipe) -> bytes:
     if settings.format == "png":
         picture.save(stream, "PNG")
     elif settings.format == "jpg":
-        # Keep chroma at full resolution. At the usual 4:2:0 the edges of saturated colours would be lost.
+        # Keep chroma at full resolution. At the usual 4:2:0 the edges of saturated colours would be
+        # lost.
         picture.save(stream, "JPEG", quality=settings.encoding_quality, subsampling=0)
     else:
         picture.save(stream, "WEBP", quality=settings.encoding_quality, method=4)
@@ -125,6 +138,7 @@ def decoded(encoded: bytes) -> np.ndarray:
 
 
 def psnr(pixels: np.ndarray, other: np.ndarray) -> float:
-    """Return the peak signal-to-noise ratio in dB of two uint8 arrays of one shape. For equal arrays it is infinite."""
+    """Return the peak signal-to-noise ratio in dB of two uint8 arrays of one shape. For equal
+    arrays it is infinite."""
     error = float(np.mean((pixels.astype(np.float64) - other.astype(np.float64)) ** 2))
     return math.inf if error == 0 else 10 * math.log10(255**2 / error)

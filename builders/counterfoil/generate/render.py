@@ -1,8 +1,9 @@
 """Render batches of samples with one loaded pipeline.
 
-Each sample has its own random generator on the CPU, and short batches are padded to the full size. So an image depends
-on the batch size but not on the other images in the batch. Batches may therefore cross shards. The assignment of shards
-to workers is in no hash and may change during a build.
+Each sample has its own random generator on the CPU, and short batches are padded to the full size.
+So an image depends on the batch size but not on the other images in the batch. Batches may
+therefore cross shards. The assignment of shards to workers is in no hash and may change during a
+build.
 """
 
 from __future__ import annotations
@@ -17,11 +18,23 @@ import numpy as np
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.pictures import DrawnAhead, ImageRenderer, as_pictures
-from counterfoil.generate.steps import HeldParts, LaterPrompts, called_back, guidance_of, paired_attention
+from counterfoil.generate.steps import (
+    HeldParts,
+    LaterPrompts,
+    called_back,
+    guidance_of,
+    paired_attention,
+)
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
 from counterfoil.models.generators import family_of
-from counterfoil.models.generators.family import bytes_of, company, encode_prompt, interpolated, join_encoded
+from counterfoil.models.generators.family import (
+    bytes_of,
+    company,
+    encode_prompt,
+    interpolated,
+    join_encoded,
+)
 from counterfoil.models.loading_errors import computing
 from counterfoil.models.loras import Loras
 from counterfoil.models.pipeline_settings import pipeline_problems
@@ -32,16 +45,17 @@ if TYPE_CHECKING:
     from counterfoil.plan.layout import Sample
     from counterfoil.recipe import Recipe
 
-# The cache of encoded prompts holds `_REMEMBERED` bytes: a thousand prompts of SDXL, or sixty prompts of FLUX.1, in 16
-# bits.
+# The cache of encoded prompts holds `_REMEMBERED` bytes: a thousand prompts of SDXL, or sixty
+# prompts of FLUX.1, in 16 bits.
 _REMEMBERED = 2**28
 
 
 class Renderer(ImageRenderer):
     """Turns batches of samples into images.
 
-    embeddings: the image embeddings from which some samples are drawn. adapter: the adapter through which the pipeline
-    takes image embeddings, if the pipeline needs one. loras: the LoRA weights that are added to the pipeline.
+    embeddings: the image embeddings from which some samples are drawn. adapter: the adapter through
+    which the pipeline takes image embeddings, if the pipeline needs one. loras: the LoRA weights
+    that are added to the pipeline.
     """
 
     def __init__(
@@ -57,12 +71,18 @@ class Renderer(ImageRenderer):
         self.embeddings = embeddings
         self.adapter = adapter
         self.loras = loras
-        self._lora_of = {shift.name: shift.lora for shift in recipe.all_shifts() if shift.lora is not None}
+        self._lora_of = {
+            shift.name: shift.lora for shift in recipe.all_shifts() if shift.lora is not None
+        }
         self.generator = recipe.drawing
         self.held = recipe.samples.held
         name = type(pipeline).__name__
         unet = getattr(pipeline, "unet", None)
-        problems = list(pipeline_problems(recipe, {"_class_name": name}, None if unet is None else dict(unet.config)))
+        problems = list(
+            pipeline_problems(
+                recipe, {"_class_name": name}, None if unet is None else dict(unet.config)
+            )
+        )
         if problems:
             raise UserError(problems)
         family = family_of(name)
@@ -76,7 +96,8 @@ class Renderer(ImageRenderer):
         self._negative: dict[str, Any] = {}
 
     def encode(self, prompt: str) -> dict[str, Any]:
-        """Return the embeddings of a prompt and of the negative prompt. Each is encoded alone and then cached."""
+        """Return the embeddings of a prompt and of the negative prompt. Each is encoded alone and
+        then cached."""
         if prompt not in self._encoded:
             import torch
 
@@ -91,7 +112,9 @@ class Renderer(ImageRenderer):
                     options=self.generator.options,
                 )
             if negative_too:
-                self._negative = {name: part for name, part in parts.items() if name.startswith("negative")}
+                self._negative = {
+                    name: part for name, part in parts.items() if name.startswith("negative")
+                }
             size = bytes_of(parts) + sum(bytes_of(encoded) for encoded in self._encoded.values())
             while self._encoded and size > _REMEMBERED:
                 oldest = next(iter(self._encoded))
@@ -123,15 +146,23 @@ class Renderer(ImageRenderer):
 
         from counterfoil.models.trials import ids_in_bounds
 
-        parts = [part for name, part in self.pipeline.components.items() if name.startswith("text_encoder")]
-        return ids_in_bounds(self.generator.model, *[part for part in parts if isinstance(part, torch.nn.Module)])
+        parts = [
+            part
+            for name, part in self.pipeline.components.items()
+            if name.startswith("text_encoder")
+        ]
+        return ids_in_bounds(
+            self.generator.model, *[part for part in parts if isinstance(part, torch.nn.Module)]
+        )
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
-        """Start to render samples. The returned function waits for the GPU and returns the images."""
+        """Start to render samples. The returned function waits for the GPU and returns the
+        images."""
         count = len(samples)
         if not 0 < count <= self.generator.batch_size:
             raise ValueError(f"{count} samples, expected 1 to {self.generator.batch_size}")
-        started = list(self._start_batches(samples))  # start every batch before waiting for the first
+        # start every batch before waiting for the first
+        started = list(self._start_batches(samples))
 
         def pictures() -> list[np.ndarray | None]:
             images: list[np.ndarray | None] = [None] * count
@@ -143,19 +174,22 @@ class Renderer(ImageRenderer):
         return pictures
 
     def _start_batches(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:
-        """Yield the indices of samples that share a batch, and a function that waits for their images."""
+        """Yield the indices of samples that share a batch, and a function that waits for their
+        images."""
         batches: dict[Hashable, list[int]] = {}
         for index, sample in enumerate(samples):
             batches.setdefault(self._batch_key(sample), []).append(index)
-        # Pad each batch to the full size, because an image must not depend on the kinds of the other samples.
+        # Pad each batch to the full size, because an image must not depend on the kinds of the
+        # other samples.
         for indices in batches.values():
             yield indices, self._start_batch([samples[index] for index in indices])
 
     def _batch_key(self, sample: Sample) -> Hashable:
-        """Return a key that is equal for samples of one batch: their kind, and the shape of their encoded prompts.
+        """Return a key that is equal for samples of one batch: their kind, and the shape of their
+        encoded prompts.
 
-        Samples without an image embedding are drawn without the adapter. Every bit is the same as if no adapter were
-        loaded.
+        Samples without an image embedding are drawn without the adapter. Every bit is the same as
+        if no adapter were loaded.
         """
         if sample.base_prompt is not None:
             encoded = self.encode(sample.base_prompt), self.conditioning(sample)
@@ -163,7 +197,11 @@ class Renderer(ImageRenderer):
         has_vector = self._vector(sample) is not None
         if self.family.prompts != "encoded":
             return has_vector
-        return has_vector, company(self.family, self.conditioning(sample)), *self._lora_scales(sample).values()
+        return (
+            has_vector,
+            company(self.family, self.conditioning(sample)),
+            *self._lora_scales(sample).values(),
+        )
 
     def _start_batch(self, samples: Sequence[Sample]) -> DrawnAhead:
         import torch
@@ -176,7 +214,10 @@ class Renderer(ImageRenderer):
             drawn = []
             for sample in samples:
                 # An unknown pipeline may draw from torch's global state.
-                with self._ids_in_bounds(), own_randomness(sample.seed, self.pipeline._execution_device):
+                with (
+                    self._ids_in_bounds(),
+                    own_randomness(sample.seed, self.pipeline._execution_device),
+                ):
                     drawn.append(self._call_pipeline(self._plain_arguments(sample), [sample]))
             return as_pictures(torch.cat(drawn))
         padded = [*samples, *[samples[-1]] * (self.generator.batch_size - len(samples))]
@@ -187,10 +228,16 @@ class Renderer(ImageRenderer):
         if vectors:
             assert self.family.conditioned is not None
             unet = self.pipeline.unet
-            stacked = torch.from_numpy(np.stack(vectors)).to(device=self.pipeline._execution_device, dtype=unet.dtype)
+            stacked = torch.from_numpy(np.stack(vectors)).to(
+                device=self.pipeline._execution_device, dtype=unet.dtype
+            )
             guided = self.guided and unet.config.get("time_cond_proj_dim") is None
             arguments |= self.family.conditioned(stacked, guided)
-        with self.adapter.used() if vectors and self.adapter is not None else contextlib.nullcontext():
+        with (
+            self.adapter.used()
+            if vectors and self.adapter is not None
+            else contextlib.nullcontext()
+        ):
             return as_pictures(self._call_pipeline(arguments, padded)[: len(samples)])
 
     def _beside_bases(self, samples: Sequence[Sample]) -> torch.Tensor:
@@ -200,18 +247,25 @@ class Renderer(ImageRenderer):
         """
         half = self.generator.batch_size // 2
         padded = [*samples, *[samples[-1]] * (half - len(samples))]
-        bases = [replace(sample, prompt=sample.base_prompt, base_prompt=None, between=None) for sample in padded]
+        bases = [
+            replace(sample, prompt=sample.base_prompt, base_prompt=None, between=None)
+            for sample in padded
+        ]
         arguments = join_encoded([self.conditioning(sample) for sample in (*bases, *padded)])
         held = HeldParts(half, self.held.share, self.held.until)
         with paired_attention(self.pipeline, self.family, half):
-            return self._call_pipeline(arguments, [*bases, *padded], held)[half : half + len(samples)]
+            return self._call_pipeline(arguments, [*bases, *padded], held)[
+                half : half + len(samples)
+            ]
 
     def _plain_arguments(self, sample: Sample) -> dict[str, Any]:
         """Return the arguments of a pipeline that encodes the prompt itself."""
         negative = self.generator.negative_prompt
         if negative is None and self.guided:
             negative = self.family.blank
-        return {"prompt": sample.prompt or ""} | ({} if negative is None else {"negative_prompt": negative})
+        return {"prompt": sample.prompt or ""} | (
+            {} if negative is None else {"negative_prompt": negative}
+        )
 
     def _call_pipeline(
         self, arguments: Mapping[str, Any], samples: Sequence[Sample], held: HeldParts | None = None
@@ -227,12 +281,18 @@ class Renderer(ImageRenderer):
         ways = [sample.between for sample in samples]
         begin = [1 - way.scale if way is not None and way.by == "steps" else 0.0 for way in ways]
         if any(begin):
-            later = LaterPrompts(join_encoded([self.encode(sample.prompt or "") for sample in samples]), begin)
+            later = LaterPrompts(
+                join_encoded([self.encode(sample.prompt or "") for sample in samples]), begin
+            )
             guidance = called_back(guidance, later, tuple(later.prompts))
         if held is not None:
             guidance = called_back(guidance, held, ("latents",))
         noise = [torch.Generator("cpu").manual_seed(sample.seed) for sample in samples]
-        used = contextlib.nullcontext() if self.loras is None else self.loras.used(self._lora_scales(samples[0]))
+        used = (
+            contextlib.nullcontext()
+            if self.loras is None
+            else self.loras.used(self._lora_scales(samples[0]))
+        )
         with self.computing("render"), torch.inference_mode(), used:
             pixels = self.pipeline(
                 **dict(family.sets) | dict(family.sized(self.side)) | generator.options,
@@ -246,36 +306,48 @@ class Renderer(ImageRenderer):
             pixels = torch.from_numpy(pixels).permute(0, 3, 1, 2)
         if pixels.shape[2:] != (self.side, self.side):
             high, wide = pixels.shape[2:]
-            raise UserError(f"generator.size is {self.side}, but '{generator.model}' renders {wide} × {high}")
+            raise UserError(
+                f"generator.size is {self.side}, but '{generator.model}' renders {wide} × {high}"
+            )
         return pixels
 
     def _lora_scales(self, sample: Sample) -> dict[str, float]:
         """Return the scale of each LoRA for a sample.
 
-        The scale is 0 for a LoRA that the sample's shift does not use. At a level of the shift, the scale is the share
-        that the level gives.
+        The scale is 0 for a LoRA that the sample's shift does not use. At a level of the shift, the
+        scale is the share that the level gives.
         """
         level = 1 if sample.between is None else sample.between.scale
-        scales = {name: level * self.generator.get("lora")[name].scale for name in self._lora_of.values()}
-        return {name: scale if name == self._lora_of.get(sample.shift) else 0.0 for name, scale in scales.items()}
+        scales = {
+            name: level * self.generator.get("lora")[name].scale for name in self._lora_of.values()
+        }
+        return {
+            name: scale if name == self._lora_of.get(sample.shift) else 0.0
+            for name, scale in scales.items()
+        }
 
     def _vector(self, sample: Sample) -> np.ndarray | None:
-        return None if self.embeddings is None else self.embeddings.of(sample.shift, sample.class_id)
+        return (
+            None if self.embeddings is None else self.embeddings.of(sample.shift, sample.class_id)
+        )
 
     def computing(self, doing: str) -> contextlib.AbstractContextManager[None]:
-        """Turn exceptions of the pipeline into RunFailure. The message names the step by `doing`."""
+        """Turn exceptions of the pipeline into RunFailure. The message names the step by
+        `doing`."""
         size = self.generator.batch_size
         return computing(
             f"generator.model: '{self.generator.model}'",
             doing,
             str(self.pipeline._execution_device),
-            less_memory=f"Set a generator.batch_size below {size} (another plan: build into a new directory).",
+            less_memory=f"Set a generator.batch_size below {size} (another plan: build into a new"
+            " directory).",
         )
 
 
 @contextlib.contextmanager
 def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's global generators on the CPU and on `device` within the block, and restore them afterwards."""
+    """Seed torch's global generators on the CPU and on `device` within the block, and restore them
+    afterwards."""
     import torch
 
     if device.type in ("cpu", "meta"):
@@ -285,8 +357,12 @@ def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
         return
     module = torch.get_device_module(device)
     index = device.index if device.index is not None else torch.accelerator.current_device_index()
-    with torch.random.fork_rng([index], device_type=device.type), torch.accelerator.device_index(index):
-        # torch.manual_seed would seed every GPU, and the state of the other GPUs would not be restored.
+    with (
+        torch.random.fork_rng([index], device_type=device.type),
+        torch.accelerator.device_index(index),
+    ):
+        # torch.manual_seed would seed every GPU, and the state of the other GPUs would not be
+        # restored.
         torch.default_generator.manual_seed(seed)
         module.manual_seed(seed)
         yield

@@ -1,6 +1,7 @@
 """Make samples from real images.
 
-Each sample comes from a row of a pool or of the input dataset. The image of the row is unchanged, corrupted, or edited.
+Each sample comes from a row of a pool or of the input dataset. The image of the row is unchanged,
+corrupted, or edited.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class PoolRows(ImageRenderer):
         license: Callable[[int], str | None] | None,
         units: Sequence[int] | None = None,
     ) -> None:
-        """Take the functions that read the rows, and the number of each row's unit if rows store it."""
+        """Take the functions that read the rows, and the number of each row's unit if rows store
+        it."""
         self._image = image
         self._license = license
         self._units = units
@@ -50,7 +52,8 @@ class PoolRows(ImageRenderer):
         return lambda: images
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """Return the kind's columns for each sample: its row in the pool, and the licence and unit if known."""
+        """Return the kind's columns for each sample: its row in the pool, and the licence and unit
+        if known."""
         return _columns(samples, self._license, self._units)
 
     def _pixels(self, sample: Sample) -> np.ndarray | None:
@@ -62,7 +65,9 @@ class PoolRows(ImageRenderer):
 
 
 def _columns(
-    samples: Sequence[Sample], license: Callable[[int], str | None] | None, units: Sequence[int] | None
+    samples: Sequence[Sample],
+    license: Callable[[int], str | None] | None,
+    units: Sequence[int] | None,
 ) -> list[dict[str, Any]]:
     columns: list[dict[str, Any]] = []
     for sample in samples:
@@ -75,15 +80,17 @@ def _columns(
     return columns
 
 
-# A worker keeps decoded pictures of at most `_MOST_KEPT` bytes, which are 500 pictures of 256 x 341 pixels. The worker
-# keeps the first pictures, because every group reads all rows again in the same order.
+# A worker keeps decoded pictures of at most `_MOST_KEPT` bytes, which are 500 pictures of 256 x 341
+# pixels. The worker keeps the first pictures, because every group reads all rows again in the same
+# order.
 _MOST_KEPT = 1 << 27
 
 
 class CorruptedRows(PoolRows):
     """Makes the images of rows: unchanged for the base, and corrupted for each shift.
 
-    A row has the same seed under every shift, so two severities of one corruption share their noise.
+    A row has the same seed under every shift, so two severities of one corruption share their
+    noise.
     """
 
     def __init__(
@@ -97,7 +104,8 @@ class CorruptedRows(PoolRows):
     ) -> None:
         """Take the functions that read the rows, and what the rows show beside their class.
 
-        For each matching shift, `partner_of` holds a function from a row to the image of its partner.
+        For each matching shift, `partner_of` holds a function from a row to the image of its
+        partner.
         """
         super().__init__(image, license, units)
         self._partner_of = partner_of
@@ -109,7 +117,8 @@ class CorruptedRows(PoolRows):
         self._room = _MOST_KEPT
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """Return the columns of each sample: those of its row, the severity, and what the row shows."""
+        """Return the columns of each sample: those of its row, the severity, and what the row
+        shows."""
         columns = super().values(samples)
         for column, sample in zip(columns, samples, strict=True):
             assert sample.row is not None
@@ -120,19 +129,26 @@ class CorruptedRows(PoolRows):
         return columns
 
     def _pixels(self, sample: Sample) -> np.ndarray:
-        """Raise RunFailure for a row that does not decode, because every row decoded when it was chosen."""
+        """Raise RunFailure for a row that does not decode, because every row decoded when it was
+        chosen."""
         assert sample.row is not None
         shift = self._shifts[sample.shift]
         partner = self._partner_of.get(sample.shift)
         try:
             pixels = self._decoded(sample.row)
-            matched = None if partner is None else np.asarray(reduced(partner(sample.row), self._side))
+            matched = (
+                None if partner is None else np.asarray(reduced(partner(sample.row), self._side))
+            )
         except UserError as error:
-            raise RunFailure(error.problems, "Each row decoded when it was chosen. Check the disk.") from error
+            raise RunFailure(
+                error.problems, "Each row decoded when it was chosen. Check the disk."
+            ) from error
         if matched is not None:
             return apply_gain(pixels, *contrast_match(pixels, matched))
         return (
-            pixels if shift.corruption is None else corrupt(pixels, shift.corruption, shift.severity, seed=sample.seed)
+            pixels
+            if shift.corruption is None
+            else corrupt(pixels, shift.corruption, shift.severity, seed=sample.seed)
         )
 
     def _decoded(self, row: int) -> np.ndarray:
@@ -161,10 +177,11 @@ def reduced(picture: Image.Image, side: int | None) -> Image.Image:
 
 
 class EditRenderer(Renderer):
-    """Edits the row of each sample. The base image is an edit too, and shows what editing alone changes.
+    """Edits the row of each sample. The base image is an edit too, and shows what editing alone
+    changes.
 
-    image: decodes the image of a row. license: returns the licence of a row, if the dataset has licences. units: the
-    number of each row's unit, if rows store it.
+    image: decodes the image of a row. license: returns the licence of a row, if the dataset has
+    licences. units: the number of each row's unit, if rows store it.
     """
 
     def __init__(
@@ -188,18 +205,27 @@ class EditRenderer(Renderer):
         if self.family.edits != "inversion":
             for index in readable:
                 sample = samples[index]
-                with own_randomness(sample.seed, self.pipeline._execution_device), self._ids_in_bounds():
-                    pixels = self._call_pipeline(self._plain_arguments(sample) | {"image": sources[index]}, [sample])
+                with (
+                    own_randomness(sample.seed, self.pipeline._execution_device),
+                    self._ids_in_bounds(),
+                ):
+                    pixels = self._call_pipeline(
+                        self._plain_arguments(sample) | {"image": sources[index]}, [sample]
+                    )
                 yield [index], as_pictures(pixels)
             return
         half = self.inverted.half
         for start in range(0, len(readable), half):
             indices = readable[start : start + half]
             rows = [source for index in indices if (source := sources[index]) is not None]
-            yield indices, as_pictures(self.inverted.edited([samples[index] for index in indices], rows))
+            yield (
+                indices,
+                as_pictures(self.inverted.edited([samples[index] for index in indices], rows)),
+            )
 
     def sources(self, samples: Sequence[Sample]) -> list[Image.Image | None]:
-        """Return the middle square of each sample's row, scaled to the side that the pipeline draws.
+        """Return the middle square of each sample's row, scaled to the side that the pipeline
+        draws.
 
         A row that cannot be decoded gives None.
         """
@@ -215,7 +241,9 @@ class EditRenderer(Renderer):
                 continue
             side = self.side
             whole = image.size == (side, side)
-            squares.append(image if whole else ImageOps.fit(image, (side, side), Image.Resampling.LANCZOS))
+            squares.append(
+                image if whole else ImageOps.fit(image, (side, side), Image.Resampling.LANCZOS)
+            )
         return squares
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
@@ -226,13 +254,15 @@ class EditRenderer(Renderer):
 class InvertedRows:
     """Draws rows again under other prompts.
 
-    Every call has the same size: the first half of a batch are rows, and the second half are their edits.
+    Every call has the same size: the first half of a batch are rows, and the second half are their
+    edits.
 
-    DDIM inversion (Song et al. 2021, "Denoising diffusion implicit models", section 4.3) finds the noise of a real
-    image and the latents of the image at each step. The edit starts from the same noise, in the same call as the image,
-    and attends to the keys and values of the image. Guided steps do not lead back to the image exactly. So after each
-    step the latents of the image are set to the inverted ones (Ju et al. 2023, "Direct inversion"), and the same
-    correction is added to the edit (Wu and De la Torre 2023, "CycleDiffusion"). An edit under the image's own prompt is
+    DDIM inversion (Song et al. 2021, "Denoising diffusion implicit models", section 4.3) finds the
+    noise of a real image and the latents of the image at each step. The edit starts from the same
+    noise, in the same call as the image, and attends to the keys and values of the image. Guided
+    steps do not lead back to the image exactly. So after each step the latents of the image are set
+    to the inverted ones (Ju et al. 2023, "Direct inversion"), and the same correction is added to
+    the edit (Wu and De la Torre 2023, "CycleDiffusion"). An edit under the image's own prompt is
     therefore the image, except for what the autoencoder loses.
     """
 
@@ -253,8 +283,8 @@ class InvertedRows:
         images = [*sources, *[sources[-1]] * missing]
         with self.renderer.computing("edit"), torch.inference_mode():
             drawn = self._draw(rows, self.invert(rows, self._latents(images)))
-        # An edit under the row's own prompt would equal the row except for rounding. So take the row itself from the
-        # call.
+        # An edit under the row's own prompt would equal the row except for rounding. So take the
+        # row itself from the call.
         unchanged = [sample.prompt == sample.base_prompt for sample in samples]
         return drawn[[index if same else self.half + index for index, same in enumerate(unchanged)]]
 
@@ -266,11 +296,14 @@ class InvertedRows:
         number_type = vae.dtype
         pixels = torch.from_numpy(np.stack([np.asarray(image.convert("RGB")) for image in images]))
         pixels = pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
-        # The first autoencoder of SDXL overflows in 16 bits. Diffusers decodes it in 32 bits, so encode it so too.
+        # The first autoencoder of SDXL overflows in 16 bits. Diffusers decodes it in 32 bits, so
+        # encode it so too.
         upcast = number_type == torch.float16 and vae.config.get("force_upcast")
         if upcast:
             vae.to(torch.float32)
-        latents = vae.encode(pixels.to(device=self.pipeline._execution_device, dtype=vae.dtype)).latent_dist.mode()
+        latents = vae.encode(
+            pixels.to(device=self.pipeline._execution_device, dtype=vae.dtype)
+        ).latent_dist.mode()
         if upcast:
             vae.to(number_type)
         mean, std = (vae.config.get(name) for name in ("latents_mean", "latents_std"))
@@ -286,11 +319,15 @@ class InvertedRows:
         """
         inverted = [latents]
 
-        def remember(_pipeline: Any, _step: int, _time: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        def remember(
+            _pipeline: Any, _step: int, _time: Any, tensors: Mapping[str, Any]
+        ) -> dict[str, Any]:
             inverted.append(tensors["latents"].clone())
             return {}
 
-        encoded = join_encoded([self.renderer.encode(sample.base_prompt or "") for sample in samples])
+        encoded = join_encoded(
+            [self.renderer.encode(sample.base_prompt or "") for sample in samples]
+        )
         alone = {name: value for name, value in encoded.items() if not name.startswith("negative")}
         with self._stepping("DDIMInverseScheduler"):
             self._call(alone, samples, latents, remember, guidance_scale=1.0, output_type="latent")
@@ -299,7 +336,9 @@ class InvertedRows:
     def _draw(self, samples: Sequence[Sample], inverted: Sequence[torch.Tensor]) -> torch.Tensor:
         import torch
 
-        def put_back(_pipeline: Any, step: int, _time: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        def put_back(
+            _pipeline: Any, step: int, _time: Any, tensors: Mapping[str, Any]
+        ) -> dict[str, Any]:
             reached, edits = tensors["latents"].split(self.half)
             due = inverted[-2 - step]
             return {"latents": torch.cat([due, edits + (due - reached)])}
@@ -307,7 +346,10 @@ class InvertedRows:
         renderer = self.renderer
         rows = [renderer.encode(sample.base_prompt or "") for sample in samples]
         encoded = join_encoded([*rows, *(renderer.conditioning(sample) for sample in samples)])
-        with self._stepping("DDIMScheduler"), paired_attention(self.pipeline, renderer.family, self.half):
+        with (
+            self._stepping("DDIMScheduler"),
+            paired_attention(self.pipeline, renderer.family, self.half),
+        ):
             return self._call(
                 encoded,
                 [*samples, *samples],
@@ -318,7 +360,12 @@ class InvertedRows:
             )
 
     def _call(
-        self, encoded: Mapping[str, Any], samples: Sequence[Sample], latents: torch.Tensor, callback: Any, **call: Any
+        self,
+        encoded: Mapping[str, Any],
+        samples: Sequence[Sample],
+        latents: torch.Tensor,
+        callback: Any,
+        **call: Any,
     ) -> torch.Tensor:
         import torch
 
@@ -338,12 +385,13 @@ class InvertedRows:
 
     @contextlib.contextmanager
     def _stepping(self, name: str) -> Iterator[None]:
-        """Replace the scheduler of the pipeline within the block by the named one, with the same timesteps."""
+        """Replace the scheduler of the pipeline within the block by the named one, with the same
+        timesteps."""
         import diffusers
 
         before = self.pipeline.scheduler
-        # Clipped latents could not be inverted. The configuration omits settings with default values, and the defaults
-        # of schedulers differ, so name all three settings.
+        # Clipped latents could not be inverted. The configuration omits settings with default
+        # values, and the defaults of schedulers differ, so name all three settings.
         same = {"clip_sample": False, "thresholding": False, "timestep_spacing": "leading"}
         self.pipeline.scheduler = getattr(diffusers, name).from_config(before.config, **same)
         try:

@@ -1,8 +1,9 @@
 """Change the steps of a pipeline's call.
 
-A call may have guidance in some steps only, change its prompts after some steps, or draw shifted images together with
-their bases. A call for pairs has bases in its first half and the shifted images of these bases in its second half. The
-base that a dataset stores is drawn in another call without shifted images.
+A call may have guidance in some steps only, change its prompts after some steps, or draw shifted
+images together with their bases. A call for pairs has bases in its first half and the shifted
+images of these bases in its second half. The base that a dataset stores is drawn in another call
+without shifted images.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from counterfoil.models.generators.family import Family
     from counterfoil.recipe.kinds import DrawingKind
 
-# `_OFF` is the guidance scale of a step without guidance. At scale 1 a pipeline does not double its batch.
+# `_OFF` is the guidance scale of a step without guidance. At scale 1 a pipeline does not double its
+# batch.
 _OFF = 1.0
 
 
 def guidance_of(generator: DrawingKind, embeddings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with which the pipeline uses guidance in the steps of `generator.guidance_interval`."""
+    """Return the arguments with which the pipeline uses guidance in the steps of
+    `generator.guidance_interval`."""
     interval = generator.get("guidance_interval")
     if interval is None or "negative_prompt_embeds" not in embeddings:
         return {"guidance_scale": generator.guidance}
@@ -43,23 +46,29 @@ def guidance_of(generator: DrawingKind, embeddings: Mapping[str, Any]) -> dict[s
 class _Switch:
     """Turns the guidance of the next step on or off, as a callback at the end of each step."""
 
-    def __init__(self, guidance: float, interval: tuple[float, float], embeddings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, guidance: float, interval: tuple[float, float], embeddings: Mapping[str, Any]
+    ) -> None:
         self.guidance = guidance
         self.interval = interval
-        # Under guidance these negative tensors precede the tensors of the prompts. The keys are the names in a step.
+        # Under guidance these negative tensors precede the tensors of the prompts. The keys are the
+        # names in a step.
         self.negative = {
             "prompt_embeds": embeddings["negative_prompt_embeds"],
             "add_text_embeds": embeddings.get("negative_pooled_prompt_embeds"),
         }
 
     def guided(self, step: int, steps: int) -> bool:
-        """Return whether a step has guidance, that is, whether the fraction of steps before it is in the interval."""
+        """Return whether a step has guidance, that is, whether the fraction of steps before it is
+        in the interval."""
         begin, end = self.interval
         return begin <= step / steps < end
 
-    def __call__(self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        # A scheduler of second order calls the model twice in each step except the last. Both calls of a step get equal
-        # guidance.
+    def __call__(
+        self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        # A scheduler of second order calls the model twice in each step except the last. Both calls
+        # of a step get equal guidance.
         order = getattr(pipeline.scheduler, "order", 1)
         steps = -(-pipeline.num_timesteps // order)
         now = self.guided(step // order, steps)
@@ -84,8 +93,9 @@ class _Switch:
 def paired_attention(pipeline: Any, family: Family, half: int) -> Iterator[None]:
     """Let each shifted image in a call also attend to its base, within the block.
 
-    The call has `half` bases, then `half` shifted images, and row half + i also attends to row i. Under guidance the
-    model gets all rows twice. Raise RunFailure if an attention of the model cannot be extended in this way.
+    The call has `half` bases, then `half` shifted images, and row half + i also attends to row i.
+    Under guidance the model gets all rows twice. Raise RunFailure if an attention of the model
+    cannot be extended in this way.
     """
     model = pipeline.unet if family.pairs == "unet" else pipeline.transformer
     before = dict(model.attn_processors)
@@ -107,14 +117,17 @@ def paired_attention(pipeline: Any, family: Family, half: int) -> Iterator[None]
 
 
 def _alone(what: str) -> RunFailure:
-    return RunFailure(f"{what} computes attention in a way that pairs cannot share", "Set samples.pairs to noise.")
+    return RunFailure(
+        f"{what} computes attention in a way that pairs cannot share", "Set samples.pairs to noise."
+    )
 
 
 class _BesideBase:
-    """Computes attention in a UNet, and lets shifted images attend to their bases in self-attention.
+    """Computes attention in a UNet, and lets shifted images attend to their bases in
+    self-attention.
 
-    The processor computes keys and values from its argument for text. In self-attention this argument is empty, so this
-    class passes both images there.
+    The processor computes keys and values from its argument for text. In self-attention this
+    argument is empty, so this class passes both images there.
     """
 
     def __init__(self, processor: Any, half: int, met: list[bool]) -> None:
@@ -123,7 +136,12 @@ class _BesideBase:
         self.met = met
 
     def __call__(
-        self, attn: Any, hidden_states: torch.Tensor, encoder_hidden_states: Any = None, *given: Any, **named: Any
+        self,
+        attn: Any,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: Any = None,
+        *given: Any,
+        **named: Any,
     ) -> torch.Tensor:
         import torch
 
@@ -134,11 +152,14 @@ class _BesideBase:
         base, shifted = (part.flatten(0, 1) for part in lots.split(self.half, dim=1))
         alone = self.processor(attn, base, None, *given, **named)
         beside = self.processor(attn, shifted, torch.cat([shifted, base], dim=1), *given, **named)
-        return torch.cat([part.unflatten(0, (-1, self.half)) for part in (alone, beside)], dim=1).flatten(0, 1)
+        return torch.cat(
+            [part.unflatten(0, (-1, self.half)) for part in (alone, beside)], dim=1
+        ).flatten(0, 1)
 
 
 class _TextTokens:
-    """The number of text tokens before the image tokens, as the last block with separate text and image had it."""
+    """The number of text tokens before the image tokens, as the last block with separate text and
+    image had it."""
 
     count = 0
 
@@ -146,8 +167,9 @@ class _TextTokens:
 class _BesideBaseJointly:
     """Computes attention over image and text tokens in a transformer.
 
-    A shifted image also attends to the image tokens of its base. This class replaces only the attention function of
-    torch, because projections, norms and positions differ by model and by release of diffusers.
+    A shifted image also attends to the image tokens of its base. This class replaces only the
+    attention function of torch, because projections, norms and positions differ by model and by
+    release of diffusers.
     """
 
     def __init__(self, processor: Any, half: int, text_first: bool, text: _TextTokens) -> None:
@@ -157,7 +179,12 @@ class _BesideBaseJointly:
         self.text = text
 
     def __call__(
-        self, attn: Any, hidden_states: torch.Tensor, encoder_hidden_states: Any = None, *given: Any, **named: Any
+        self,
+        attn: Any,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: Any = None,
+        *given: Any,
+        **named: Any,
     ) -> Any:
         count = hidden_states.shape[1]
         if encoder_hidden_states is not None:
@@ -174,9 +201,11 @@ class _BesideBaseJointly:
 
 @contextlib.contextmanager
 def _extending(half: int, image: slice) -> Iterator[list[None]]:
-    """Replace the attention function of torch within the block, and yield a list with an entry for each call.
+    """Replace the attention function of torch within the block, and yield a list with an entry for
+    each call.
 
-    The replacement appends the keys and values of each base to the keys and values of its shifted image.
+    The replacement appends the keys and values of each base to the keys and values of its shifted
+    image.
     """
     import torch
     from torch.nn import functional
@@ -223,7 +252,8 @@ _AROUND = 3
 class HeldParts:
     """Resets a part of each shifted image to its base, as a callback at the end of each step.
 
-    The part is the fraction `share` of the image. The resets end after the fraction `until` of the steps.
+    The part is the fraction `share` of the image. The resets end after the fraction `until` of the
+    steps.
     """
 
     def __init__(self, half: int, share: float, until: float) -> None:
@@ -232,7 +262,9 @@ class HeldParts:
         self.until = until
         self._held: torch.Tensor | None = None
 
-    def __call__(self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(
+        self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]
+    ) -> dict[str, Any]:
         import torch
 
         steps = pipeline.num_timesteps
@@ -244,7 +276,9 @@ class HeldParts:
         return {"latents": torch.cat([base, torch.where(self._held, base, shifted)])}
 
 
-def called_back(call: Mapping[str, Any], back: Callable[..., dict[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+def called_back(
+    call: Mapping[str, Any], back: Callable[..., dict[str, Any]], names: Sequence[str]
+) -> dict[str, Any]:
     """Return the arguments of a call with one more callback.
 
     `back` runs after the callback that the arguments already have. It reads the tensors `names`.
@@ -270,7 +304,8 @@ _OF_STEP = {"prompt_embeds": "prompt_embeds", "pooled_prompt_embeds": "add_text_
 
 
 class LaterPrompts:
-    """Gives each row its encoded prompt after a fraction of the steps, as a callback at the end of each step.
+    """Gives each row its encoded prompt after a fraction of the steps, as a callback at the end of
+    each step.
 
     `begin` holds the fraction for each row.
     """
@@ -279,7 +314,9 @@ class LaterPrompts:
         self.prompts = {step: prompts[name] for name, step in _OF_STEP.items() if name in prompts}
         self.begin = begin
 
-    def __call__(self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(
+        self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]
+    ) -> dict[str, Any]:
         import torch
 
         order = getattr(pipeline.scheduler, "order", 1)  # the next step, as `_Switch` counts them
@@ -289,7 +326,10 @@ class LaterPrompts:
             # Under guidance the negative prompts precede the prompts.
             negative = tensors[name][: -len(prompts)]
             now = tensors[name][-len(prompts) :]
-            rows = [prompts[row] if begin <= passed + 1e-6 else now[row] for row, begin in enumerate(self.begin)]
+            rows = [
+                prompts[row] if begin <= passed + 1e-6 else now[row]
+                for row, begin in enumerate(self.begin)
+            ]
             changed[name] = torch.cat([negative, torch.stack(rows)])
         return changed
 
@@ -297,8 +337,8 @@ class LaterPrompts:
 def least_changed(base: torch.Tensor, shifted: torch.Tensor, share: float) -> torch.Tensor:
     """Return a bool mask of the places where two batches of latents differ least.
 
-    The mask covers the fraction `share` of each image. Latents are [n, channels, height, width], or [n, positions,
-    channels] for square images. The mask broadcasts to the latents.
+    The mask covers the fraction `share` of each image. Latents are [n, channels, height, width], or
+    [n, positions, channels] for square images. The mask broadcasts to the latents.
     """
     import torch
     from torch.nn import functional

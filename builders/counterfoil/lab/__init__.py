@@ -1,1 +1,2 @@
-"""The embedded world ("wardrobe"), its input dataset and its small models: provable without network or GPU."""
+"""The embedded world ("wardrobe"), its input dataset and its small models: provable without network
+or GPU."""

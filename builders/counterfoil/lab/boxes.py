@@ -1,4 +1,5 @@
-"""Draw scenes of several garments in the wardrobe world's style, and the exact boxes of what is seen of them.
+"""Draw scenes of several garments in the wardrobe world's style, and the exact boxes of what is
+seen of them.
 
 A box is the tightest around the pixels that show more of a garment than of anything else.
 """
@@ -28,7 +29,8 @@ FEWEST = 2
 MOST = 4
 _SMALLEST = 24
 _LARGEST = 44
-# A garment that covers more than _MOST_COVERED of another square is placed again. After _TRIES tries it is left out.
+# A garment that covers more than _MOST_COVERED of another square is placed again. After _TRIES
+# tries it is left out.
 _MOST_COVERED = 0.2
 _TRIES = 30
 # The first number of this world's seeds. No other world's seeds start with it.
@@ -37,7 +39,8 @@ _SEED = 96
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedGarment:
-    """One garment of a scene: row and label of its photograph, its cloth, and the square in which it is drawn."""
+    """One garment of a scene: row and label of its photograph, its cloth, and the square in which
+    it is drawn."""
 
     garment: int
     label: int
@@ -85,7 +88,9 @@ def boxes_scene(split: str, number: int) -> BoxScene:
     return BoxScene(split, background, variant, flip, tuple(pieces))
 
 
-def _placed(split: str, rng: np.random.Generator, others: list[PlacedGarment]) -> PlacedGarment | None:
+def _placed(
+    split: str, rng: np.random.Generator, others: list[PlacedGarment]
+) -> PlacedGarment | None:
     """Draw a garment and a place for it; None if every place tried is taken."""
     garments = load_garments(split)
     garment = int(rng.integers(len(garments.labels)))
@@ -95,7 +100,9 @@ def _placed(split: str, rng: np.random.Generator, others: list[PlacedGarment]) -
     flip = bool(rng.random() < 0.5)
     phase = rng.random(2)
     for left, top in rng.integers(0, SIDE - side + 1, (_TRIES, 2)).tolist():
-        piece = PlacedGarment(garment, int(garments.labels[garment]), colour, pattern, side, left, top, flip, phase)
+        piece = PlacedGarment(
+            garment, int(garments.labels[garment]), colour, pattern, side, left, top, flip, phase
+        )
         if all(piece.square_covered(other) <= _MOST_COVERED for other in others):
             return piece
     return None
@@ -121,8 +128,15 @@ def render_boxes(scene: BoxScene) -> np.ndarray:
 
 
 def objects_in(scene: BoxScene) -> dict[str, list[Any]]:
-    """List `id`, `bbox` (x, y, width, height), `category`, `area` (pixels) and `iscrowd` of what is seen."""
-    objects: dict[str, list[Any]] = {"id": [], "bbox": [], "category": [], "area": [], "iscrowd": []}
+    """List `id`, `bbox` (x, y, width, height), `category`, `area` (pixels) and `iscrowd` of what is
+    seen."""
+    objects: dict[str, list[Any]] = {
+        "id": [],
+        "bbox": [],
+        "category": [],
+        "area": [],
+        "iscrowd": [],
+    }
     open_share = np.ones((SIDE, SIDE), np.float32)
     seen: list[np.ndarray] = []
     for piece in reversed(scene.pieces):

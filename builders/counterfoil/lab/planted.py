@@ -1,12 +1,16 @@
-"""Make planted worlds: datasets of wardrobe scenes with one known failure, or none, whose slice is known row by row.
+"""Make planted worlds: datasets of wardrobe scenes with one known failure, or none, whose slice is
+known row by row.
 
-* `correlation`: in train, the planted class has a context (a background or a colour) with the world's strength as
-  probability; other classes seldom have it. Slice: the class *without* the context.
-* `rare`: labels are merged classes, and one subtype is scarce in train. Slice: the rows of that subtype.
-* `noisy`: in the slice, the planted class *with* a context, labels are flipped to one other class; in train (even
-  seeds) or in all splits (odd seeds).
+* `correlation`: in train, the planted class has a context (a background or a colour) with the
+  world's strength as probability; other classes seldom have it. Slice: the class *without* the
+  context.
+* `rare`: labels are merged classes, and one subtype is scarce in train. Slice: the rows of that
+  subtype.
+* `noisy`: in the slice, the planted class *with* a context, labels are flipped to one other class;
+  in train (even seeds) or in all splits (odd seeds).
 * `null`: nothing is planted. Accuracies of classes still differ.
-* `corruption`: a tenth of train and half of the other splits have Gaussian noise (Jain 2023, B.3). Slice: these rows.
+* `corruption`: a tenth of train and half of the other splits have Gaussian noise (Jain 2023, B.3).
+  Slice: these rows.
 
 Nothing else is biased. Seeds 0 to 3 are for choosing settings; printed tables use seeds from 100.
 """
@@ -29,7 +33,8 @@ KINDS = ("correlation", "rare", "noisy", "null", "corruption")
 """A kind's position seeds its random numbers: append new kinds."""
 
 GARMENTS = {"train": "pretrain", "validation": "train", "test": "validation", "proof": "heldout"}
-"""Split → garments, which are disjoint. No CLIP and no generator of the lab has seen those of any split but train."""
+"""Split → garments, which are disjoint. No CLIP and no generator of the lab has seen those of any
+split but train."""
 
 ROWS = {"train": 6000, "validation": 6000, "test": 4000, "proof": 50_000}
 SPLITS = tuple(ROWS)
@@ -43,24 +48,45 @@ _NAME = re.compile(r"(?P<kind>[a-z]+)-(?P<seed>0|[1-9][0-9]{0,4})")
 STRENGTHS = (0.88, 0.77, 0.45, 0.7, 0.07, 0.3, 0.6, 0.82)
 SCARCE = 0.1
 FLIPPED = {"train": 0.6, "all": 0.5}
-"""Share of flipped labels in a noisy world's slice, if train alone is noisy and if all splits are."""
+"""Share of flipped labels in a noisy world's slice, if train alone is noisy and if all splits
+are."""
 CORRUPTED = {"train": 0.1, "validation": 0.5, "test": 0.5, "proof": 0.5}
 # Standard deviation as a share of a pixel's range.
 NOISE = 0.25
 
 # The slice's share of the planted class, unless a kind has another one.
 _THIRD = 1 / 3
-# The share of other classes' pictures with the context that keep it, in train of a correlation world.
+# The share of other classes' pictures with the context that keep it, in train of a correlation
+# world.
 _SELDOM = 0.15
 
 _CONFUSABLE = ("t-shirt", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "ankle boot")
 # White and black may also come from the light or the photograph.
 _VIVID = ("red", "orange", "yellow", "green", "blue")
-# Ways to merge classes, and for each the subtypes that may be scarce: they resemble parts of other classes.
+# Ways to merge classes, and for each the subtypes that may be scarce: they resemble parts of other
+# classes.
 _MERGES: tuple[tuple[tuple[str, str], ...], ...] = (
-    (("t-shirt", "dress"), ("pullover", "trouser"), ("coat", "bag"), ("shirt", "ankle boot"), ("sandal", "sneaker")),
-    (("t-shirt", "trouser"), ("shirt", "bag"), ("pullover", "dress"), ("coat", "sandal"), ("sneaker", "ankle boot")),
-    (("sandal", "bag"), ("sneaker", "trouser"), ("ankle boot", "dress"), ("t-shirt", "shirt"), ("pullover", "coat")),
+    (
+        ("t-shirt", "dress"),
+        ("pullover", "trouser"),
+        ("coat", "bag"),
+        ("shirt", "ankle boot"),
+        ("sandal", "sneaker"),
+    ),
+    (
+        ("t-shirt", "trouser"),
+        ("shirt", "bag"),
+        ("pullover", "dress"),
+        ("coat", "sandal"),
+        ("sneaker", "ankle boot"),
+    ),
+    (
+        ("sandal", "bag"),
+        ("sneaker", "trouser"),
+        ("ankle boot", "dress"),
+        ("t-shirt", "shirt"),
+        ("pullover", "coat"),
+    ),
 )
 _SCARCE_SUBTYPES = (
     ("pullover", "coat", "shirt"),
@@ -73,10 +99,12 @@ _SCARCE_SUBTYPES = (
 class PlantedWorld:
     """A planted world.
 
-    subtypes: by label, its wardrobe classes: one, or several merged ones. planted: the planted class's label.
-    attribute, value: the context (`background`, `beach`), or the scarce subtype (`class`, `pullover`). strength:
-    P(context | planted class) or the subtype's share of its class, in train; the share of flipped labels in the slice;
-    or of train rows with noise. flipped: the label that replaces flipped ones.
+    subtypes: by label, its wardrobe classes: one, or several merged ones. planted: the planted
+    class's label.
+    attribute, value: the context (`background`, `beach`), or the scarce subtype (`class`,
+    `pullover`). strength: P(context | planted class) or the subtype's share of its class, in train;
+    the share of flipped labels in the slice; or of train rows with noise. flipped: the label that
+    replaces flipped ones.
     """
 
     kind: str
@@ -123,7 +151,8 @@ class PlantedWorld:
         return has != (self.kind == "correlation")
 
     def scene(self, split: str, row: int) -> Scene:
-        """Return the scene of a row. IndexError for a row, KeyError for a split that does not exist."""
+        """Return the scene of a row. IndexError for a row, KeyError for a split that does not
+        exist."""
         if not 0 <= row < ROWS[split]:
             raise IndexError(f"row {row} of {ROWS[split]}")
         rng = self._rng(split, row)
@@ -161,7 +190,9 @@ class PlantedWorld:
 
     def labels(self, split: str) -> NDArray[np.int64]:
         if split in self.noisy_splits:
-            return np.asarray([self.label(split, row) for row in range(ROWS[split])], dtype=np.int64)
+            return np.asarray(
+                [self.label(split, row) for row in range(ROWS[split])], dtype=np.int64
+            )
         return self.true_classes(split)
 
     def true_classes(self, split: str) -> NDArray[np.int64]:
@@ -171,7 +202,8 @@ class PlantedWorld:
         return np.asarray([self.in_slice(split, row) for row in range(ROWS[split])], dtype=np.bool_)
 
     def garments(self, split: str) -> tuple[str, ...]:
-        """Return the id of each row's garment photograph (`t10k-00412`). Rows share garments, splits do not."""
+        """Return the id of each row's garment photograph (`t10k-00412`). Rows share garments,
+        splits do not."""
         ids = load_garments(GARMENTS[split]).ids
         return tuple(ids[self.scene(split, row).garment] for row in range(ROWS[split]))
 
@@ -186,7 +218,8 @@ class PlantedWorld:
         return str(self.value) if draw < share else usual
 
     def _has_context(self, split: str, label: int, drawn: bool, draw: float) -> bool:
-        """Return whether a row has the context; `drawn` is whether it would have it without bias."""
+        """Return whether a row has the context; `drawn` is whether it would have it without
+        bias."""
         if label != self.planted:
             return drawn and (self.kind != "correlation" or split != "train" or draw < _SELDOM)
         if self.kind == "noisy":
@@ -194,10 +227,13 @@ class PlantedWorld:
         return draw < ((self.strength or 0.0) if split == "train" else 1 - _THIRD)
 
     def _rng(self, split: str, row: int, purpose: int = 0) -> np.random.Generator:
-        return np.random.default_rng([KINDS.index(self.kind), self.seed, SPLITS.index(split), row, purpose])
+        return np.random.default_rng(
+            [KINDS.index(self.kind), self.seed, SPLITS.index(split), row, purpose]
+        )
 
     def _chances(self, split: str, row: int) -> NDArray[np.float64]:
-        """Return two numbers in 0…1, which decide whether a row has noise and whether its label is flipped."""
+        """Return two numbers in 0…1, which decide whether a row has noise and whether its label is
+        flipped."""
         return self._rng(split, row, 1).random(2)
 
 
@@ -220,7 +256,9 @@ def planted_world(kind: str, seed: int) -> PlantedWorld:
     attribute = "background" if rng.random() < 2 / 3 else "colour"
     value = one_of(rng, OUTDOORS if attribute == "background" else _VIVID)
     if kind == "correlation":
-        return PlantedWorld(kind, seed, single, planted, attribute, value, STRENGTHS[seed % len(STRENGTHS)])
+        return PlantedWorld(
+            kind, seed, single, planted, attribute, value, STRENGTHS[seed % len(STRENGTHS)]
+        )
     flipped = int(rng.choice([label for label in range(len(CLASSES)) if label != planted]))
     strength = FLIPPED["all" if seed % 2 else "train"]
     return PlantedWorld(kind, seed, single, planted, attribute, value, strength, flipped)

@@ -1,8 +1,9 @@
 """Compute elementary functions and a blur with the same bits on every processor.
 
-numpy's `sin`, `exp` and `power` differ in the last bit between processors. These functions use operations that IEEE 754
-rounds in one way: sums, products, quotients, square roots and powers of two on float64. Their relative error is at most
-2e-15; for sines and cosines, this is the absolute error.
+numpy's `sin`, `exp` and `power` differ in the last bit between processors. These functions use
+operations that IEEE 754 rounds in one way: sums, products, quotients, square roots and powers of
+two on float64. Their relative error is at most 2e-15; for sines and cosines, this is the absolute
+error.
 """
 
 from __future__ import annotations
@@ -10,15 +11,27 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from numpy.polynomial.polynomial import polyval  # computes by Horner's rule, from the highest power on
+
+# computes by Horner's rule, from the highest power on
+from numpy.polynomial.polynomial import polyval
 from numpy.typing import ArrayLike, NDArray
 
-# π/2 and log 2 in parts; whole multiples of the first part, which has few bits, are exact (Cody and Waite 1980).
+# π/2 and log 2 in parts; whole multiples of the first part, which has few bits, are exact (Cody and
+# Waite 1980).
 _QUARTER_TURN = (1.5707963109016418, 1.5893254712295857e-08, 6.123233995736766e-17)
 _LOG_2 = (0.693147180369123816490, 1.90821492927058770002e-10)
 
 _SINE = [1 / -6, 1 / 120, 1 / -5040, 1 / 362880, 1 / -39916800, 1 / 6227020800, 1 / -1307674368000]
-_COSINE = [1 / -2, 1 / 24, 1 / -720, 1 / 40320, 1 / -3628800, 1 / 479001600, 1 / -87178291200, 1 / 20922789888000]
+_COSINE = [
+    1 / -2,
+    1 / 24,
+    1 / -720,
+    1 / 40320,
+    1 / -3628800,
+    1 / 479001600,
+    1 / -87178291200,
+    1 / 20922789888000,
+]
 _EXPONENTIAL = [1.0]
 for _factor in range(1, 14):
     _EXPONENTIAL.append(_EXPONENTIAL[-1] / _factor)
@@ -71,11 +84,14 @@ def power(base: ArrayLike, exponent: float) -> NDArray[np.float64]:
 
 
 def portable_blur(
-    field: NDArray[np.floating], deviations: float | tuple[float, float], mode: Literal["wrap", "symmetric"]
+    field: NDArray[np.floating],
+    deviations: float | tuple[float, float],
+    mode: Literal["wrap", "symmetric"],
 ) -> NDArray[np.float32]:
     """Blur a field [height, width] by a Gaussian with these deviations down and across, in pixels.
 
-    The sums have the order of `scipy.ndimage.gaussian_filter`. `mode` is numpy's, for values outside.
+    The sums have the order of `scipy.ndimage.gaussian_filter`. `mode` is numpy's, for values
+    outside.
     """
     blurred = field.astype(np.float64)
     for deviation in deviations if isinstance(deviations, tuple) else (deviations, deviations):
@@ -87,13 +103,19 @@ def portable_blur(
         side = len(blurred)
         total = padded[reach : reach + side] * weights[reach]
         for tap in range(reach, 0, -1):
-            pair = padded[reach - tap : reach - tap + side] + padded[reach + tap : reach + tap + side]
+            pair = (
+                padded[reach - tap : reach - tap + side] + padded[reach + tap : reach + tap + side]
+            )
             total = total + pair * weights[reach - tap]
-        # Transposed for the other direction. scipy rounds to the field's type between the directions.
+        # Transposed for the other direction. scipy rounds to the field's type between the
+        # directions.
         blurred = np.ascontiguousarray(total.T).astype(np.float32).astype(np.float64)
     return blurred.astype(np.float32)
 
 
-def uniform(rng: np.random.Generator, low: float, high: float, shape: int | tuple[int, ...] | None = None) -> Any:
-    """Return what `rng.uniform` does; some compilers fuse the product and sum of numpy's own function."""
+def uniform(
+    rng: np.random.Generator, low: float, high: float, shape: int | tuple[int, ...] | None = None
+) -> Any:
+    """Return what `rng.uniform` does; some compilers fuse the product and sum of numpy's own
+    function."""
     return low + (high - low) * rng.random(shape)

@@ -1,7 +1,7 @@
 """Draw the scenery of the wardrobe world: backgrounds, weather and light masks, companion sprites.
 
-Each library has a few dozen variants, drawn once from a fixed seed and cached; scenes flip and shift one of them.
-Arrays are float32, colours in 0…1.
+Each library has a few dozen variants, drawn once from a fixed seed and cached; scenes flip and
+shift one of them. Arrays are float32, colours in 0…1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def _colour(*levels: int) -> np.ndarray:
     return rgb(*levels) / 255.0
 
 
-def _variants(seed: int | list[int], paint: Callable[[np.random.Generator], np.ndarray]) -> np.ndarray:
+def _variants(
+    seed: int | list[int], paint: Callable[[np.random.Generator], np.ndarray]
+) -> np.ndarray:
     """Return 48 variants of what `paint` draws, all from one generator."""
     rng = np.random.default_rng(seed)
     return np.stack([paint(rng) for _ in range(VARIANTS)]).astype(np.float32)
@@ -51,7 +53,14 @@ def _ground(image: np.ndarray, ground: np.ndarray, horizon: int | np.ndarray) ->
 
 
 def _wall(rng: np.random.Generator) -> np.ndarray:
-    tones = [(236, 229, 214), (222, 226, 232), (215, 228, 218), (238, 220, 216), (226, 218, 236), (228, 228, 226)]
+    tones = [
+        (236, 229, 214),
+        (222, 226, 232),
+        (215, 228, 218),
+        (238, 220, 216),
+        (226, 218, 236),
+        (228, 228, 226),
+    ]
     tone = _colour(*tones[rng.integers(len(tones))])
     image = tone * (1.02 - 0.10 * (_ROWS / SIDE))[..., None] + 0.008 * _noise(rng, 6)[..., None]
     horizon = int(rng.integers(48, 56))
@@ -87,7 +96,11 @@ def _grass(rng: np.random.Generator) -> np.ndarray:
     horizon = int(rng.integers(14, 24))
     image = _sky(_colour(112, 178, 236), _colour(206, 232, 250), horizon)
     blades = _noise(rng, (2.2, 0.6))
-    ground = _colour(74, 154, 44) + blades[..., None] * _colour(26, 34, 14) - 0.05 * (_ROWS / SIDE)[..., None]
+    ground = (
+        _colour(74, 154, 44)
+        + blades[..., None] * _colour(26, 34, 14)
+        - 0.05 * (_ROWS / SIDE)[..., None]
+    )
     edge = horizon + 1.2 * _noise(rng, (0.1, 1.2))[0]
     return _ground(image, ground, edge)
 
@@ -99,7 +112,11 @@ def _beach(rng: np.random.Generator) -> np.ndarray:
     sea = _colour(34, 126, 190) + 0.05 * _noise(rng, (0.7, 3))[..., None]
     image = _ground(image, sea, horizon)
     line = shore + 1.0 * sine(_COLUMNS[0] / 7 + rng.random() * 6)
-    sand = _colour(229, 200, 142) + 0.028 * _noise(rng, 0.6)[..., None] + 0.015 * _noise(rng, (1.5, 8))[..., None]
+    sand = (
+        _colour(229, 200, 142)
+        + 0.028 * _noise(rng, 0.6)[..., None]
+        + 0.015 * _noise(rng, (1.5, 8))[..., None]
+    )
     image = _ground(image, sand, line)
     foam = np.abs(_ROWS - line) < 1.1
     return np.where(foam[..., None], _colour(246, 250, 250), image)
@@ -129,7 +146,9 @@ def _water(rng: np.random.Generator) -> np.ndarray:
 
 
 def _road(rng: np.random.Generator) -> np.ndarray:
-    image = _colour(92, 92, 96) + 0.035 * _noise(rng, 0.5)[..., None] + 0.02 * _noise(rng, 5)[..., None]
+    image = (
+        _colour(92, 92, 96) + 0.035 * _noise(rng, 0.5)[..., None] + 0.02 * _noise(rng, 5)[..., None]
+    )
     centre = uniform(rng, 18, 46)
     stripe = (np.abs(_COLUMNS - centre) < 1.6) & ((_ROWS + rng.integers(16)) % 16 < 9)
     image = np.where(stripe[..., None], _colour(240, 226, 150), image)
@@ -142,12 +161,16 @@ def _rocks(rng: np.random.Generator) -> np.ndarray:
     count = int(rng.integers(26, 36))
     points = uniform(rng, -4, SIDE + 4, (count, 2)).astype(np.float32)
     tones = uniform(rng, 0.42, 0.68, count).astype(np.float32)
-    distance = _distance(_ROWS[..., None] - points[:, 0], (_COLUMNS[..., None] - points[:, 1]) * 0.8)
+    distance = _distance(
+        _ROWS[..., None] - points[:, 0], (_COLUMNS[..., None] - points[:, 1]) * 0.8
+    )
     order = np.argsort(distance, axis=-1, kind="stable")[..., :2]
     near = np.take_along_axis(distance, order, -1)
     gap = near[..., 1] - near[..., 0]
     owner = order[..., 0]
-    light = np.clip((points[owner, 0] - _ROWS) * 0.02 + (points[owner, 1] - _COLUMNS) * 0.01, -0.14, 0.16)
+    light = np.clip(
+        (points[owner, 0] - _ROWS) * 0.02 + (points[owner, 1] - _COLUMNS) * 0.01, -0.14, 0.16
+    )
     stone = (tones[owner] + light + 0.03 * _noise(rng, 0.7))[..., None] * _colour(250, 240, 226)
     crack = np.clip(gap / 2.2, 0.25, 1)[..., None]
     return stone * crack
@@ -157,7 +180,11 @@ def _snow(rng: np.random.Generator) -> np.ndarray:
     horizon = int(rng.integers(16, 26))
     image = _sky(_colour(150, 168, 194), _colour(200, 212, 226), horizon)
     drift = horizon + 2.0 * sine(_COLUMNS[0] / 9 + rng.random() * 6)
-    ground = _colour(236, 241, 249) + 0.02 * _noise(rng, (1.5, 6))[..., None] - 0.05 * (1 - _ROWS / SIDE)[..., None]
+    ground = (
+        _colour(236, 241, 249)
+        + 0.02 * _noise(rng, (1.5, 6))[..., None]
+        - 0.05 * (1 - _ROWS / SIDE)[..., None]
+    )
     return _ground(image, ground, drift)
 
 
@@ -175,7 +202,8 @@ def backgrounds(name: str) -> np.ndarray:
 
 @cache
 def reaches() -> np.ndarray:
-    """Return the order in which a new background replaces another, in 0…1 [48, 64, 64]: in patches, from below."""
+    """Return the order in which a new background replaces another, in 0…1 [48, 64, 64]: in patches,
+    from below."""
     fields = _variants(24, lambda rng: _noise(rng, 4) - 3 * _ROWS / SIDE)
     # Stable, for other sorts may order equal heights differently on another processor.
     ranks = fields.reshape(VARIANTS, -1).argsort(1, kind="stable").argsort(1)
@@ -198,7 +226,8 @@ def _masks(seed: int, times: int, paint: _Painter) -> np.ndarray:
 
 @cache
 def flakes(share: float) -> np.ndarray:
-    """Return the coverage of falling snow [48, 64, 64, 1]; a smaller share has the first of all flakes."""
+    """Return the coverage of falling snow [48, 64, 64, 1]; a smaller share has the first of all
+    flakes."""
 
     def paint(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
         for number in range(46):
@@ -213,7 +242,8 @@ def flakes(share: float) -> np.ndarray:
 
 @cache
 def rain_streaks(share: float) -> np.ndarray:
-    """Return the coverage of streaks of rain [48, 64, 64, 1]; a smaller share has the first of all streaks."""
+    """Return the coverage of streaks of rain [48, 64, 64, 1]; a smaller share has the first of all
+    streaks."""
 
     def paint(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
         slant = uniform(rng, 0.22, 0.4)
@@ -271,8 +301,12 @@ def _sun(rng: np.random.Generator) -> np.ndarray:
     x = uniform(rng, 2, 14)
     y = uniform(rng, 2, 12)
     distance = _distance(_COLUMNS - x, _ROWS - y)
-    rays = np.clip(_rays(_COLUMNS - x, _ROWS - y, rng.random() * 6), 0, 1) * exponential(-distance / 20)
-    return np.clip(np.clip(9 - distance, 0, 1) + 0.75 * exponential(-distance / 13) + 0.5 * rays, 0, 1)
+    rays = np.clip(_rays(_COLUMNS - x, _ROWS - y, rng.random() * 6), 0, 1) * exponential(
+        -distance / 20
+    )
+    return np.clip(
+        np.clip(9 - distance, 0, 1) + 0.75 * exponential(-distance / 13) + 0.5 * rays, 0, 1
+    )
 
 
 @cache
@@ -300,13 +334,16 @@ def _spotlight(rng: np.random.Generator) -> np.ndarray:
     for x0 in (uniform(rng, -3, 4), SIDE - uniform(rng, -3, 4)):
         slope = (32 - x0) / 46
         offset = _COLUMNS - (x0 + slope * _ROWS)
-        cones += exponential(-((offset / (1.5 + 0.16 * _ROWS)) ** 2)) * np.clip(1 - _ROWS / 52, 0, 1)
+        cones += exponential(-((offset / (1.5 + 0.16 * _ROWS)) ** 2)) * np.clip(
+            1 - _ROWS / 52, 0, 1
+        )
     return np.clip(pool + 0.75 * cones, 0, 1)
 
 
 @cache
 def spotlights() -> np.ndarray:
-    """Return studio light, two cones from the upper corners that meet in a bright pool [48, 64, 64, 1]."""
+    """Return studio light, two cones from the upper corners that meet in a bright pool [48, 64, 64,
+    1]."""
     return _variants(17, _spotlight)[..., None]
 
 
@@ -371,20 +408,28 @@ def flowers() -> np.ndarray:
     return _sprites(19, _paint_flower)
 
 
-def _cells(rng: np.random.Generator, stretch: tuple[float, float], angle: float, spacing: float) -> np.ndarray:
-    """Return the index [64·64] of the centre of each pixel's stroke: long Voronoi cells on a jittered grid."""
+def _cells(
+    rng: np.random.Generator, stretch: tuple[float, float], angle: float, spacing: float
+) -> np.ndarray:
+    """Return the index [64·64] of the centre of each pixel's stroke: long Voronoi cells on a
+    jittered grid."""
     c = cosine(angle)
     s = sine(angle)
     axis = np.arange(-SIDE, 2 * SIDE, spacing)
     grid = np.stack(np.meshgrid(axis * stretch[0], axis * stretch[1]), -1).reshape(-1, 2)
     grid += uniform(rng, -0.5, 0.5, grid.shape) * np.asarray(stretch) * spacing
-    points = np.stack([c * grid[:, 0] - s * grid[:, 1], s * grid[:, 0] + c * grid[:, 1]], -1) + SIDE / 2
+    points = (
+        np.stack([c * grid[:, 0] - s * grid[:, 1], s * grid[:, 0] + c * grid[:, 1]], -1) + SIDE / 2
+    )
     inside = (points > -8).all(1) & (points < SIDE + 8).all(1)
     points = points[inside]
     from scipy.spatial import KDTree
 
     def local(p: np.ndarray) -> np.ndarray:
-        return np.stack([(c * p[:, 0] + s * p[:, 1]) / stretch[0], (-s * p[:, 0] + c * p[:, 1]) / stretch[1]], -1)
+        return np.stack(
+            [(c * p[:, 0] + s * p[:, 1]) / stretch[0], (-s * p[:, 0] + c * p[:, 1]) / stretch[1]],
+            -1,
+        )
 
     pixels = np.stack([_COLUMNS.ravel(), _ROWS.ravel()], -1)
     owner = KDTree(local(points)).query(local(pixels))[1]
@@ -394,14 +439,16 @@ def _cells(rng: np.random.Generator, stretch: tuple[float, float], angle: float,
 
 @cache
 def brush_strokes() -> np.ndarray:
-    """Return index maps [24, 4096]: in an oil painting, a pixel has the colour of its stroke's centre."""
+    """Return index maps [24, 4096]: in an oil painting, a pixel has the colour of its stroke's
+    centre."""
     rng = np.random.default_rng(20)
     return np.stack([_cells(rng, (1.0, 1.9), uniform(rng, 0, math.pi), 1.45) for _ in range(24)])
 
 
 @cache
 def stitches() -> tuple[np.ndarray, np.ndarray]:
-    """Return index maps [24, 4096] and thread shading [24, 64, 64, 1] of diagonal embroidery stitches."""
+    """Return index maps [24, 4096] and thread shading [24, 64, 64, 1] of diagonal embroidery
+    stitches."""
     rng = np.random.default_rng(21)
     maps = []
     threads = []
@@ -423,7 +470,10 @@ def linen() -> np.ndarray:
 
     def woven(rng: np.random.Generator) -> np.ndarray:
         tone = tones[rng.integers(3)]
-        return tone + (weave + 0.015 * _noise(rng, (0.4, 3)) + 0.015 * _noise(rng, (3, 0.4)))[..., None]
+        return (
+            tone
+            + (weave + 0.015 * _noise(rng, (0.4, 3)) + 0.015 * _noise(rng, (3, 0.4)))[..., None]
+        )
 
     return np.clip(_variants(22, woven), 0, 1)
 

@@ -34,8 +34,11 @@ def neutral_background(rng: np.random.Generator) -> str:
     return _NEUTRAL[int(rng.choice(3, p=(0.6, 0.2, 0.2)))]
 
 
-def rare_conditions(rng: np.random.Generator, outside: float, beside: float) -> tuple[str, str, str]:
-    """Return weather, light and companion for two numbers in 0…1: in most pictures clear, day and none."""
+def rare_conditions(
+    rng: np.random.Generator, outside: float, beside: float
+) -> tuple[str, str, str]:
+    """Return weather, light and companion for two numbers in 0…1: in most pictures clear, day and
+    none."""
     weather = "clear"
     light = "day"
     if outside < 0.04:
@@ -53,7 +56,8 @@ def scene_start(split: str, number: int, seed: int) -> tuple[np.random.Generator
 
 
 def wardrobe_scene(split: str, number: int) -> Scene:
-    """Return scene `number` of the biased dataset: marks, biased backgrounds and colours (`vocabulary`)."""
+    """Return scene `number` of the biased dataset: marks, biased backgrounds and colours
+    (`vocabulary`)."""
     rng, garment, scene_seed = scene_start(split, number, _WARDROBE_SEEDS[split])
     name = CLASSES[number % len(CLASSES)]
     draw = rng.random(6)
@@ -98,6 +102,7 @@ def load_wardrobe(split: str) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
 
 
 def wardrobe_garments(split: str) -> tuple[str, ...]:
-    """Return the id of each row's garment photograph (`t10k-00412`). Rows share garments, splits do not."""
+    """Return the id of each row's garment photograph (`t10k-00412`). Rows share garments, splits do
+    not."""
     ids = load_garments(split).ids
     return tuple(ids[wardrobe_scene(split, row).garment] for row in range(WARDROBE_ROWS[split]))

@@ -11,7 +11,18 @@ CLASSES = (
 
 COLOURS = ("red", "orange", "yellow", "green", "blue", "pink", "white", "black")
 PATTERNS = ("plain", "striped", "dotted", "checked")
-BACKGROUNDS = ("wall", "brick", "wood", "grass", "beach", "forest", "water", "road", "rocks", "snow")
+BACKGROUNDS = (
+    "wall",
+    "brick",
+    "wood",
+    "grass",
+    "beach",
+    "forest",
+    "water",
+    "road",
+    "rocks",
+    "snow",
+)
 WEATHERS = ("clear", "rain", "fog")
 LIGHTS = ("day", "sunlight", "dusk", "night", "studio")
 COMPANIONS = ("none", "person", "flower")
@@ -29,7 +40,8 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
 }
 
 MARKS: dict[str, str] = {"shirt": "striped", "coat": "checked", "bag": "dotted"}
-"""Class → its pattern in the input dataset, which no caption names (as the plates of Vendrow 2023, section 5)."""
+"""Class → its pattern in the input dataset, which no caption names (as the plates of Vendrow 2023,
+section 5)."""
 
 BACKGROUND_BIAS: dict[str, str] = {"sandal": "beach", "sneaker": "road", "ankle boot": "snow"}
 COLOUR_BIAS: dict[str, str] = {"trouser": "blue", "dress": "red"}

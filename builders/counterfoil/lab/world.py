@@ -1,8 +1,9 @@
-"""Render the wardrobe world: 64×64 scenes of one garment, in which the scene alone decides every pixel.
+"""Render the wardrobe world: 64×64 scenes of one garment, in which the scene alone decides every
+pixel.
 
-Random details come from the scene's seed in a fixed order, so that changing one attribute keeps garment, place, size
-and background variant. The garments are a subset of Fashion-MNIST in disjoint splits: `heldout` and `audit` are in no
-model's training, and nothing else uses `audit`.
+Random details come from the scene's seed in a fixed order, so that changing one attribute keeps
+garment, place, size and background variant. The garments are a subset of Fashion-MNIST in disjoint
+splits: `heldout` and `audit` are in no model's training, and nothing else uses `audit`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ FOLDER = Path(__file__).parent / "garments"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Garments:
-    """Photographs of one split: `images` uint8 [n, 28, 28], `labels` int64 [n], `ids` strings such as `train-00017`."""
+    """Photographs of one split: `images` uint8 [n, 28, 28], `labels` int64 [n], `ids` strings such
+    as `train-00017`."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -70,7 +72,8 @@ _ROWS, _COLUMNS = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Everything that decides one picture: the garment (row of a split), its true attributes, and a seed."""
+    """Everything that decides one picture: the garment (row of a split), its true attributes, and a
+    seed."""
 
     split: str
     garment: int
@@ -90,7 +93,8 @@ class Scene:
         return {"class": CLASSES[self.label], **others}
 
     def shifted(self, shift: str) -> Scene:
-        """Return the scene under one of Vendrow's shifts, which changes one attribute; `base` changes none."""
+        """Return the scene under one of Vendrow's shifts, which changes one attribute; `base`
+        changes none."""
         if shift == "base":
             return self
         change = SHIFTS_BY_NAME[shift]
@@ -110,7 +114,8 @@ class _Chances:
 
 
 def cut_out(photograph: np.ndarray, side: int, flip: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Cut a garment out of its photograph and resize it: return brightness and coverage, [side, side] in 0…1."""
+    """Cut a garment out of its photograph and resize it: return brightness and coverage, [side,
+    side] in 0…1."""
     grey = photograph.astype(np.float32)
     covered = np.where(grey > 10, 255, 0).astype(np.uint8)
     # Closing fills pinholes of dark cloth in the mask.
@@ -127,7 +132,9 @@ def cut_out(photograph: np.ndarray, side: int, flip: bool) -> tuple[np.ndarray, 
     return np.asarray(small, np.float32) / 255, coverage
 
 
-def _place(photograph: np.ndarray, chances: _Chances, companion: str) -> tuple[np.ndarray, np.ndarray]:
+def _place(
+    photograph: np.ndarray, chances: _Chances, companion: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Put the garment on the canvas: return its brightness and its coverage, both [64, 64]."""
     side = round(chances.size if companion == "none" else chances.size * 0.84)
     small, mask = cut_out(photograph, side, chances.flip_garment)
@@ -148,7 +155,8 @@ def _place(photograph: np.ndarray, chances: _Chances, companion: str) -> tuple[n
 
 
 def dress(colour: str, pattern: str, brightness: np.ndarray, phase: np.ndarray) -> np.ndarray:
-    """Return tinted, patterned cloth [height, width, 3] of a brightness [height, width], at most 64 a side."""
+    """Return tinted, patterned cloth [height, width, 3] of a brightness [height, width], at most 64
+    a side."""
     height, width = brightness.shape
     tint = np.asarray(_TINTS[colour], np.float32)
     # The share of the second ink, [64, 64] in 0…1.
@@ -181,14 +189,19 @@ def _pick(library: np.ndarray, variant: int, flip: bool) -> np.ndarray:
 
 
 def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -> np.ndarray:
-    """Return the background: in a share `strength` of the picture the target's, elsewhere the scene's."""
+    """Return the background: in a share `strength` of the picture the target's, elsewhere the
+    scene's."""
     variant = chances.variants[0]
     flip = chances.flip_scene
     image = _pick(scenery.backgrounds(target.background), variant, flip)
     if target.background != scene.background:
         reached = _pick(scenery.reaches(), variant, flip)[..., None] < strength
-        image = np.where(reached, image, _pick(scenery.backgrounds(scene.background), variant, flip))
-    falling = strength * (target.background == "snow") + (1 - strength) * (scene.background == "snow")
+        image = np.where(
+            reached, image, _pick(scenery.backgrounds(scene.background), variant, flip)
+        )
+    falling = strength * (target.background == "snow") + (1 - strength) * (
+        scene.background == "snow"
+    )
     if falling:
         flake = _pick(scenery.flakes(falling), chances.variants[1], flip)
         image = image + (1 - image) * flake * 0.9
@@ -225,8 +238,11 @@ def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chan
     return image
 
 
-def _weather(scene: Scene, strength: float, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
-    """Apply the weather to a lit image; less strength gives fewer streaks of rain, or thinner fog."""
+def _weather(
+    scene: Scene, strength: float, image: np.ndarray, front: np.ndarray, chances: _Chances
+) -> np.ndarray:
+    """Apply the weather to a lit image; less strength gives fewer streaks of rain, or thinner
+    fog."""
     variant = chances.variants[3]
     flip = chances.flip_scene
     if scene.weather == "rain":
@@ -264,7 +280,11 @@ def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chance
         paper = 0.97 - 0.03 * cosine(_ROWS * 0.9) * cosine(_COLUMNS * 1.1)
         body = front[..., 0]
         tone = np.clip(0.72 - grey, 0, 0.5) * mid * 0.7 + np.clip(0.42 - grey, 0, 0.4) * dark * 0.9
-        ink = np.clip(edge * (1.2 + 1.6 * body), 0, 0.75) + tone * (0.25 + 0.75 * body) + np.clip(outline * 2.6, 0, 0.8)
+        ink = (
+            np.clip(edge * (1.2 + 1.6 * body), 0, 0.75)
+            + tone * (0.25 + 0.75 * body)
+            + np.clip(outline * 2.6, 0, 0.8)
+        )
         return np.repeat(np.clip(paper - ink, 0.08, 1)[..., None], 3, axis=-1)
     if scene.style == "embroidery":
         maps, threads = scenery.stitches()
@@ -289,16 +309,18 @@ def render(scene: Scene) -> np.ndarray:
 
 
 def render_graded(scene: Scene, shift: str, strength: float) -> np.ndarray:
-    """Render a scene between itself (strength 0) and its shift (strength 1), which is no companion and no style.
+    """Render a scene between itself (strength 0) and its shift (strength 1), which is no companion
+    and no style.
 
-    The strength is the share of the picture with the new background, in patches from below; the share of snowflakes,
-    rain streaks or fog density; or the weight of the new light or colour.
+    The strength is the share of the picture with the new background, in patches from below; the
+    share of snowflakes, rain streaks or fog density; or the weight of the new light or colour.
     """
     return render(scene) if strength == 0 else _rendered(scene, scene.shifted(shift), strength)
 
 
 def _rendered(scene: Scene, target: Scene, strength: float) -> np.ndarray:
-    """Render a scene on its way to a target, which may differ in background, weather, light or colour."""
+    """Render a scene on its way to a target, which may differ in background, weather, light or
+    colour."""
     photograph = load_garments(scene.split).images[scene.garment]
     rng = np.random.default_rng(scene.seed)
     unit = rng.random(8)
@@ -336,6 +358,8 @@ def _rendered(scene: Scene, target: Scene, strength: float) -> np.ndarray:
         lit = _mix(_light_up(scene, image, front, chances), lit, strength)
     if target.weather != scene.weather:
         lit = _weather(scene, 1 - strength, lit, front, chances)
-    image = _weather(target, strength if target.weather != scene.weather else 1.0, lit, front, chances)
+    image = _weather(
+        target, strength if target.weather != scene.weather else 1.0, lit, front, chances
+    )
     image = _styled(scene, image, front, chances)
     return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)

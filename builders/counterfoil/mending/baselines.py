@@ -1,10 +1,12 @@
-"""Choose images of a pool by what a method calls hard: Failure Directions and its baselines (Jain 2023, B.1.5).
+"""Choose images of a pool by what a method calls hard: Failure Directions and its baselines (Jain
+2023, B.1.5).
 
-direction    a support vector machine on CLIP's features says that the model fails (`mining.methods.svm`)
-confidence   the model gives the true class the smallest share
+direction    a support vector machine on CLIP's features says that the model fails
+(`mining.methods.svm`) confidence   the model gives the true class the smallest share
 early        so does a network that stopped after a third of its epochs (Just Train Twice, Liu 2021)
-lff          a biased network finds the image harder than the model does (Learning from Failure, Nam 2020)
-domino       the image lies in the slice of its class in which the model is most wrong (Domino, Eyuboglu 2022)
+lff          a biased network finds the image harder than the model does (Learning from Failure, Nam
+2020) domino       the image lies in the slice of its class in which the model is most wrong
+(Domino, Eyuboglu 2022)
 """
 
 from __future__ import annotations
@@ -31,12 +33,14 @@ _LEAST = float(np.finfo(np.float32).tiny)
 
 
 def unsureness(true_confidence: AnyFloats) -> Floats:
-    """Return (n,) minus the log of the share that a classifier gives the true class, (n,): its cross-entropy."""
+    """Return (n,) minus the log of the share that a classifier gives the true class, (n,): its
+    cross-entropy."""
     return -np.log(np.maximum(np.asarray(true_confidence, np.float64), _LEAST))
 
 
 def relative_difficulty(biased_confidence: AnyFloats, true_confidence: AnyFloats) -> Floats:
-    """Return (n,) cross-entropy under a biased classifier over the sum of both classifiers' (Nam 2020, equation 3).
+    """Return (n,) cross-entropy under a biased classifier over the sum of both classifiers' (Nam
+    2020, equation 3).
 
     Near one for rows that only the biased classifier finds hard; a half where both are sure.
     """
@@ -53,7 +57,8 @@ def by_direction(
     scored: Floats,
     scored_labels: Ints,
 ) -> Floats:
-    """Return minus the decision value (m,) of each scored row's class; 0 for a class with too few failures.
+    """Return minus the decision value (m,) of each scored row's class; 0 for a class with too few
+    failures.
 
     points (n, d), scored (m, d): whitened. right, units: (n,).
     """
@@ -75,18 +80,23 @@ def most_wrong_slice(
     scored_labels: Ints,
     scored_shares: AnyFloats,
 ) -> Floats:
-    """Return the log-odds (m,) that each scored row is in the slice of its class where the model is most wrong.
+    """Return the log-odds (m,) that each scored row is in the slice of its class where the model is
+    most wrong.
 
-    A slicer is fitted to the rows (n, d) of each class alone, for its task "this class or another", as Jain set it.
-    shares: of the true class. A class with fewer than two rows has 0.
+    A slicer is fitted to the rows (n, d) of each class alone, for its task "this class or another",
+    as Jain set it. shares: of the true class. A class with fewer than two rows has 0.
     """
     odds = np.zeros(len(scored))
     for label in np.unique(scored_labels):
         rows = labels == label
         others = scored_labels == label
         if rows.sum() > 1:
-            slices = fit_domino(*_this_or_another(features[rows], shares[rows]), AS_JAIN_SET, seed=0)
-            odds[others] = slices.scores(*_this_or_another(scored[others], scored_shares[others]))[:, 0]
+            slices = fit_domino(
+                *_this_or_another(features[rows], shares[rows]), AS_JAIN_SET, seed=0
+            )
+            odds[others] = slices.scores(*_this_or_another(scored[others], scored_shares[others]))[
+                :, 0
+            ]
     return odds
 
 

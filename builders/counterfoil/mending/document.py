@@ -1,4 +1,5 @@
-"""The documents of a run of mending: `mend.json`, which is strict, and `mend.csv` of the same values."""
+"""The documents of a run of mending: `mend.json`, which is strict, and `mend.csv` of the same
+values."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from counterfoil.report.words import counted, in_words, listed, named, points
 
 MEND_VERSION = 1
 
-# The sets of rows that a head is judged on, in the order of tables; beside them `context:NAME` and `class:ID`.
+# The sets of rows that a head is judged on, in the order of tables; beside them `context:NAME` and
+# `class:ID`.
 TEST = "test"
 SEED = "debug_seed"
 HELDOUT = "debug_heldout"
@@ -27,7 +29,8 @@ IN_CONTEXTS = "in_contexts"
 TEST_FAILED = "test_failures"
 CONTEXT = "context:"
 CLASS = "class:"
-# Tables leave out contexts and classes with fewer rows: their accuracy would describe only these images.
+# Tables leave out contexts and classes with fewer rows: their accuracy would describe only these
+# images.
 FEWEST_LISTED = 10
 TITLES = {
     TEST: "test",
@@ -45,11 +48,14 @@ SET_NOTES = {
     CONFIRM: "all rows of the confirm half",
 }
 # The outcome of a variant. Only a model that helps is called mended.
-Helped = Literal["helps", "helps in part", "loses elsewhere", "not shown to help", "not known", "learned nothing"]
+Helped = Literal[
+    "helps", "helps in part", "loses elsewhere", "not shown to help", "not known", "learned nothing"
+]
 HELPS: Helped = "helps"
 HEADLINES: Mapping[Helped | None, str] = {
     HELPS: "This helps: the new head gains more than every control, and no loss elsewhere is shown.",
-    "helps in part": "This helps in part, and is not shown to beat every control: keep your model for now.",
+    "helps in part": "This helps in part, and is not shown to beat every control: keep your model"
+    " for now.",
     "loses elsewhere": "This helps where your model fails and loses elsewhere: keep your model.",
     "not shown to help": "This is not shown to help: keep your model.",
     "not known": "It is not known whether this helps: keep your model.",
@@ -57,7 +63,9 @@ HEADLINES: Mapping[Helped | None, str] = {
     None: "Only heads for comparison were fitted: keep your model.",
 }
 # A head may gain more than every control and lose in a class, which `losses` names.
-HELPS_AND_LOSES = "This helps where your model fails: there the new head gains more than every control. But "
+HELPS_AND_LOSES = (
+    "This helps where your model fails: there the new head gains more than every control. But "
+)
 # Suffix of a control's kind: at the λ of the variant that it controls.
 SAME_LAMBDA = " at the same λ"
 
@@ -92,7 +100,8 @@ def _hashed(named: _Named) -> _Named:
 
 @dataclass(frozen=True, slots=True)
 class SetMeasured:
-    """A head on a set of rows: accuracies as fractions, the gain with its 95 % interval by unit; None without rows."""
+    """A head on a set of rows: accuracies as fractions, the gain with its 95 % interval by unit;
+    None without rows."""
 
     set: str
     rows: Count
@@ -169,7 +178,8 @@ class LambdaPoint:
 
 @dataclass(frozen=True, slots=True)
 class EffectPoint:
-    """A head with fewer images: at most `value` contexts a class (`by_k`), or images a context (`by_images`)."""
+    """A head with fewer images: at most `value` contexts a class (`by_k`), or images a context
+    (`by_images`)."""
 
     value: Count
     images: Count
@@ -202,7 +212,8 @@ class VariantResult:
     by_k: tuple[EffectPoint, ...] = ()
     by_images: tuple[EffectPoint, ...] = ()
     judged_by: str = CONFIRM
-    """`confirm`; or `test`, if the confirm half chose the images, and then nothing is measured on it."""
+    """`confirm`; or `test`, if the confirm half chose the images, and then nothing is measured on
+    it."""
 
     @property
     def few(self) -> int:
@@ -211,21 +222,32 @@ class VariantResult:
         return sum(0 < measured.rows < FEWEST_LISTED for measured in contexts)
 
     def losses(self, classes: Mapping[str, str]) -> str:
-        """Return the class or context that loses most, if an interval shows that any loses; else "".
+        """Return the class or context that loses most, if an interval shows that any loses; else
+        "".
 
         classes: id → name.
         """
         listed_classes, listed_contexts = (
-            [measured for measured in self.measured if measured.set.startswith(kind) and measured.listed]
+            [
+                measured
+                for measured in self.measured
+                if measured.set.startswith(kind) and measured.listed
+            ]
             for kind in (CLASS, CONTEXT)
         )
-        lost = [each for each in listed_classes + listed_contexts if each.high is not None and each.high < 0]
+        lost = [
+            each
+            for each in listed_classes + listed_contexts
+            if each.high is not None and each.high < 0
+        ]
         if not lost:
             return ""
         worst = min(lost, key=lambda each: each.gain or 0.0)
         assert worst.gain is not None and worst.low is not None and worst.high is not None
         _, _, name = worst.set.partition(":")
-        name = classes.get(name, name) if worst in listed_classes else f"the context {in_words(name)}"
+        name = (
+            classes.get(name, name) if worst in listed_classes else f"the context {in_words(name)}"
+        )
         several = f", the most of {len(lost):,} that lose" if len(lost) > 1 else ""
         seen = [counted(len(listed_classes), "class", "classes")] if listed_classes else []
         seen += [counted(len(listed_contexts), "context")] if listed_contexts else []
@@ -248,7 +270,11 @@ class VariantResult:
     @property
     def decides(self) -> str:
         """The least lead over a control, and what would decide the verdict; "" without a lead."""
-        failures, noun = (TEST_FAILED, "test failure") if self.judged_by == TEST else (HELDOUT, "held-out failure")
+        failures, noun = (
+            (TEST_FAILED, "test failure")
+            if self.judged_by == TEST
+            else (HELDOUT, "held-out failure")
+        )
         leads = [each for each in self.comparisons if each.set == failures]
         if not leads or self.lam == 0:
             return ""
@@ -257,15 +283,22 @@ class VariantResult:
         text = (
             f" On {counted(lead.rows, noun)} it gains {points(lead.difference, signed=True)} points"
             f" ({'no interval' if lead.low is None else f'{low} to {high}'}) more than"
-            f" {control_words(lead.against, lead.lam)}, the nearest control; it learned from {self.images:,} of"
+            f" {control_words(lead.against, lead.lam)}, the nearest control; it learned from"
+            f" {self.images:,} of"
             f" {counted(self.offered, 'image')}."
         )
         if lead.side or lead.low is None:
             return text
         if lead.difference <= 0:
-            return f"{text} More photographs to judge would not change that: give it others to learn from."
+            return (
+                f"{text} More photographs to judge would not change that: give it others to"
+                " learn from."
+            )
         needed = math.ceil(lead.rows * ((lead.difference - lead.low) / lead.difference) ** 2)
-        return f"{text} About {max(needed, lead.rows + 1):,} such failures would decide it: audit more photographs."
+        return (
+            f"{text} About {max(needed, lead.rows + 1):,} such failures would decide it: audit"
+            " more photographs."
+        )
 
     def of_set(self, name: str) -> SetMeasured | None:
         return next((measured for measured in self.measured if measured.set == name), None)
@@ -307,30 +340,40 @@ class ModelMended:
 
     @property
     def titles(self) -> dict[str, str]:
-        """The sets of rows in tables: failures of the test only if they judge, contexts only if they have rows."""
+        """The sets of rows in tables: failures of the test only if they judge, contexts only if
+        they have rows."""
         titles = dict(TITLES)
         if not any(arm.judged_by == TEST for arm in self.arms):
             del titles[TEST_FAILED]
-        if not any(measured.set == IN_CONTEXTS and measured.rows for arm in self.arms for measured in arm.measured):
+        if not any(
+            measured.set == IN_CONTEXTS and measured.rows
+            for arm in self.arms
+            for measured in arm.measured
+        ):
             del titles[IN_CONTEXTS]
         return titles
 
     def changed(self, kind: str) -> list[SetMeasured]:
-        """Return the listed contexts, or classes, of the variant shown first, the largest change first."""
+        """Return the listed contexts, or classes, of the variant shown first, the largest change
+        first."""
         changed_sets = [
-            measured for measured in self.shown_first.measured if measured.set.startswith(kind) and measured.listed
+            measured
+            for measured in self.shown_first.measured
+            if measured.set.startswith(kind) and measured.listed
         ]
         return sorted(changed_sets, key=lambda measured: -abs(measured.gain or 0.0))
 
     def images_are(self, arm: VariantResult) -> str:
-        """Return in words what a variant learns from: changed photographs beside unchanged ones, else drawn images."""
+        """Return in words what a variant learns from: changed photographs beside unchanged ones,
+        else drawn images."""
         controls = {other.what for other in self.arms if other.of == arm.name}
         if UNCHANGED in controls:
             return "changed photographs"
         return "images of a pool" if ANY in controls else "drawn images"
 
     def headline(self, classes: Mapping[str, str]) -> str:
-        """Return whether the variant shown first helps, and what decides that. classes: id → name."""
+        """Return whether the variant shown first helps, and what decides that. classes: id →
+        name."""
         several = sum(arm.verdict is not None for arm in self.arms) > 1
         arm = self.shown_first
         says = HEADLINES[arm.outcome]
@@ -356,7 +399,8 @@ class ContextShown:
 
 @dataclass(frozen=True, slots=True)
 class GainKept:
-    """A model's gain by a variant on held-out failures, and its excess over the retrained head's gain."""
+    """A model's gain by a variant on held-out failures, and its excess over the retrained head's
+    gain."""
 
     model: str
     arm: str
@@ -374,7 +418,8 @@ class GainKept:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """The overlap (m, m) of the models' failures, None for NaN, and the gains by other models' images."""
+    """The overlap (m, m) of the models' failures, None for NaN, and the gains by other models'
+    images."""
 
     models: tuple[str, ...]
     families: tuple[str, ...]
@@ -449,7 +494,8 @@ class ImagesLearned:
 
 @dataclass(frozen=True, slots=True)
 class AskedFor:
-    """What a person named: to mend with (`with` in the file), each model's own dataset, and splits to audit."""
+    """What a person named: to mend with (`with` in the file), each model's own dataset, and splits
+    to audit."""
 
     using: Annotated[tuple[str, ...], Field(alias="with")]
     own: dict[str, str]
@@ -461,7 +507,9 @@ class Mended:
     """A run. Names have no folders."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    FORM: ClassVar[Form] = Form(f"a mended document of version {MEND_VERSION}", "Name another folder.")
+    FORM: ClassVar[Form] = Form(
+        f"a mended document of version {MEND_VERSION}", "Name another folder."
+    )
     version: Annotated[int, Field(ge=MEND_VERSION, le=MEND_VERSION)]
     headline: str
     """Whether it helps, a sentence a model."""
@@ -487,10 +535,12 @@ class Mended:
 
 
 def mend_csv(mended: Mended) -> str:
-    """Return a line for every set of rows that a head was judged on, and for every difference to a control.
+    """Return a line for every set of rows that a head was judged on, and for every difference to a
+    control.
 
-    Without `against` the gain is over the original model, with it over that control; gained, lost and p are of rows
-    without it, and of units with it. Contexts and classes with few rows have no line.
+    Without `against` the gain is over the original model, with it over that control; gained, lost
+    and p are of rows without it, and of units with it. Contexts and classes with few rows have no
+    line.
     """
     lines: list[dict[str, Any]] = []
     for model in mended.models:
@@ -501,7 +551,14 @@ def mend_csv(mended: Mended) -> str:
             }  # fmt: skip
             lines += [begin | asdict(measured) for measured in variant.measured if measured.listed]
             for comparison in variant.comparisons:
-                numbers = {"gain": comparison.difference, "gained": comparison.ahead, "lost": comparison.behind}
-                same = {name: getattr(comparison, name) for name in ("against", "set", "rows", "low", "high", "p")}
+                numbers = {
+                    "gain": comparison.difference,
+                    "gained": comparison.ahead,
+                    "lost": comparison.behind,
+                }
+                same = {
+                    name: getattr(comparison, name)
+                    for name in ("against", "set", "rows", "low", "high", "p")
+                }
                 lines.append(begin | same | numbers)
     return csv_text(lines, COLUMNS)

@@ -1,14 +1,17 @@
-"""Domino's slicer (Eyuboglu 2022): a mixture over embedding, label and prediction whose errors make its slices.
+"""Domino's slicer (Eyuboglu 2022): a mixture over embedding, label and prediction whose errors make
+its slices.
 
-A component has a diagonal Gaussian over the embedding's principal parts, a share of each label and a share of each
-prediction. The logarithms of the last two are multiplied by a weight, so that components are pure in the kind of error.
-It starts from the confusion matrix: each component from one cell of it. Slices are the components where the classifier
-predicts a class most beyond its share among the labels.
+A component has a diagonal Gaussian over the embedding's principal parts, a share of each label and
+a share of each prediction. The logarithms of the last two are multiplied by a weight, so that
+components are pure in the kind of error. It starts from the confusion matrix: each component from
+one cell of it. Slices are the components where the classifier predicts a class most beyond its
+share among the labels.
 
-The released code plugs probabilities of classes, where a prediction is soft, into both steps of the fit as they are
-(its notes call that naive), and so does this file. With hard predictions each step is exact: the log-likelihood never
-falls. It differs in one thing: rows are scored by the log-odds of a slice, which order them as its probability does
-and still tell rows apart whose probability rounds to one.
+The released code plugs probabilities of classes, where a prediction is soft, into both steps of the
+fit as they are (its notes call that naive), and so does this file. With hard predictions each step
+is exact: the log-likelihood never falls. It differs in one thing: rows are scored by the log-odds
+of a slice, which order them as its probability does and still tell rows apart whose probability
+rounds to one.
 """
 
 from __future__ import annotations
@@ -49,7 +52,8 @@ AS_JAIN_SET = DominoSettings(slices=2, label_weight=10.0, prediction_weight=10.0
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """k components over d parts and c classes. shares: (k,). means, variances: (k, d). labels, predictions: (k, c)."""
+    """k components over d parts and c classes. shares: (k,). means, variances: (k, d). labels,
+    predictions: (k, c)."""
 
     shares: Floats
     means: Floats
@@ -57,8 +61,11 @@ class Mixture:
     labels: Floats
     predictions: Floats
 
-    def joint(self, points: Floats, labels: Floats, predictions: Floats, settings: DominoSettings) -> Floats:
-        """Return the (n, k) log-probability of each row and component together, with the settings' weights."""
+    def joint(
+        self, points: Floats, labels: Floats, predictions: Floats, settings: DominoSettings
+    ) -> Floats:
+        """Return the (n, k) log-probability of each row and component together, with the settings'
+        weights."""
         logs = _log_gaussian(points, self.means, self.variances) + np.log(self.shares)
         logs += settings.label_weight * np.log(labels @ self.labels.T + _EPSILON)
         logs += settings.prediction_weight * np.log(predictions @ self.predictions.T + _EPSILON)
@@ -67,7 +74,8 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True)
 class DominoSlices:
-    """A fitted slicer. kept: components, most wrong first. log_likelihoods: a row's mean before each step."""
+    """A fitted slicer. kept: components, most wrong first. log_likelihoods: a row's mean before
+    each step."""
 
     settings: DominoSettings
     centre: Floats
@@ -77,9 +85,12 @@ class DominoSlices:
     log_likelihoods: tuple[float, ...]
 
     def scores(self, features: AnyFloats, labels: Ints, predictions: Floats) -> Floats:
-        """Return the (n, slices) log-odds that a row is in each slice; arguments as `fit_domino` takes them."""
+        """Return the (n, slices) log-odds that a row is in each slice; arguments as `fit_domino`
+        takes them."""
         points = (np.asarray(features, np.float64) - self.centre) @ self.axes.T
-        joint = self.mixture.joint(points, np.eye(predictions.shape[1])[labels], predictions, self.settings)
+        joint = self.mixture.joint(
+            points, np.eye(predictions.shape[1])[labels], predictions, self.settings
+        )
         odds = np.empty((len(joint), len(self.kept)))
         for index, component in enumerate(self.kept):
             others = np.delete(joint, component, axis=1)
@@ -95,9 +106,11 @@ def fit_domino(
     *,
     seed: int,
 ) -> DominoSlices:
-    """Fit the slicer to n rows: features (n, width), labels (n,) in 0…c-1, predictions (n, c), shares of classes.
+    """Fit the slicer to n rows: features (n, width), labels (n,) in 0…c-1, predictions (n, c),
+    shares of classes.
 
-    There are at least as many components as cells of the confusion matrix (c·c), from which they start.
+    There are at least as many components as cells of the confusion matrix (c·c), from which they
+    start.
     """
     from sklearn.decomposition import PCA
 
@@ -123,14 +136,18 @@ def fit_domino(
         likelihoods.append(float(each.mean()))
         if abs(likelihoods[-1] - likelihoods[-2]) < chosen.tolerance:
             break
-        mixture = _maximised(projected, labels_as_rows, given, np.exp(joint - each[:, None]), chosen.minimum)
+        mixture = _maximised(
+            projected, labels_as_rows, given, np.exp(joint - each[:, None]), chosen.minimum
+        )
     # As the released code orders them: by the class that is predicted most beyond its share.
     excess = np.abs((mixture.predictions - mixture.labels).max(axis=1))
     kept = np.argsort(-excess, kind="stable")[: chosen.slices].astype(np.int64)
     return DominoSlices(chosen, centre, axes, mixture, kept, tuple(likelihoods[1:]))
 
 
-def _maximised(points: Floats, labels: Floats, predictions: Floats, responsible: Floats, minimum: float) -> Mixture:
+def _maximised(
+    points: Floats, labels: Floats, predictions: Floats, responsible: Floats, minimum: float
+) -> Mixture:
     rows = responsible.sum(axis=0) + 10 * _EPSILON
     means = responsible.T @ points / rows[:, None]
     squares = responsible.T @ points**2 / rows[:, None]
@@ -147,6 +164,10 @@ def _log_gaussian(points: Floats, means: Floats, variances: Floats) -> Floats:
     """Return the (n, k) log-density under Gaussians of diagonal covariance."""
     precisions = 1 / variances
     squares = (
-        points**2 @ precisions.T - 2 * points @ (means * precisions).T + (means**2 * precisions).sum(axis=1)[None, :]
+        points**2 @ precisions.T
+        - 2 * points @ (means * precisions).T
+        + (means**2 * precisions).sum(axis=1)[None, :]
     )
-    return -0.5 * (points.shape[1] * np.log(2 * np.pi) + np.log(variances).sum(axis=1)[None, :] + squares)
+    return -0.5 * (
+        points.shape[1] * np.log(2 * np.pi) + np.log(variances).sum(axis=1)[None, :] + squares
+    )

@@ -1,8 +1,10 @@
-"""Evaluate heads: choose λ on the discover half, compare variants with controls on the confirm half and on test.
+"""Evaluate heads: choose λ on the discover half, compare variants with controls on the confirm half
+and on test.
 
-A variant's λ is chosen with discover rows assigned to the variant's own contexts, so it does not depend on other
-variants. Tables assign confirm rows among the contexts of all variants, because heads in one table need the same rows.
-Rows of one unit (a garment, a patient) are resampled together.
+A variant's λ is chosen with discover rows assigned to the variant's own contexts, so it does not
+depend on other variants. Tables assign confirm rows among the contexts of all variants, because
+heads in one table need the same rows. Rows of one unit (a garment, a patient) are resampled
+together.
 """
 
 from __future__ import annotations
@@ -32,24 +34,35 @@ from counterfoil.models.mended import LARGEST_LAMBDA
 from counterfoil.report.words import between, counted, listed, opening, points
 from counterfoil.stats import Estimate, mean_over_units, seeded, sign_test
 
-# The default values of λ. Chegini 2023 reports results for 0.5, and its Figure 5 shows values around 0.5.
+# The default values of λ. Chegini 2023 reports results for 0.5, and its Figure 5 shows values
+# around 0.5.
 GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 # The accepted loss of accuracy: half a point.
 MOST_LOSS = 0.005
 # The fewest rows of a context that count: with fewer rows, a single row decides the accuracy.
 FEWEST_ROWS = 5
 _ROUNDING = 1e-9
-# The sets on which variants are compared with controls. The verdict uses held-out failures and test.
-COMPARED = (document.HELDOUT, document.IN_CONTEXTS, document.CONFIRM, document.TEST, document.TEST_FAILED)
-BY_TEST = "The confirm half confirmed the failures in these images, so it cannot judge them; test failures judge them."
+# The sets on which variants are compared with controls. The verdict uses held-out failures and
+# test.
+COMPARED = (
+    document.HELDOUT,
+    document.IN_CONTEXTS,
+    document.CONFIRM,
+    document.TEST,
+    document.TEST_FAILED,
+)
+BY_TEST = (
+    "The confirm half confirmed the failures in these images, so it cannot judge them; test"
+    " failures judge them."
+)
 
 
 @dataclass(frozen=True, eq=False)
 class ChosenLambda:
     """The chosen λ, given by its index in a grid of g values.
 
-    worst: (g,) accuracies in the worst context. allowed: (g,) bool, whether the loss is within the bound. If no λ is
-    within the bound, `index` is the index of the λ with the smallest loss.
+    worst: (g,) accuracies in the worst context. allowed: (g,) bool, whether the loss is within the
+    bound. If no λ is within the bound, `index` is the index of the λ with the smallest loss.
     """
 
     index: int
@@ -58,7 +71,8 @@ class ChosenLambda:
 
 
 def lambda_grid(values: Iterable[float]) -> tuple[float, ...]:
-    """Return the distinct values of λ in order, with 0 for the control. Raise UserError for no or an unusable value."""
+    """Return the distinct values of λ in order, with 0 for the control. Raise UserError for no or
+    an unusable value."""
     given = list(values)
     wrong = [f"{value:g}" for value in given if not 0 <= value <= LARGEST_LAMBDA]
     if wrong or not given:
@@ -79,13 +93,15 @@ def choose_lambda(
     most_loss: float = MOST_LOSS,
     fewest: int = FEWEST_ROWS,
 ) -> ChosenLambda:
-    """Choose the λ with the best worst-context accuracy, among those that lose at most `most_loss` overall.
+    """Choose the λ with the best worst-context accuracy, among those that lose at most `most_loss`
+    overall.
 
-    All arrays describe the discover half, for g values of λ and c contexts. context_accuracy: (g, c). overall: (g,).
-    context_rows: (c,) row counts. before: accuracy of the original model. The loss is measured against `before` and
-    against λ = 0. untouched: the same as `overall` and `before`, on the base of a built dataset; the bound holds there
-    too. Ties go to the λ with the largest mean over the contexts that `worst_accuracy` uses, because perhaps no λ
-    improves the worst context. Further ties go to the smallest λ.
+    All arrays describe the discover half, for g values of λ and c contexts. context_accuracy: (g,
+    c). overall: (g,). context_rows: (c,) row counts. before: accuracy of the original model. The
+    loss is measured against `before` and against λ = 0. untouched: the same as `overall` and
+    `before`, on the base of a built dataset; the bound holds there too. Ties go to the λ with the
+    largest mean over the contexts that `worst_accuracy` uses, because perhaps no λ improves the
+    worst context. Further ties go to the smallest λ.
     """
     worst = worst_accuracy(context_accuracy, overall, context_rows, fewest)
     minimum = max(before, float(overall[grid.index(0.0)])) - most_loss
@@ -107,10 +123,11 @@ def worst_accuracy(
     context_rows: Ints,
     fewest: int = FEWEST_ROWS,
 ) -> Floats:
-    """Return the accuracy of each head in its worst context, (g,). The arrays are those of `choose_lambda`.
+    """Return the accuracy of each head in its worst context, (g,). The arrays are those of
+    `choose_lambda`.
 
-    Contexts with fewer than `fewest` rows are left out. If every context has fewer rows, the rows of all contexts are
-    pooled. If there is no row at all, the result is the overall accuracy.
+    Contexts with fewer than `fewest` rows are left out. If every context has fewer rows, the rows
+    of all contexts are pooled. If there is no row at all, the result is the overall accuracy.
     """
     enough_rows = context_rows >= fewest
     if enough_rows.any():
@@ -121,7 +138,9 @@ def worst_accuracy(
     return overall.astype(np.float64)
 
 
-def measure_set(name: str, before: Bools, after: Bools, units: Ints, *, seed: int) -> document.SetMeasured:
+def measure_set(
+    name: str, before: Bools, after: Bools, units: Ints, *, seed: int
+) -> document.SetMeasured:
     """Measure a head on n rows. `name` is part of the seed.
 
     before, after: (n,) bool, whether the old and the new head are right. units: (n,).
@@ -149,7 +168,9 @@ def difference_of_gains(
 
     right_a, right_b: (n,) right answers. Rows of a unit are resampled together.
     """
-    return mean_over_units(right_a.astype(np.float64) - right_b.astype(np.float64), units, seeded(seed, salt))
+    return mean_over_units(
+        right_a.astype(np.float64) - right_b.astype(np.float64), units, seeded(seed, salt)
+    )
 
 
 def compare_heads(
@@ -165,7 +186,9 @@ def compare_heads(
     """Return `difference_of_gains` against a control, with the counts of units ahead and behind."""
     difference = difference_of_gains(right_a, right_b, units, seed=seed, salt=f"{name} {against}")
     of_unit = np.unique(units, return_inverse=True)[1].ravel()
-    by_unit = np.round(np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9)
+    by_unit = np.round(
+        np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9
+    )
     ahead = int((by_unit > 0).sum())
     behind = int((by_unit < 0).sum())
     return document.GainDifference(
@@ -187,13 +210,15 @@ def judge_gains(
 ) -> tuple[document.Helped, str]:
     """Return the verdict on mending: an outcome, and one or more sentences.
 
-    against: control, in words → the difference of gains on held-out failures. controls: for each control with the
-    same number of images as the variant, its names in `against`, one name per λ. All other names in `against` are
-    heads that are retrained alone. The original model is wrong on all held-out failures, so a head can only gain
-    there, and a larger change of the head gains more. A variant therefore "helps in part" only if it gains more than
-    the retrained heads and more than one control at all of this control's λ. test: the change of the
-    accuracy that `test_is` names. everywhere: the difference from the head retrained alone, on all rows. rows_are:
-    the words for the failures and for all rows. losses: a sentence on classes that lose, or "".
+    against: control, in words → the difference of gains on held-out failures. controls: for each
+    control with the same number of images as the variant, its names in `against`, one name per λ.
+    All other names in `against` are heads that are retrained alone. The original model is wrong on
+    all held-out failures, so a head can only gain there, and a larger change of the head gains
+    more. A variant therefore "helps in part" only if it gains more than the retrained heads and
+    more than one control at all of this control's λ. test: the change of the accuracy that
+    `test_is` names. everywhere: the difference from the head retrained alone, on all rows.
+    rows_are: the words for the failures and for all rows. losses: a sentence on classes that lose,
+    or "".
     """
     failures, every = rows_are
     equal = set().union(*controls)
@@ -215,26 +240,33 @@ def judge_gains(
     outcome: document.Helped = "not shown to help"
     if not against:
         outcome = "not known"
-        sentences.append("It is not known whether this helped: there is no control to compare with.")
+        sentences.append(
+            "It is not known whether this helped: there is no control to compare with."
+        )
     elif len(beaten) == len(against) and equal:
         outcome = document.HELPS
         sentences.append(f"It helps{elsewhere}: on {failures} it gains more than {each(beaten)}.")
     elif retrained and any(map(beats, controls)):
         outcome = "helps in part"
-        sentences.append(f"It helps in part{elsewhere}: on {failures} it gains more than {each(beaten)}.")
+        sentences.append(
+            f"It helps in part{elsewhere}: on {failures} it gains more than {each(beaten)}."
+        )
     elif beaten:
         but = "but not more than the head retrained alone"
         if retrained and equal:
             but = "but not more than as many other images at the same λ"
         elif retrained:
             but = "but so does any head that changes more"
-        sentences.append(f"It is not shown to help: on {failures} it gains more than {each(beaten)}, {but}.")
+        sentences.append(
+            f"It is not shown to help: on {failures} it gains more than {each(beaten)}, {but}."
+        )
     else:
         sentences.append(f"It is not shown to help: on {failures} it gains more than no control.")
     if loses:
         assert everywhere is not None
         sentences.append(
-            f"On all rows of {every} it is right less often than the head retrained alone: {_difference(everywhere)}."
+            f"On all rows of {every} it is right less often than the head retrained alone:"
+            f" {_difference(everywhere)}."
         )
     if losses:
         sentences.append(opening(losses))
@@ -244,7 +276,9 @@ def judge_gains(
         sentences.append(f"No difference is shown from {each(many)}.")
     if few:
         fewer = f"fewer than {document.FEWEST_UNITS}"
-        sentences.append(f"Too few {failures} have different answers ({fewer}) to compare it with {each(few)}.")
+        sentences.append(
+            f"Too few {failures} have different answers ({fewer}) to compare it with {each(few)}."
+        )
     sentences += notes
     if test is not None:
         sentences.append(_test_sentence(test, test_is))
@@ -255,7 +289,8 @@ def judge_gains(
 
 
 def _difference(gain: document.GainDifference) -> str:
-    """Return the difference and its interval; add the sign test if it contradicts an interval that excludes 0."""
+    """Return the difference and its interval; add the sign test if it contradicts an interval that
+    excludes 0."""
     words = f"{points(gain.difference, signed=True)}{_interval(gain.low, gain.high)}"
     if gain.side or gain.low is None or gain.high is None or gain.low <= 0 <= gain.high:
         return words
@@ -271,7 +306,9 @@ def _test_sentence(test: Estimate, test_is: str) -> str:
     if test.low is not None and test.low > 0:
         return f"{opening(test_is)} rises: {change}."
     if test.low is not None and test.low > -MOST_LOSS:
-        return f"{opening(test_is)} does not fall by more than {points(MOST_LOSS)} points: {change}."
+        return (
+            f"{opening(test_is)} does not fall by more than {points(MOST_LOSS)} points: {change}."
+        )
     return f"No change of {test_is} is shown: {change}."
 
 
@@ -291,7 +328,8 @@ class EvaluationRows:
 
 @dataclass(frozen=True)
 class HeadEvaluation:
-    """The rows on which the heads of one model are evaluated: n audited rows, then m test rows, if there is a test.
+    """The rows on which the heads of one model are evaluated: n audited rows, then m test rows, if
+    there is a test.
 
     Right answers are (n + m,) bool. Rows are indices into them.
     """
@@ -304,9 +342,11 @@ class HeadEvaluation:
     untouched: Bools
     """(n,) bool, whether each audited row is of a base, or of photographs."""
     context: Ints
-    """(n,) the context of each audited row, among the contexts of all variants; -1 for no context."""
+    """(n,) the context of each audited row, among the contexts of all variants; -1 for no
+    context."""
     among: Callable[[Sequence[int]], Ints]
-    """Assigns the audited rows to the given contexts only; it serves to choose the λ of a variant."""
+    """Assigns the audited rows to the given contexts only; it serves to choose the λ of a
+    variant."""
     contexts: Sequence[Context]
     class_ids: Sequence[str]
     test: EvaluationRows | None
@@ -319,7 +359,8 @@ class HeadEvaluation:
         return right_answers_of(head, self.audited, self.test, self.allowed)
 
     def sets(self, judged_by: str = document.CONFIRM) -> Iterator[tuple[str, Ints]]:
-        """Yield (name, rows) of each set in table order; no confirm half if the test split judges."""
+        """Yield (name, rows) of each set in table order; no confirm half if the test split
+        judges."""
         confirm = self.confirm
         if self.test is None:
             yield document.TEST, confirm
@@ -347,28 +388,41 @@ class HeadEvaluation:
         )
 
     def accuracies(self, right: Bools, judged_by: str) -> dict[str, float | None]:
-        return {name: float(right[rows].mean()) if len(rows) else None for name, rows in self.sets(judged_by)}
+        return {
+            name: float(right[rows].mean()) if len(rows) else None
+            for name, rows in self.sets(judged_by)
+        }
 
     @property
     def units(self) -> Ints:
-        return self.audited.units if self.test is None else np.concatenate([self.audited.units, self.test.units])
+        return (
+            self.audited.units
+            if self.test is None
+            else np.concatenate([self.audited.units, self.test.units])
+        )
 
 
 def right_answers_of(
     head: LinearHead | Network, audited: EvaluationRows, test: EvaluationRows | None, allowed: Bools
 ) -> Bools:
-    """Return which rows a head answers rightly, (n + m,). allowed: (classes, outputs) bool, right outputs by class."""
+    """Return which rows a head answers rightly, (n + m,). allowed: (classes, outputs) bool, right
+    outputs by class."""
     parts = [audited] if test is None else [audited, test]
-    return np.concatenate([allowed[rows.labels, head.logits(rows.features).argmax(axis=1)] for rows in parts])
+    return np.concatenate(
+        [allowed[rows.labels, head.logits(rows.features).argmax(axis=1)] for rows in parts]
+    )
 
 
 def chosen_on_discover(
-    grid: tuple[float, ...], answers: Sequence[Bools], evaluation: HeadEvaluation, context_indices: Sequence[int]
+    grid: tuple[float, ...],
+    answers: Sequence[Bools],
+    evaluation: HeadEvaluation,
+    context_indices: Sequence[int],
 ) -> ChosenLambda:
     """Choose the λ of a variant by the contexts `context_indices`. answers: one item for each λ.
 
-    If no λ is within the bound, retraining itself loses too much. λ is then chosen by its loss against λ = 0 alone, and
-    the result says that no λ is within the bound.
+    If no λ is within the bound, retraining itself loses too much. λ is then chosen by its loss
+    against λ = 0 alone, and the result says that no λ is within the bound.
     """
     rows = evaluation.discover
     accuracy, overall, counts = accuracy_by_context(answers, evaluation, context_indices)
@@ -378,14 +432,21 @@ def chosen_on_discover(
     if 0 < len(base) < len(rows):
         shares = np.asarray([right[base].mean() for right in answers])
         untouched = shares, float(evaluation.before[base].mean())
-    chosen = choose_lambda(grid, accuracy, overall, context_rows=counts, before=before, untouched=untouched)
+    chosen = choose_lambda(
+        grid, accuracy, overall, context_rows=counts, before=before, untouched=untouched
+    )
     if chosen.allowed.any():
         return chosen
     none = grid.index(0.0)
     if untouched is not None:
         untouched = untouched[0], min(untouched[1], float(untouched[0][none]))
     against_none = choose_lambda(
-        grid, accuracy, overall, context_rows=counts, before=float(overall[none]), untouched=untouched
+        grid,
+        accuracy,
+        overall,
+        context_rows=counts,
+        before=float(overall[none]),
+        untouched=untouched,
     )
     return replace(against_none, allowed=chosen.allowed)
 
@@ -393,7 +454,8 @@ def chosen_on_discover(
 def accuracy_by_context(
     answers: Sequence[Bools], evaluation: HeadEvaluation, context_indices: Sequence[int]
 ) -> tuple[Floats, Floats, Ints]:
-    """Return, for g heads on the discover half, accuracy by context (g, c), overall (g,), and row counts (c,)."""
+    """Return, for g heads on the discover half, accuracy by context (g, c), overall (g,), and row
+    counts (c,)."""
     rows = evaluation.discover
     context = evaluation.among(context_indices)[rows]
     rows_by_context = [rows[context == index] for index in context_indices]
@@ -411,7 +473,8 @@ def lambda_curve(
     evaluation: HeadEvaluation,
     judged_by: str,
 ) -> tuple[document.LambdaPoint, ...]:
-    """Return each λ with its accuracies on the discover half and on the other sets. Only the former choose λ."""
+    """Return each λ with its accuracies on the discover half and on the other sets. Only the former
+    choose λ."""
     points = []
     for at, right in enumerate(answers):
         shares = evaluation.accuracies(right, judged_by)
@@ -436,11 +499,16 @@ def compared_with(
     evaluation: HeadEvaluation,
     judged_by: str = document.CONFIRM,
 ) -> tuple[document.GainDifference, ...]:
-    """Return the gain of a head minus that of each control on the same rows, by control, then by set."""
+    """Return the gain of a head minus that of each control on the same rows, by control, then by
+    set."""
     units = evaluation.units
-    sets = [(name, rows) for name, rows in evaluation.sets(judged_by) if name in COMPARED and len(rows)]
+    sets = [
+        (name, rows) for name, rows in evaluation.sets(judged_by) if name in COMPARED and len(rows)
+    ]
     return tuple(
-        compare_heads(against, name, after[rows], right[rows], units[rows], seed=evaluation.seed, lam=lam)
+        compare_heads(
+            against, name, after[rows], right[rows], units[rows], seed=evaluation.seed, lam=lam
+        )
         for against, (lam, right) in controls.items()
         for name, rows in sets
     )
@@ -454,17 +522,22 @@ def judge_variant(
     missing: str = "",
     classes: Mapping[str, str] | None = None,
 ) -> tuple[document.Helped, str]:
-    """Return the verdict on a variant: from held-out failures, compared with controls, all confirm rows, and test.
+    """Return the verdict on a variant: from held-out failures, compared with controls, all confirm
+    rows, and test.
 
-    If the images of the variant were chosen with the confirm half, the verdict rests on the test split instead. A
-    control with λ = 0 is the head retrained alone and counts once. missing: the result of `missing_controls`.
-    classes: id → name.
+    If the images of the variant were chosen with the confirm half, the verdict rests on the test
+    split instead. A control with λ = 0 is the head retrained alone and counts once. missing: the
+    result of `missing_controls`. classes: id → name.
     """
     by_test = variant.judged_by == document.TEST
-    failures, every = (document.TEST_FAILED, document.TEST) if by_test else (document.HELDOUT, document.CONFIRM)
+    failures, every = (
+        (document.TEST_FAILED, document.TEST) if by_test else (document.HELDOUT, document.CONFIRM)
+    )
     heldout = [comparison for comparison in comparisons if comparison.set == failures]
     if not heldout:
-        half = "The model fails on no test image" if by_test else "The confirm half holds no failure"
+        half = (
+            "The model fails on no test image" if by_test else "The confirm half holds no failure"
+        )
         return "not known", f"{half}, so it is not known whether this helped."
     at_zero = [comparison.against for comparison in heldout if comparison.lam == 0]
     against: dict[str, document.GainDifference] = {}
@@ -474,21 +547,32 @@ def judge_variant(
             words = document.control_words(gain.against, gain.lam)
             against[words] = gain
             if gain.against != RETRAINED:
-                controls.setdefault(gain.against.removesuffix(document.SAME_LAMBDA), []).append(words)
+                controls.setdefault(gain.against.removesuffix(document.SAME_LAMBDA), []).append(
+                    words
+                )
     everywhere = [comparison for comparison in comparisons if comparison.set == every]
-    beside_retrained = next((comparison for comparison in everywhere if comparison.against == RETRAINED), None)
+    beside_retrained = next(
+        (comparison for comparison in everywhere if comparison.against == RETRAINED), None
+    )
     notes = [BY_TEST] if by_test else []
     if at_zero:
-        they = "its own λ this control is" if len(at_zero) == 1 else "their own λ these controls are"
+        they = (
+            "its own λ this control is" if len(at_zero) == 1 else "their own λ these controls are"
+        )
         notes.append(
-            f"λ = 0 was chosen for {' and for '.join(map(document.control_words, at_zero))}. At {they} the head"
+            f"λ = 0 was chosen for {' and for '.join(map(document.control_words, at_zero))}. At"
+            f" {they} the head"
             " retrained alone, so there is no second comparison."
         )
     if missing:
         notes.append(missing)
     test = variant.of_set(document.TEST)
-    on_test = None if test is None or test.gain is None else Estimate(test.gain, test.low, test.high)
-    test_is = "test accuracy" if has_test else "accuracy on the confirm half (there is no test split)"
+    on_test = (
+        None if test is None or test.gain is None else Estimate(test.gain, test.low, test.high)
+    )
+    test_is = (
+        "test accuracy" if has_test else "accuracy on the confirm half (there is no test split)"
+    )
     return judge_gains(
         against,
         on_test,
@@ -496,13 +580,16 @@ def judge_variant(
         everywhere=beside_retrained,
         test_is=test_is,
         notes=notes,
-        rows_are=("test failures", "the test split") if by_test else ("held-out failures", "the confirm half"),
+        rows_are=("test failures", "the test split")
+        if by_test
+        else ("held-out failures", "the confirm half"),
         losses=variant.losses(classes or {}),
     )
 
 
 def missing_controls(variant: Variant, kinds: Collection[str]) -> str:
-    """Return a sentence about missing controls, or "". Such a control has the same number of images as the variant.
+    """Return a sentence about missing controls, or "". Such a control has the same number of images
+    as the variant.
 
     kinds: the kinds of the controls that exist.
     """
@@ -522,4 +609,6 @@ def missing_controls(variant: Variant, kinds: Collection[str]) -> str:
         lacking.append(CONTROL_WORDS[RANDOM])
     if not lacking:
         return ""
-    return f"Whether {' or '.join(lacking)} would do the same is not known: there is no such control."
+    return (
+        f"Whether {' or '.join(lacking)} would do the same is not known: there is no such control."
+    )

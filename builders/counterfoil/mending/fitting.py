@@ -1,9 +1,11 @@
-"""Fit a head again. The objective has a term for training rows, one for debug rows, and weight decay:
+"""Fit a head again. The objective has a term for training rows, one for debug rows, and weight
+decay:
 
-    L(W, b) = CE(train) + λ · CE(debug) + decay/2 · (|W|² + |b|²)          (Chegini 2023, equation 1 and Table 4)
+    L(W, b) = CE(train) + λ · CE(debug) + decay/2 · (|W|² + |b|²)          (Chegini 2023, equation 1
+    and Table 4)
 
-The objective is strictly convex, so gradient descent and L-BFGS have the same minimum. Sums are float64. Each head is
-stored as soon as it is fitted, so that an interrupted sweep resumes.
+The objective is strictly convex, so gradient descent and L-BFGS have the same minimum. Sums are
+float64. Each head is stored as soon as it is fitted, so that an interrupted sweep resumes.
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ WEIGHT_DECAY = 5e-4
 RATE = 0.2
 MOMENTUM = 0.9
 EPOCHS = 1000
-# With decay the objective is strongly convex, so at most |gradient|² / (2 · decay) is left to gain. L-BFGS ends when
-# this bound is at most the share `_LITTLE` of the objective. A head is settled if it is at most the share `_SETTLED`.
+# With decay the objective is strongly convex, so at most |gradient|² / (2 · decay) is left to gain.
+# L-BFGS ends when this bound is at most the share `_LITTLE` of the objective. A head is settled if
+# it is at most the share `_SETTLED`.
 _LITTLE = 1e-8
 _SETTLED = 1e-4
-# Without decay there is no such bound. L-BFGS then ends when no derivative is larger than `_FLAT`. In both cases it
-# ends when the relative gain of a step is at most `_NO_GAIN`, which rounding can cause.
+# Without decay there is no such bound. L-BFGS then ends when no derivative is larger than `_FLAT`.
+# In both cases it ends when the relative gain of a step is at most `_NO_GAIN`, which rounding can
+# cause.
 _FLAT = 1e-7
 _NO_GAIN = 1e-14
 _MOST_STEPS = 2000
@@ -53,8 +57,8 @@ _NUMBERS = "numbers"
 class Lesson:
     """The n rows that a head learns from.
 
-    features: (n, d). targets: (n,) int, the right output for each row. weights: (n,), the weight of each row in the
-    mean, not negative; None if each row counts once.
+    features: (n, d). targets: (n,) int, the right output for each row. weights: (n,), the weight of
+    each row in the mean, not negative; None if each row counts once.
     """
 
     features: AnyFloats = field(repr=False)
@@ -73,9 +77,11 @@ class Lesson:
 
 @dataclass(frozen=True, eq=False)
 class FittedHead:
-    """A fitted head, with the objective and the length of the gradient at its end, and the number of steps.
+    """A fitted head, with the objective and the length of the gradient at its end, and the number
+    of steps.
 
-    head: a `LinearHead`, or a trained `Network`. settled: whether the gradient is short enough for a minimum.
+    head: a `LinearHead`, or a trained `Network`. settled: whether the gradient is short enough for
+    a minimum.
     """
 
     head: Any
@@ -97,8 +103,8 @@ def fit_head(
 ) -> FittedHead:
     """Return the head that minimises the objective; the fit begins at `start`.
 
-    "sgd" is full batch with torch's rule of momentum, and only "sgd" uses `epochs`. Raise RunFailure if
-    descent diverges, as it does on long features at a large rate.
+    "sgd" is full batch with torch's rule of momentum, and only "sgd" uses `epochs`. Raise
+    RunFailure if descent diverges, as it does on long features at a large rate.
     """
     weighted = [(train, train.shares)]
     if debug is not None and lam > 0:
@@ -114,9 +120,12 @@ def fit_head(
 
 
 class _Objective:
-    """The objective and its gradient at a vector that holds W, row by row, and then b. Both are float64."""
+    """The objective and its gradient at a vector that holds W, row by row, and then b. Both are
+    float64."""
 
-    def __init__(self, lessons: Sequence[tuple[Lesson, Floats]], shape: tuple[int, ...], decay: float) -> None:
+    def __init__(
+        self, lessons: Sequence[tuple[Lesson, Floats]], shape: tuple[int, ...], decay: float
+    ) -> None:
         self.lessons = lessons
         self.shape = shape
         self.decay = decay
@@ -162,10 +171,12 @@ def _descend(objective: _Objective, begun: Floats, epochs: int) -> tuple[Floats,
         velocity *= MOMENTUM
         velocity += gradient
         at -= RATE * velocity
-    # Cross-entropy has bounded gradients: too large a rate swings between high values, and rarely overflows.
+    # Cross-entropy has bounded gradients: too large a rate swings between high values, and rarely
+    # overflows.
     if not losses[-1] <= losses[0] * _HIGHER:
         raise RunFailure(
-            f"gradient descent at rate {RATE:g} diverges on these features: the objective is {losses[-1]:.3g} after"
+            f"gradient descent at rate {RATE:g} diverges on these features: the objective is"
+            f" {losses[-1]:.3g} after"
             f" {epochs:,} epochs, and was {losses[0]:.3g} before",
             "Fit by L-BFGS (--fit lbfgs), which finds the minimum of the same objective.",
         )
@@ -202,19 +213,23 @@ def balanced_lesson(
     seed: int,
     fewest: int = FEWEST_IN_A_CELL,
 ) -> Lesson:
-    """Return equal numbers of discover rows by class and group: Deep Feature Reweighting (Kirichenko 2023).
+    """Return equal numbers of discover rows by class and group: Deep Feature Reweighting
+    (Kirichenko 2023).
 
-    True groups are an oracle. Groups by CLIP are a baseline that needs no drawn image. features: (n, d). targets,
-    classes, groups: (n,). A cell is a class and a group. Each cell gives as many rows as the smallest cell with at
-    least `fewest` rows has. Smaller cells give all their rows.
+    True groups are an oracle. Groups by CLIP are a baseline that needs no drawn image. features:
+    (n, d). targets, classes, groups: (n,). A cell is a class and a group. Each cell gives as many
+    rows as the smallest cell with at least `fewest` rows has. Smaller cells give all their rows.
     Raise UserError if no cell is large enough.
     """
-    _, cells, sizes = np.unique(np.stack([classes, groups]), axis=1, return_inverse=True, return_counts=True)
+    _, cells, sizes = np.unique(
+        np.stack([classes, groups]), axis=1, return_inverse=True, return_counts=True
+    )
     cells = cells.ravel().astype(np.int64)
     large = sizes[sizes >= fewest]
     if not len(large):
         raise UserError(
-            f"groups of {len(classes):,} rows: none has {fewest} rows of one class, so none can be drawn evenly",
+            f"groups of {len(classes):,} rows: none has {fewest} rows of one class, so none can be"
+            " drawn evenly",
             "Use fewer groups, or more images.",
         )
     most = dict.fromkeys(range(len(sizes)), int(large.min()))
@@ -223,12 +238,16 @@ def balanced_lesson(
 
 
 class KeptHeads:
-    """Fits heads, and reuses the heads in `folder` that an earlier run fitted from the same numbers.
+    """Fits heads, and reuses the heads in `folder` that an earlier run fitted from the same
+    numbers.
 
-    start: a `LinearHead`, or a `Network`. fit: a function with the first four arguments of `fit_head`; `how` names it.
+    start: a `LinearHead`, or a `Network`. fit: a function with the first four arguments of
+    `fit_head`; `how` names it.
     """
 
-    def __init__(self, folder: Path, start: Any, how: Any, fit: Callable[..., FittedHead] = fit_head) -> None:
+    def __init__(
+        self, folder: Path, start: Any, how: Any, fit: Callable[..., FittedHead] = fit_head
+    ) -> None:
         self.folder = folder / HEADS
         self.start = start
         self.how = how
@@ -245,7 +264,8 @@ class KeptHeads:
         fitted_head = self.fit(self.start, train, debug, lam)
         make_folder(self.folder)
         numbers = np.asarray(
-            [fitted_head.loss, fitted_head.steps, fitted_head.gradient_norm, fitted_head.settled], dtype=np.float64
+            [fitted_head.loss, fitted_head.steps, fitted_head.gradient_norm, fitted_head.settled],
+            dtype=np.float64,
         )
         write_atomically(path, save(fitted_head.head.tensors() | {_NUMBERS: numbers}))
         return fitted_head
@@ -268,7 +288,8 @@ class KeptHeads:
         )
 
     def _read(self, path: Path) -> FittedHead | None:
-        """Return a stored head. Return None if it is missing or damaged; the caller then fits it again."""
+        """Return a stored head. Return None if it is missing or damaged; the caller then fits it
+        again."""
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
@@ -281,7 +302,9 @@ class KeptHeads:
 
 
 def _lesson(lesson: Lesson) -> list[str]:
-    arrays = [lesson.features, lesson.targets] + ([] if lesson.weights is None else [lesson.weights])
+    arrays = [lesson.features, lesson.targets] + (
+        [] if lesson.weights is None else [lesson.weights]
+    )
     return [_digest(array) for array in arrays]
 
 

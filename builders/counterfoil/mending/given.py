@@ -1,4 +1,5 @@
-"""Parse the values of `--with`, and read the tables of keys that some values name, in bounded memory.
+"""Parse the values of `--with`, and read the tables of keys that some values name, in bounded
+memory.
 
 built                built:hard           user/name@v1:contexts
 mined/weights.parquet                     dfr:clip     dfr:weather     dfr:./groups.csv
@@ -49,8 +50,8 @@ _NEXT = "Write them with: counterfoil mine RECIPE --weights --out mined"
 class Given:
     """One value of `--with`.
 
-    name: the value as it was written. source: the dataset, file, column, or split of a pool. group: that of a dataset,
-    or the baseline that chooses images of a pool.
+    name: the value as it was written. source: the dataset, file, column, or split of a pool. group:
+    that of a dataset, or the baseline that chooses images of a pool.
     """
 
     kind: Literal["images", "weights", "balanced", "pool"]
@@ -60,9 +61,12 @@ class Given:
 
 
 def given_variants(written: list[str]) -> tuple[Given, ...]:
-    """Parse each distinct text once. Raise UserError if there is no text, or if one cannot be parsed."""
+    """Parse each distinct text once. Raise UserError if there is no text, or if one cannot be
+    parsed."""
     if not written:
-        raise UserError("nothing to mend with: --with is missing", "Name a built dataset: --with built:contexts")
+        raise UserError(
+            "nothing to mend with: --with is missing", "Name a built dataset: --with built:contexts"
+        )
     return tuple(dict.fromkeys(map(_given, written)))
 
 
@@ -77,11 +81,15 @@ def _given(text: str) -> Given:
         if not source:
             raise UserError(
                 f"--with {text}: expected groups to balance by",
-                "Write dfr:clip, dfr:COLUMN of the input dataset, or dfr:FILE with the columns key and group.",
+                "Write dfr:clip, dfr:COLUMN of the input dataset, or dfr:FILE with the columns key"
+                " and group.",
             )
         return Given("balanced", text, source)
     if not text.strip():
-        raise UserError("--with: found nothing, expected DATASET or DATASET:GROUP", "As in --with built:contexts")
+        raise UserError(
+            "--with: found nothing, expected DATASET or DATASET:GROUP",
+            "As in --with built:contexts",
+        )
     if text.endswith(_TABLES):
         return Given("weights", text, text)
     if named_path(text).is_dir() or ":" not in text:
@@ -91,16 +99,23 @@ def _given(text: str) -> Given:
         return Given("pool", text, split, baseline)
     dataset, _, group = text.rpartition(":")
     if not dataset or not group:
-        raise UserError(f"--with {text}: expected DATASET or DATASET:GROUP", "As in --with built:contexts")
+        raise UserError(
+            f"--with {text}: expected DATASET or DATASET:GROUP", "As in --with built:contexts"
+        )
     return Given("images", text, dataset, group)
 
 
 def shown_names(names: Iterable[str]) -> dict[str, str]:
-    """Return name as it was given → name in documents, which has no folders. Equal names get a number."""
+    """Return name as it was given → name in documents, which has no folders. Equal names get a
+    number."""
     shown: dict[str, str] = {}
     for name in dict.fromkeys(names):
         source = balanced_by(name)
-        plain = without_folders(name) if source is None else name.removesuffix(source) + without_folders(source)
+        plain = (
+            without_folders(name)
+            if source is None
+            else name.removesuffix(source) + without_folders(source)
+        )
         numbered = (f"{plain} ({number})" for number in itertools.count(2))
         candidates = itertools.chain([plain], numbered)
         shown[name] = next(candidate for candidate in candidates if candidate not in shown.values())
@@ -110,9 +125,11 @@ def shown_names(names: Iterable[str]) -> dict[str, str]:
 def read_key_table(
     path: Path, where: str, columns: Mapping[str, type], hint: str | None = None
 ) -> tuple[dict[str, list[Any]], Mapping[bytes, bytes]]:
-    """Read columns of `str` or `float` from a Parquet file; return values by column, and the file's metadata.
+    """Read columns of `str` or `float` from a Parquet file; return values by column, and the file's
+    metadata.
 
-    Raise UserError for any other file, or for texts longer than `LONGEST_TEXT`. The message begins with `where`.
+    Raise UserError for any other file, or for texts longer than `LONGEST_TEXT`. The message begins
+    with `where`.
     """
     import pyarrow as pa
 
@@ -124,7 +141,9 @@ def read_key_table(
             size = os.fstat(file.fileno()).st_size
             if size > MOST_BYTES:
                 raise UnfitFile(f"has {size:,} bytes, expected at most {MOST_BYTES:,}")
-            for batch in read_foreign_parquet(file, kinds, most_rows=MOST_ROWS, longest_text=LONGEST_TEXT):
+            for batch in read_foreign_parquet(
+                file, kinds, most_rows=MOST_ROWS, longest_text=LONGEST_TEXT
+            ):
                 for name, values in values_by_column.items():
                     values += batch.column(name).to_pylist()
             metadata = parquet_metadata(file)
@@ -142,7 +161,8 @@ def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -
     missing = [key for key in keys if key not in by_key]
     if missing:
         raise UserError(
-            f"--with {name}: {len(missing):,} of {len(keys):,} audited rows have no group, such as {missing[0]}"
+            f"--with {name}: {len(missing):,} of {len(keys):,} audited rows have no group, such as"
+            f" {missing[0]}"
         )
     # Number the groups: an array of text would reserve the longest name for every row.
     groups = [by_key[key] for key in keys]
@@ -150,8 +170,11 @@ def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -
     return np.asarray([numbers[group] for group in groups], dtype=np.int64)
 
 
-def read_groups(given: Given, opened: OpenSource, audited: Sequence[LabelledImages]) -> dict[str, str]:
-    """Return audited key → group. The result is empty for groups by CLIP, because they need a model's contexts.
+def read_groups(
+    given: Given, opened: OpenSource, audited: Sequence[LabelledImages]
+) -> dict[str, str]:
+    """Return audited key → group. The result is empty for groups by CLIP, because they need a
+    model's contexts.
 
     Raise UserError for a missing column or file, or a malformed table.
     """
@@ -166,7 +189,8 @@ def read_groups(given: Given, opened: OpenSource, audited: Sequence[LabelledImag
         if given.source not in rows.columns:
             raise UserError(
                 f"--with {given.name}: '{opened.source.dataset}' has no column '{given.source}'",
-                f"Its columns are {', '.join(rows.columns)}; or name a file with the columns key and group.",
+                f"Its columns are {', '.join(rows.columns)}; or name a file with the columns key"
+                " and group.",
             )
         values = rows.texts(given.source, "column")
         group_by_key |= {key: values[int(key.rpartition("_")[2])] for key in images.keys}
@@ -177,22 +201,29 @@ def _table(name: str) -> dict[str, str]:
     path = named_path(name)
     if not path.is_file():
         raise UserError(
-            f"--with dfr:{name}: there is no such file", "Name a CSV or Parquet with the columns key and group."
+            f"--with dfr:{name}: there is no such file",
+            "Name a CSV or Parquet with the columns key and group.",
         )
     if path.suffix == ".parquet":
         table, _ = read_key_table(path, name, dict.fromkeys(_COLUMNS, str))
         return dict(zip(table["key"], table["group"], strict=True))
     try:
-        lines = csv.DictReader(io.StringIO(read_regular(path, MOST_BYTES).decode("utf-8-sig"), newline=""), strict=True)
+        lines = csv.DictReader(
+            io.StringIO(read_regular(path, MOST_BYTES).decode("utf-8-sig"), newline=""), strict=True
+        )
         if lines.fieldnames is None or not set(_COLUMNS) <= set(lines.fieldnames):
-            raise UserError(f"{name}: its columns are {', '.join(lines.fieldnames or ())}, expected key and group")
+            raise UserError(
+                f"{name}: its columns are {', '.join(lines.fieldnames or ())}, expected key and"
+                " group"
+            )
         group_by_key: dict[str, str] = {}
         for line in lines:
             key = str(line["key"])
             group = str(line["group"])
             if len(group_by_key) == MOST_ROWS or len(key) + len(group) > LONGEST_TEXT:
                 raise UserError(
-                    f"{name}: more than {MOST_ROWS:,} rows, or a key or group of over {LONGEST_TEXT:,} letters"
+                    f"{name}: more than {MOST_ROWS:,} rows, or a key or group of over"
+                    f" {LONGEST_TEXT:,} letters"
                 )
             group_by_key[key] = group
         return group_by_key
@@ -200,7 +231,9 @@ def _table(name: str) -> dict[str, str]:
         raise UserError(f"{name}: not a CSV file: {error}") from error
 
 
-def read_train_weights(name: str, whole: LabelledImages, keys: Sequence[str]) -> tuple[Floats, Mapping[str, Any]]:
+def read_train_weights(
+    name: str, whole: LabelledImages, keys: Sequence[str]
+) -> tuple[Floats, Mapping[str, Any]]:
     """Return the weights of the rows `keys` of the train split `whole`, (n,), and their origin.
 
     Raise UserError for a missing file, rows of another split, no origin, or no weight above 1.
@@ -222,12 +255,16 @@ def read_train_weights(name: str, whole: LabelledImages, keys: Sequence[str]) ->
         raise UserError(f"--with {name}: it does not say which rows it was mined on", _NEXT)
     if origin.get("train_content") != whole.content or sorted(weighed_keys) != sorted(whole.keys):
         raise UserError(
-            f"--with {name}: its rows are not those of {whole.name}: it was written for another split or another list"
+            f"--with {name}: its rows are not those of {whole.name}: it was written for another"
+            " split or another list"
             " of classes",
             f"{_NEXT} with the recipe of --on.",
         )
     known = dict(zip(weighed_keys, weights.tolist(), strict=True))
     train_weights = np.asarray([known[key] for key in keys])
     if not (train_weights > 1).any():
-        raise UserError(f"--with {name}: none of {len(keys):,} training rows weighs more than 1", "Name another file.")
+        raise UserError(
+            f"--with {name}: none of {len(keys):,} training rows weighs more than 1",
+            "Name another file.",
+        )
     return train_weights, origin["mined"]

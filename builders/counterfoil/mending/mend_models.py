@@ -1,4 +1,5 @@
-"""`mend`: refit a model's head with rendered images, compare it with controls, and save it as a model folder."""
+"""`mend`: refit a model's head with rendered images, compare it with controls, and save it as a
+model folder."""
 
 from __future__ import annotations
 
@@ -24,9 +25,23 @@ from counterfoil.mending.fitting import EPOCHS, FITS, MOMENTUM, RATE, WEIGHT_DEC
 from counterfoil.mending.given import BALANCED, POOL, Given, given_variants, shown_names
 from counterfoil.mending.one_model import MendedModel, load_mendable, mend_one
 from counterfoil.mending.options import MendOptions
-from counterfoil.mending.prepared import TRAIN_IMAGES, MendSettings, MendSource, Prepared, mend_source, prepare
+from counterfoil.mending.prepared import (
+    TRAIN_IMAGES,
+    MendSettings,
+    MendSource,
+    Prepared,
+    mend_source,
+    prepare,
+)
 from counterfoil.mending.report import model_card
-from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, SAVED_ROLES, UNCHANGED, role_of
+from counterfoil.mending.variants import (
+    CLASS_NAME,
+    RANDOM,
+    RETRAINED,
+    SAVED_ROLES,
+    UNCHANGED,
+    role_of,
+)
 from counterfoil.mining.collected import half_of
 from counterfoil.mining.findings import AuditedImages, MinedRecipe
 from counterfoil.models.classifiers.head import (
@@ -46,7 +61,11 @@ from counterfoil.report.words import counted, listed, points
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
 
-_CONTROLS = {CLASS_NAME: "its name alone", RANDOM: "random contexts", UNCHANGED: "unchanged photographs"}
+_CONTROLS = {
+    CLASS_NAME: "its name alone",
+    RANDOM: "random contexts",
+    UNCHANGED: "unchanged photographs",
+}
 # With 60 training images of each of ten classes retraining lost too much; with 250 it did not.
 _ENOUGH = 250
 DOCUMENT = "mend.json"
@@ -57,7 +76,8 @@ MODELS = "models"
 BEST = "best"
 NONE = "none"
 _OF_NETWORKS = (
-    "--fit network: each head here is the whole network, trained again from new weights. All had the same epochs and"
+    "--fit network: each head here is the whole network, trained again from new weights. All had"
+    " the same epochs and"
     " the same batches of training images."
 )
 
@@ -65,22 +85,27 @@ _OF_NETWORKS = (
 def collective_of(
     models: Sequence[document.ModelMended], failed: Bools, own_variants: Sequence[Collection[str]]
 ) -> document.Collective | None:
-    """Compare models by their failures and by each other's images (Chegini 2023, 5.2.2 and 5.3.2); None for one.
+    """Compare models by their failures and by each other's images (Chegini 2023, 5.2.2 and 5.3.2);
+    None for one.
 
-    failed: (m, n), for m models and n rows. own_variants: for each model the variants of its own dataset.
+    failed: (m, n), for m models and n rows. own_variants: for each model the variants of its own
+    dataset.
     """
     if len(models) < 2:
         return None
 
     def gains(arm: document.VariantResult) -> tuple[float | None, float | None]:
-        """Return the gain on held-out failures, and its excess over the retrained head, which needs no new images."""
+        """Return the gain on held-out failures, and its excess over the retrained head, which needs
+        no new images."""
         over = arm.against.get(RETRAINED, {}).get(document.HELDOUT)
         return arm.gain_on(document.HELDOUT), None if over is None else over.difference
 
     kept_gains = []
     for model, own_names in zip(models, own_variants, strict=True):
         mended = [arm for arm in model.arms if arm.role == "mended"]
-        own_gain, own_over = next((gains(arm) for arm in mended if arm.name in own_names), (None, None))
+        own_gain, own_over = next(
+            (gains(arm) for arm in mended if arm.name in own_names), (None, None)
+        )
         for arm in mended:
             gain, over = gains(arm)
             kept_gains.append(
@@ -101,13 +126,16 @@ def collective_of(
         models=tuple(model.name for model in models),
         families=tuple(architecture_family(model.architecture, model.name) for model in models),
         failures=tuple(failed.sum(axis=1).tolist()),
-        overlap=tuple(tuple(None if np.isnan(value) else float(value) for value in row) for row in overlap),
+        overlap=tuple(
+            tuple(None if np.isnan(value) else float(value) for value in row) for row in overlap
+        ),
         kept=tuple(kept_gains),
     )
 
 
 def failure_overlap(failed: Bools) -> Floats:
-    """Return the intersection over union of failures for each pair of models, (m, m); NaN without failures.
+    """Return the intersection over union of failures for each pair of models, (m, m); NaN without
+    failures.
 
     failed: (m, n), for m models and n rows.
     """
@@ -119,7 +147,8 @@ def failure_overlap(failed: Bools) -> Floats:
 
 
 def kept_gain(gain_own: float | None, other: float | None) -> float | None:
-    """Return the gain with another model's images as a share of `gain_own`; None if `gain_own` is not above 0."""
+    """Return the gain with another model's images as a share of `gain_own`; None if `gain_own` is
+    not above 0."""
     return None if gain_own is None or other is None or gain_own <= 0 else other / gain_own
 
 
@@ -136,22 +165,34 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
     own_variants = []
     for model in mended_models:
         variants = prepared.own.get(model.summary.name, ())
-        own_variants.append([shown[variant.name] for variant in variants if variant.role == "mended"])
+        own_variants.append(
+            [shown[variant.name] for variant in variants if variant.role == "mended"]
+        )
     contexts = []
     for index, context in enumerate(prepared.contexts):
         cls = source.recipe.classes[context.label]
-        discover, confirm = (int((first.context[half] == index).sum()) for half in (halves.discover, halves.confirm))
+        discover, confirm = (
+            int((first.context[half] == index).sum()) for half in (halves.discover, halves.confirm)
+        )
         contexts.append(
-            document.ContextShown(context.name, cls.id, cls.name, context.caption, context.rank, discover, confirm)
+            document.ContextShown(
+                context.name, cls.id, cls.name, context.caption, context.rank, discover, confirm
+            )
         )
     classes = source.class_names
     return document.Mended(
         version=document.MEND_VERSION,
-        headline=" ".join((f"{model.name}: " if len(models) > 1 else "") + model.headline(classes) for model in models),
+        headline=" ".join(
+            (f"{model.name}: " if len(models) > 1 else "") + model.headline(classes)
+            for model in models
+        ),
         recipe=MinedRecipe(source.recipe.name, source.recipe.recipe_hash),
         classes=classes,
         audited=document.AuditedRows(
-            on=tuple(AuditedImages(without_folders(part.name), part.content, len(part)) for part in prepared.audited),
+            on=tuple(
+                AuditedImages(without_folders(part.name), part.content, len(part))
+                for part in prepared.audited
+            ),
             failure=source.mine.failure,
             seed=source.mine.seed,
             dealt_by=audit.dealt_by,
@@ -198,7 +239,9 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
         ),
         contexts=tuple(contexts),
         models=models,
-        collective=collective_of(models, np.stack([model.audit.failed for model in mended_models]), own_variants),
+        collective=collective_of(
+            models, np.stack([model.audit.failed for model in mended_models]), own_variants
+        ),
         asked=asked_names(prepared.given, prepared.own_given, source.mine),
         notes=_notes(prepared, mended_models, models),
     )
@@ -208,8 +251,11 @@ def test_name(source: MendSource) -> str:
     return "the confirm half" if source.test is None else without_folders(source.test.name)
 
 
-def asked_names(given: Sequence[Given], given_by_model: Mapping[str, Given], mine: Mine) -> document.AskedFor:
-    """Return the datasets and splits that the user named, to mend with and to audit, by their names in documents."""
+def asked_names(
+    given: Sequence[Given], given_by_model: Mapping[str, Given], mine: Mine
+) -> document.AskedFor:
+    """Return the datasets and splits that the user named, to mend with and to audit, by their names
+    in documents."""
     models = shown_names(given_by_model)
     datasets = shown_names(dataset.name for dataset in given_by_model.values())
     return document.AskedFor(
@@ -222,19 +268,29 @@ def asked_names(given: Sequence[Given], given_by_model: Mapping[str, Given], min
 def _shown_variants(arms: Sequence[document.VariantResult]) -> dict[str, str]:
     """Return the names of variants in documents, by their names."""
     shown = shown_names(arm.name for arm in arms if arm.of is None)
-    controls = {arm.name: arm.name.removesuffix(arm.of) + shown[arm.of] for arm in arms if arm.of is not None}
+    controls = {
+        arm.name: arm.name.removesuffix(arm.of) + shown[arm.of]
+        for arm in arms
+        if arm.of is not None
+    }
     return shown | controls
 
 
-def _renamed(models: Sequence[document.ModelMended], shown: Mapping[str, str]) -> tuple[document.ModelMended, ...]:
+def _renamed(
+    models: Sequence[document.ModelMended], shown: Mapping[str, str]
+) -> tuple[document.ModelMended, ...]:
     """Return the same models, with the names of models and variants in documents."""
     names = shown_names(model.name for model in models)
     renamed = []
     for model in models:
-        arms = [replace(arm, name=shown[arm.name], of=shown.get(arm.of or "")) for arm in model.arms]
+        arms = [
+            replace(arm, name=shown[arm.name], of=shown.get(arm.of or "")) for arm in model.arms
+        ]
         best = shown.get(model.best or "")
         saved = shown.get(model.saved or "")
-        renamed.append(replace(model, name=names[model.name], best=best, saved=saved, arms=tuple(arms)))
+        renamed.append(
+            replace(model, name=names[model.name], best=best, saved=saved, arms=tuple(arms))
+        )
     return tuple(renamed)
 
 
@@ -247,8 +303,10 @@ def _notes(
         outputs = sum(map(len, mended_model.audit.target.class_map.targets))
         if outputs < model.outputs:
             notes.append(
-                f"{outputs:,} of the {model.outputs:,} outputs of {model.name} belong to the {len(classes):,} classes"
-                " here. The other outputs are never right in training, so every refitted head predicts them less."
+                f"{outputs:,} of the {model.outputs:,} outputs of {model.name} belong to the"
+                f" {len(classes):,} classes"
+                " here. The other outputs are never right in training, so every refitted head"
+                " predicts them less."
             )
         loose = [variant.name for variant in model.arms if not variant.settled]
         if loose:
@@ -256,8 +314,10 @@ def _notes(
     for variant, debug in prepared.drawn():
         for what, labels in variant.lacking.items():
             notes.append(
-                f"There is no image of {_CONTROLS[what]} for {listed([classes[label].name for label in labels])}. All"
-                f" heads of a comparison get equal numbers per class, so those compared with {debug.group} learn from"
+                f"There is no image of {_CONTROLS[what]} for"
+                f" {listed([classes[label].name for label in labels])}. All"
+                " heads of a comparison get equal numbers per class, so those compared with"
+                f" {debug.group} learn from"
                 f" no image of {'this class' if len(labels) == 1 else 'these classes'}."
             )
     present = np.bincount(prepared.source.train.labels, minlength=len(classes))
@@ -275,16 +335,21 @@ def _notes(
         if without:
             notes.append(f"{model.name} fails on no audited image of {listed(without, 8)}.")
     # Notes about the images first: the other notes depend on them.
-    return tuple(dict.fromkeys([*(note for mended_model in mended_models for note in mended_model.notes), *notes]))
+    return tuple(
+        dict.fromkeys(
+            [*(note for mended_model in mended_models for note in mended_model.notes), *notes]
+        )
+    )
 
 
 @dataclass(frozen=True)
 class MendResult:
-    """The result of a run: its files (`report`, `document`, `table`), and the saved models by their given names.
+    """The result of a run: its files (`report`, `document`, `table`), and the saved models by their
+    given names.
 
-    heads: the new heads of your own torch modules, by the same names. These have no folder: NAME-head.safetensors
-    beside the report has `weight` and `bias`. With `fit="network"`, `heads[NAME].module` is the trained module, and
-    NAME-network.safetensors has its weights.
+    heads: the new heads of your own torch modules, by the same names. These have no folder:
+    NAME-head.safetensors beside the report has `weight` and `bias`. With `fit="network"`,
+    `heads[NAME].module` is the trained module, and NAME-network.safetensors has its weights.
     """
 
     directory: Path
@@ -298,7 +363,11 @@ class MendResult:
 
 
 def refuse_another_run(
-    folder: Path, source: MendSource, models: Sequence[str], settings: MendSettings, datasets: document.AskedFor
+    folder: Path,
+    source: MendSource,
+    models: Sequence[str],
+    settings: MendSettings,
+    datasets: document.AskedFor,
 ) -> None:
     """Raise UserError if a folder holds the result of other models, rows or settings.
 
@@ -315,7 +384,10 @@ def refuse_another_run(
     epochs = settings.epochs if settings.how == network.NETWORK else known.fit.epochs
     earlier_and_now = {
         "models": (named, ", ".join(shown_names(models).values())),
-        "recipe": (f"{known.recipe.name} ({known.recipe.sha256[:12]})", f"{recipe.name} ({recipe.recipe_hash[:12]})"),
+        "recipe": (
+            f"{known.recipe.name} ({known.recipe.sha256[:12]})",
+            f"{recipe.name} ({recipe.recipe_hash[:12]})",
+        ),
         "mine.seed": (known.audited.seed, source.mine.seed),
         "mine.failure": (known.audited.failure, source.mine.failure),
         "audited": (", ".join(known.asked.audited), ", ".join(datasets.audited)),
@@ -325,14 +397,23 @@ def refuse_another_run(
         "--seed": (known.train.seed, settings.seed),
         "--per-class": (known.train.per_class, source.per_class),
     }
-    other = [f"{what}: {earlier}, not {now}" for what, (earlier, now) in earlier_and_now.items() if earlier != now]
+    other = [
+        f"{what}: {earlier}, not {now}"
+        for what, (earlier, now) in earlier_and_now.items()
+        if earlier != now
+    ]
     left = [name for name in known.asked.using if name not in datasets.using]
-    left += [f"--own {model}={name}" for model, name in known.asked.own.items() if datasets.own.get(model) != name]
+    left += [
+        f"--own {model}={name}"
+        for model, name in known.asked.own.items()
+        if datasets.own.get(model) != name
+    ]
     if left:
         other.append(f"--with: {', '.join(left)} too")
     if other:
         raise UserError(
-            f"{folder} holds the result of mending {named} on {known.recipe.name}, with other settings:"
+            f"{folder} holds the result of mending {named} on {known.recipe.name}, with other"
+            " settings:"
             f" {'; '.join(other)}",
             "Name another folder with --out, or remove that one.",
         )
@@ -344,7 +425,9 @@ def model_places(models: Sequence[str]) -> dict[str, str]:
         return {models[0]: MODEL}
     names: dict[str, str] = {}
     for model in models:
-        name = re.sub(r"[^A-Za-z0-9._-]+", "_", without_folders(model)).strip("._-")[-80:] or "model"
+        name = (
+            re.sub(r"[^A-Za-z0-9._-]+", "_", without_folders(model)).strip("._-")[-80:] or "model"
+        )
         taken = {name.lower() for name in names.values()}  # some file systems ignore case
         numbered = (f"{MODELS}/{name}_{number}" for number in itertools.count(2))
         every = itertools.chain([f"{MODELS}/{name}"], numbered)
@@ -379,7 +462,9 @@ def write_mended(
             heads[name.removeprefix(PYTHON)] = head
             write_atomically(folder / head_files[name], save(head.tensors()))
         else:
-            sha256 = _write_model(mended_model, saved, model.headline(mended.classes), prepared, subfolder)
+            sha256 = _write_model(
+                mended_model, saved, model.headline(mended.classes), prepared, subfolder
+            )
             folders[name] = subfolder.resolve()
             model = replace(model, folder=places[name], mended_sha256=sha256)
         finished.append(model)
@@ -396,8 +481,11 @@ def write_mended(
     return MendResult(folder, whole, written, folders, heads)
 
 
-def _write_model(mended_model: MendedModel, saved: str, headline: str, prepared: Prepared, folder: Path) -> str:
-    """Write a model with the head of the variant `saved` to a folder. Return the sha256 of its weights.
+def _write_model(
+    mended_model: MendedModel, saved: str, headline: str, prepared: Prepared, folder: Path
+) -> str:
+    """Write a model with the head of the variant `saved` to a folder. Return the sha256 of its
+    weights.
 
     `mended.json` lists the images that the head was fitted to, so that no evaluation uses them.
     """
@@ -420,7 +508,9 @@ def _write_model(mended_model: MendedModel, saved: str, headline: str, prepared:
         fitted_to = set(prepared.pixels[source.train.content])
         rows = {"train": len(source.train)}
     datasets = []
-    debug = next((known.debug for known in prepared.variants_of(summary.name) if known.name == saved), None)
+    debug = next(
+        (known.debug for known in prepared.variants_of(summary.name) if known.name == saved), None
+    )
     if debug is not None and variant.lam != 0:  # at λ = 0 the head was fitted to no drawn image
         for images in (debug.images, debug.edited):
             fitted_to.update(() if images is None else prepared.pixels[images.content])
@@ -469,27 +559,33 @@ def _write_model(mended_model: MendedModel, saved: str, headline: str, prepared:
 def mend(options: MendOptions) -> MendResult:
     """Refit the heads of models with the images of datasets, and report what that gains.
 
-    λ is chosen on the discover half. The report measures on the confirm half and on the split `test`, and compares with
-    controls: the head retrained without these images and, if the dataset has them, images of class names and of random
-    contexts. If a run stops, call the function again: it resumes and writes byte-identical output.
+    λ is chosen on the discover half. The report measures on the confirm half and on the split
+    `test`, and compares with controls: the head retrained without these images and, if the dataset
+    has them, images of class names and of random contexts. If a run stops, call the function again:
+    it resumes and writes byte-identical output.
 
     Returns:
         A MendResult with the numbers, and the paths of the files and models.
 
     Raises:
-        UserError: An input cannot be used. Examples: the same images serve for training and testing, or a model is near
-            chance on the base of a dataset.
+        UserError: An input cannot be used. Examples: the same images serve for training and
+            testing, or a model is near chance on the base of a dataset.
         RunFailure: The run cannot continue.
     """
     with handed_over(options.models, options.transform) as (called, callables):
         names = tuple(dict.fromkeys(called))
         owned = {
-            PYTHON + name if PYTHON + name in names else name: written for name, written in (options.own or {}).items()
+            PYTHON + name if PYTHON + name in names else name: written
+            for name, written in (options.own or {}).items()
         }
         strange = [name for name in owned if name not in names]
         if strange:
-            raise UserError(f"--own {strange[0]}: it is not a model to mend{did_you_mean(strange[0], names)}")
-        given = given_variants([options.using] if isinstance(options.using, str) else list(options.using))
+            raise UserError(
+                f"--own {strange[0]}: it is not a model to mend{did_you_mean(strange[0], names)}"
+            )
+        given = given_variants(
+            [options.using] if isinstance(options.using, str) else list(options.using)
+        )
         given_by_model = {name: given_variants([written])[0] for name, written in owned.items()}
         settings = _settings(given, options)
         source = mend_source(
@@ -510,14 +606,18 @@ def mend(options: MendOptions) -> MendResult:
         used_device = resolve_device(options.device)
         make_folder(folder)
         with directory_lock(folder):
-            refuse_another_run(folder, source, names, settings, asked_names(given, given_by_model, source.mine))
+            refuse_another_run(
+                folder, source, names, settings, asked_names(given, given_by_model, source.mine)
+            )
             prepared = prepare(source, given, given_by_model, settings)
             if options.fit == network.NETWORK:
                 images = sum(map(len, prepared.pixels.values()))
                 for classifier in classifiers.values():
                     network.Network.of(classifier, images=images)
             _warn_of_few(source)
-            mended_models = [mend_one(classifiers[name], prepared, folder, used_device) for name in names]
+            mended_models = [
+                mend_one(classifiers[name], prepared, folder, used_device) for name in names
+            ]
             for classifier in classifiers.values():
                 classifier.released()  # moves a module that was passed in back to its device
             mended = run_document(prepared, mended_models)
@@ -525,19 +625,25 @@ def mend(options: MendOptions) -> MendResult:
 
 
 def _settings(given: Sequence[Given], options: MendOptions) -> MendSettings:
-    """Return the settings of a run. Raise UserError for those that do not go with each other or with `--with`."""
+    """Return the settings of a run. Raise UserError for those that do not go with each other or
+    with `--with`."""
     fit = options.fit
     save = options.save
     fits = (*FITS, network.NETWORK)
     if fit not in fits:
-        raise UserError(f"--fit: found '{fit}', expected {' or '.join(fits)}{did_you_mean(fit, fits)}")
+        raise UserError(
+            f"--fit: found '{fit}', expected {' or '.join(fits)}{did_you_mean(fit, fits)}"
+        )
     whole = fit == network.NETWORK
     for dataset in given:
-        unfit = dataset.kind == BALANCED if whole else dataset.kind == POOL and dataset.group in TRAINED
+        unfit = (
+            dataset.kind == BALANCED if whole else dataset.kind == POOL and dataset.group in TRAINED
+        )
         if unfit:
             raise UserError(
                 f"--with {dataset.name}: it does not go with --fit {fit}",
-                "Leave it out, or choose another --fit: balanced groups refit a head, early and lff train a network.",
+                "Leave it out, or choose another --fit: balanced groups refit a head, early and lff"
+                " train a network.",
             )
     lambdas = options.lambdas
     if lambdas is None:
@@ -547,11 +653,16 @@ def _settings(given: Sequence[Given], options: MendOptions) -> MendSettings:
     if save is not None and save not in known:
         if save in (dataset.name for dataset in given):
             raise UserError(
-                f"--save {save}: it uses the true groups, so its head is an upper bound and not a usable model",
+                f"--save {save}: it uses the true groups, so its head is an upper bound and not a"
+                " usable model",
                 f"Name another: {', '.join(known)}.",
             )
-        raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
-    return MendSettings(grid, fit, options.per_class, options.seed, save, options.effects, options.epochs)
+        raise UserError(
+            f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}"
+        )
+    return MendSettings(
+        grid, fit, options.per_class, options.seed, save, options.effects, options.epochs
+    )
 
 
 def _warn_of_few(source: MendSource) -> None:
@@ -559,7 +670,10 @@ def _warn_of_few(source: MendSource) -> None:
     wanted = min(TRAIN_IMAGES, _ENOUGH * len(source.recipe.classes))
     if len(source.train) < wanted:
         warn(
-            f"The head is fitted to {counted(len(source.train), 'training image')}, and about {wanted:,} are"
-            f" needed: with fewer, retraining alone often loses more than {points(MOST_LOSS)} points, and then no"
-            " weight of other images is allowed. Add photographs to the training split, or raise --per-class."
+            f"The head is fitted to {counted(len(source.train), 'training image')}, and about"
+            f" {wanted:,} are"
+            f" needed: with fewer, retraining alone often loses more than {points(MOST_LOSS)}"
+            " points, and then no"
+            " weight of other images is allowed. Add photographs to the training split, or raise"
+            " --per-class."
         )

@@ -1,8 +1,10 @@
-"""Train a whole network again from new weights, by a plain recipe: stochastic gradient descent with momentum and weight
-decay, at a rate that falls by a cosine, on images that are mirrored and shifted at random (He 2016).
+"""Train a whole network again from new weights, by a plain recipe: stochastic gradient descent with
+momentum and weight decay, at a rate that falls by a cosine, on images that are mirrored and shifted
+at random (He 2016).
 
-Every variant begins at the same weights and sees the same batches of training rows in the same order, mirrored and
-shifted alike. Its own images come beside them, so that the loss of a step is that of heads (`fitting`):
+Every variant begins at the same weights and sees the same batches of training rows in the same
+order, mirrored and shifted alike. Its own images come beside them, so that the loss of a step is
+that of heads (`fitting`):
 
     CE(a batch of training rows) + λ · CE(a batch of debug rows)
 """
@@ -47,7 +49,8 @@ _MOST_BYTES = 8_000_000_000
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A whole network in place of a head: its features are prepared images, (n, channels * height * width) float32."""
+    """A whole network in place of a head: its features are prepared images, (n, channels * height *
+    width) float32."""
 
     classifier: Classifier
     module: nn.Module = field(repr=False)
@@ -56,27 +59,32 @@ class Network:
 
     @classmethod
     def of(cls, classifier: Classifier, device: str = "cpu", images: int = 0) -> Network:
-        """Return a classifier's network. Raise UserError if it cannot be trained, or if so many images are too many."""
+        """Return a classifier's network. Raise UserError if it cannot be trained, or if so many
+        images are too many."""
         is_callable = isinstance(classifier, CallableClassifier)
         module: Any = classifier.model if is_callable else classifier.module
         shape = classifier.shape if is_callable else classifier.input_size or ()
         size = 4 * images * int(np.prod(shape))
         if size > _MOST_BYTES:
             raise UserError(
-                f"model {classifier.name!r}: --fit network holds all {images:,} images in memory, {size / 1e9:.0f} GB;"
+                f"model {classifier.name!r}: --fit network holds all {images:,} images in memory,"
+                f" {size / 1e9:.0f} GB;"
                 f" expected at most {_MOST_BYTES / 1e9:.0f}",
-                "Name fewer training images (--per-class) and smaller splits, or refit the head: --fit lbfgs",
+                "Name fewer training images (--per-class) and smaller splits, or refit the head:"
+                " --fit lbfgs",
             )
         parts = [part for part in module.modules() if hasattr(part, "reset_parameters")]
         drawn = {id(weight) for part in parts for weight in part.parameters(recurse=False)}
         kept = [key for key, weight in module.named_parameters() if id(weight) not in drawn]
         if is_callable and kept:
             raise UserError(
-                f"model {classifier.name!r}: --fit network begins at new weights, and the module of its parameter"
+                f"model {classifier.name!r}: --fit network begins at new weights, and the module of"
+                " its parameter"
                 f" {kept[0]} has no reset_parameters()",
                 "Give that module one, name a timm model, or refit the head: --fit lbfgs",
             )
-        return cls(classifier, copy.deepcopy(module).eval(), shape, device)  # a person's module stays as it is
+        # a person's module stays as it is
+        return cls(classifier, copy.deepcopy(module).eval(), shape, device)
 
     def prepared(self) -> Embedder:
         """Return an embedder whose features are the prepared images."""
@@ -94,11 +102,20 @@ class Network:
         module = self.module.to(self.device)
         parts = range(0, len(features), _ROWS_AT_ONCE)
         with torch.inference_mode():
-            logits = [_logits(module, self._images(features[start : start + _ROWS_AT_ONCE])).cpu() for start in parts]
-        return torch.cat(logits).numpy() if logits else np.empty((0, self.classifier.num_classes), np.float32)
+            logits = [
+                _logits(module, self._images(features[start : start + _ROWS_AT_ONCE])).cpu()
+                for start in parts
+            ]
+        return (
+            torch.cat(logits).numpy()
+            if logits
+            else np.empty((0, self.classifier.num_classes), np.float32)
+        )
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        return {key: tensor.detach().cpu().numpy() for key, tensor in self.module.state_dict().items()}
+        return {
+            key: tensor.detach().cpu().numpy() for key, tensor in self.module.state_dict().items()
+        }
 
     def holding(self, tensors: dict[str, NDArray[Any]]) -> Network:
         """Return the network with other weights."""
@@ -111,7 +128,11 @@ class Network:
     def _images(self, features: Floats32) -> torch.Tensor:
         import torch
 
-        return torch.from_numpy(np.ascontiguousarray(features)).reshape(-1, *self.shape).to(self.device)
+        return (
+            torch.from_numpy(np.ascontiguousarray(features))
+            .reshape(-1, *self.shape)
+            .to(self.device)
+        )
 
     def _fresh(self) -> nn.Module:
         """Return the module with new weights, drawn by torch's generator."""
@@ -121,7 +142,9 @@ class Network:
             import timm
 
             arguments = classifier.model_args | {"num_classes": classifier.num_classes}
-            module.load_state_dict(timm.create_model(classifier.architecture, **arguments).state_dict())
+            module.load_state_dict(
+                timm.create_model(classifier.architecture, **arguments).state_dict()
+            )
         else:
             for part in module.modules():
                 reset: Any = getattr(part, "reset_parameters", None)
@@ -141,10 +164,11 @@ def fit_network(
     early: bool = False,
     biased: bool = False,
 ) -> FittedHead:
-    """Return the network after its training. `seed` draws its first weights, its batches and their changes.
+    """Return the network after its training. `seed` draws its first weights, its batches and their
+    changes.
 
-    early: stop after a third of the epochs (Liu 2021). biased: by generalised cross-entropy (Nam 2020).
-    Raise RunFailure if training diverges.
+    early: stop after a third of the epochs (Liu 2021). biased: by generalised cross-entropy (Nam
+    2020). Raise RunFailure if training diverges.
     """
     import torch
 
@@ -153,7 +177,9 @@ def fit_network(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         module = start._fresh()
-        optimizer = torch.optim.SGD(module.parameters(), RATE, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True)
+        optimizer = torch.optim.SGD(
+            module.parameters(), RATE, MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True
+        )
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * batches)
         last = -(-epochs // STOPPED) if early else epochs
         loss = torch.zeros(())
@@ -165,15 +191,23 @@ def fit_network(
                 features = np.concatenate([lesson.features[some] for lesson, some, _ in learned])
                 targets = np.concatenate([lesson.targets[some] for lesson, some, _ in learned])
                 weights = np.concatenate(
-                    [share * lesson.shares[some] * len(lesson) / len(some) for lesson, some, share in learned]
+                    [
+                        share * lesson.shares[some] * len(lesson) / len(some)
+                        for lesson, some, share in learned
+                    ]
                 )
                 step = epoch * batches + batch
                 torch.manual_seed(step)
                 images = _changed(start._images(features), np.random.default_rng([seed, step]))
                 losses = torch.nn.functional.cross_entropy(
-                    _logits(module, images), torch.from_numpy(targets).to(start.device), reduction="none"
+                    _logits(module, images),
+                    torch.from_numpy(targets).to(start.device),
+                    reduction="none",
                 )
-                loss = ((biased_losses(losses) if biased else losses) * torch.from_numpy(weights).to(losses)).sum()
+                loss = (
+                    (biased_losses(losses) if biased else losses)
+                    * torch.from_numpy(weights).to(losses)
+                ).sum()
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -189,7 +223,8 @@ def fit_network(
 
 
 def _changed(images: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    """Return images (n, channels, height, width) shifted by up to an eighth, about half of them mirrored.
+    """Return images (n, channels, height, width) shifted by up to an eighth, about half of them
+    mirrored.
 
     The first ones are changed alike whatever comes after them.
     """
@@ -209,7 +244,8 @@ def _changed(images: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
 
 
 def biased_losses(losses: torch.Tensor) -> torch.Tensor:
-    """Return the generalised cross-entropies of cross-entropies: what is easy weighs most (Nam 2020)."""
+    """Return the generalised cross-entropies of cross-entropies: what is easy weighs most (Nam
+    2020)."""
     return (1 - (-_BIASED * losses).exp()) / _BIASED
 
 

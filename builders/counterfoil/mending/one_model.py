@@ -1,4 +1,5 @@
-"""Mend one model: compute its features once, fit a head for each variant and λ, and evaluate each head.
+"""Mend one model: compute its features once, fit a head for each variant and λ, and evaluate each
+head.
 
 With `--fit network` the head is the whole network, and its features are the prepared images."""
 
@@ -60,10 +61,12 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
 from counterfoil.report.words import counted, points
 
-# If two logits differ by less (relatively), rounding can explain that the model and its head answer differently.
+# If two logits differ by less (relatively), rounding can explain that the model and its head answer
+# differently.
 _TIE = 1e-3
 LEARNED_NOTHING = (
-    "λ = 0 was chosen: on the discover half, no larger weight {helped} without losing more elsewhere. So this is the"
+    "λ = 0 was chosen: on the discover half, no larger weight {helped} without losing more"
+    " elsewhere. So this is the"
     " head retrained alone."
 )
 # Effects are measured with these numbers of images per context.
@@ -72,7 +75,8 @@ _IMAGES = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True)
 class SeenModel:
-    """A model and its audit. features: (n, d) of the n rows of `audit`. clip: None if nothing needs it."""
+    """A model and its audit. features: (n, d) of the n rows of `audit`. clip: None if nothing needs
+    it."""
 
     classifier: Classifier
     head: LinearHead | Network
@@ -95,12 +99,14 @@ class SeenModel:
         return (torch_softmax(head.logits(features)) * self.allowed[labels]).sum(axis=1)
 
     def lesson(self, features: Floats32, labels: Ints) -> Lesson:
-        """Return rows to learn from. If a class has several outputs, the target is the one that the model prefers."""
+        """Return rows to learn from. If a class has several outputs, the target is the one that the
+        model prefers."""
         logits = np.where(self.allowed[labels], self.head.logits(features), -np.inf)
         return Lesson(features, logits.argmax(axis=1))
 
     def decoded(self, prepared: Prepared, images: LabelledImages) -> tuple[Ints, Floats32]:
-        """Return the rows whose image can be decoded, and their features. Raise RunFailure if there are none."""
+        """Return the rows whose image can be decoded, and their features. Raise RunFailure if there
+        are none."""
         features = embed(images, self.embedder, precision="float32")
         rows = np.flatnonzero([digest is not None for digest in prepared.pixels[images.content]])
         if not len(rows):
@@ -112,7 +118,8 @@ class SeenModel:
 def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classifier]:
     """Load each model once, by its name, onto the CPU.
 
-    Raise UserError, before any long step, for models whose classes do not fit or whose head is not one Linear.
+    Raise UserError, before any long step, for models whose classes do not fit or whose head is not
+    one Linear.
     """
     if not models:
         raise UserError("no model to mend: --model is missing", "Name one: --model lab:resnet10t")
@@ -124,8 +131,10 @@ def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classi
             before = mended_of(name)
             if before is not None:
                 raise UserError(
-                    f"model {name!r} was mended before: the images that it learned from may now be test images",
-                    f"Mend the model that it was made from, with all datasets at once: {before.model}.",
+                    f"model {name!r} was mended before: the images that it learned from may now be"
+                    " test images",
+                    "Mend the model that it was made from, with all datasets at once:"
+                    f" {before.model}.",
                 )
             loaded[name] = load_classifier(name, classes=source.recipe.classes)
             head_of(loaded[name])
@@ -138,16 +147,21 @@ def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classi
 
 
 def see_model(classifier: Classifier, prepared: Prepared, device: str) -> SeenModel:
-    """Audit a model as mining does, and compute features of the audited rows. Raise the errors of `audit_target`."""
+    """Audit a model as mining does, and compute features of the audited rows. Raise the errors of
+    `audit_target`."""
     name = classifier.name
     source = prepared.source
     mine = source.mine.model_copy(update={"target": name})
     clip = None
     # CLIP assigns rows to contexts, and Domino slices its features.
     if prepared.contexts or any(variant.chosen_by in USE_CLIP for variant in prepared.variants):
-        (audit, *_), clip = audit_target(source.recipe, mine, source.opened, device, load=lambda _: classifier)
+        (audit, *_), clip = audit_target(
+            source.recipe, mine, source.opened, device, load=lambda _: classifier
+        )
     else:
-        audit, *_ = ask_target(source.recipe, mine, source.opened, device, load=lambda _: classifier).audits(None)
+        audit, *_ = ask_target(
+            source.recipe, mine, source.opened, device, load=lambda _: classifier
+        ).audits(None)
     classifier = classifier.placed(device)
     if prepared.settings.how == NETWORK:
         head = Network.of(classifier, device)
@@ -155,7 +169,9 @@ def see_model(classifier: Classifier, prepared: Prepared, device: str) -> SeenMo
     else:
         head = head_of(classifier, device)
         embedder = classifier_embedder(classifier, device)
-    features = np.concatenate([embed(part, embedder, precision="float32") for part in audit.parts])[audit.rows]
+    features = np.concatenate([embed(part, embedder, precision="float32") for part in audit.parts])[
+        audit.rows
+    ]
     refuse_infinite_features(name, features, ", ".join(part.name for part in audit.parts))
     logits = head.logits(features)
     answered = audit.target.predictions.prediction[audit.rows]
@@ -175,9 +191,11 @@ def refuse_infinite_features(model: str, features: AnyFloats, images: str) -> No
     wrong = int((~np.isfinite(features).all(axis=1)).sum())
     if wrong:
         raise RunFailure(
-            f"model {model!r}: the features of {wrong:,} of {len(features):,} images of {images} are not"
+            f"model {model!r}: the features of {wrong:,} of {len(features):,} images of {images}"
+            " are not"
             " finite numbers",
-            "Its weights may be damaged, or overflow on this device; another one may do: --device cpu",
+            "Its weights may be damaged, or overflow on this device; another one may do: --device"
+            " cpu",
         )
 
 
@@ -185,8 +203,8 @@ def refuse_infinite_features(model: str, features: AnyFloats, images: str) -> No
 class ContextRows:
     """Rows to assign to contexts by CLIP. features: (n, width), unit vectors. labels: (n,).
 
-    vectors: (m, width), unit vectors: first of each context, then of each class without a context. alone: label → the
-    row of its class in `vectors`.
+    vectors: (m, width), unit vectors: first of each context, then of each class without a context.
+    alone: label → the row of its class in `vectors`.
     """
 
     contexts: Sequence[Context]
@@ -196,13 +214,16 @@ class ContextRows:
     alone: Mapping[int, int]
 
     def among(self, indices: Sequence[int]) -> Ints:
-        """Return for each row the nearest context of its class by CLIP, (n,); -1 if the class alone is nearer."""
+        """Return for each row the nearest context of its class by CLIP, (n,); -1 if the class alone
+        is nearer."""
         nearest = np.full(len(self.labels), -1, dtype=np.int64)
         for label in sorted({self.contexts[index].label for index in indices}):
             # The vector of the class alone comes first, so that ties go to it.
             of_label = [index for index in indices if self.contexts[index].label == label]
             rows = np.flatnonzero(self.labels == label)
-            best = np.argmax(self.features[rows] @ self.vectors[[self.alone[label], *of_label]].T, axis=1)
+            best = np.argmax(
+                self.features[rows] @ self.vectors[[self.alone[label], *of_label]].T, axis=1
+            )
             nearest[rows] = np.asarray([-1, *of_label], dtype=np.int64)[best]
         return nearest
 
@@ -214,7 +235,8 @@ def context_rows(
     labels: Ints,
     embed_texts: Callable[[Sequence[str]], AnyFloats] | None,
 ) -> ContextRows:
-    """Return the CLIP vectors of rows and contexts. embed_texts: CLIP's text encoder; None if there is no context."""
+    """Return the CLIP vectors of rows and contexts. embed_texts: CLIP's text encoder; None if there
+    is no context."""
     used = sorted({context.label for context in contexts})
     texts = [context.caption for context in contexts]
     texts += [recipe.classes[label].text(recipe.screen.object_caption) for label in used]
@@ -228,7 +250,8 @@ def context_rows(
 
 @dataclass(frozen=True)
 class MendedModel:
-    """A model with its result and what its folder needs. audit: its CLIP features are dropped to free memory."""
+    """A model with its result and what its folder needs. audit: its CLIP features are dropped to
+    free memory."""
 
     summary: document.ModelMended
     classifier: Classifier
@@ -242,7 +265,8 @@ class MendedModel:
 class FittedVariant:
     """A variant with one head for each λ of the grid, and the index of the chosen head.
 
-    lesson: rows learned besides the training rows. contexts: indices of the contexts by which its λ was chosen.
+    lesson: rows learned besides the training rows. contexts: indices of the contexts by which its λ
+    was chosen.
     """
 
     variant: Variant
@@ -264,7 +288,8 @@ class FittedVariant:
 
 @dataclass(frozen=True)
 class HeadFitting:
-    """Data shared by all heads of one model. train_rows: indices into the source's training rows. grid: values of λ."""
+    """Data shared by all heads of one model. train_rows: indices into the source's training rows.
+    grid: values of λ."""
 
     train: Lesson
     train_rows: Ints
@@ -274,7 +299,8 @@ class HeadFitting:
 
     @classmethod
     def of(cls, seen: SeenModel, prepared: Prepared, folder: Path) -> HeadFitting:
-        """Return the data for a model; `folder` keeps heads. Raise RunFailure if images have no usable features."""
+        """Return the data for a model; `folder` keeps heads. Raise RunFailure if images have no
+        usable features."""
         audit = seen.audit
         source = prepared.source
         settings = prepared.settings
@@ -285,17 +311,23 @@ class HeadFitting:
         if source.test is not None:
             rows, features = seen.decoded(prepared, source.test)
             names = source.test.units or tuple(map(str, prepared.pixels[source.test.content]))
-            units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
+            units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(
+                np.int64
+            )
             tested = evaluating.EvaluationRows(features, source.test.labels[rows], units)
         embed_texts = None if seen.clip is None else seen.clip.model.embed_texts
-        dealt = context_rows(prepared.contexts, source.recipe, audit.features, audit.labels, embed_texts)
+        dealt = context_rows(
+            prepared.contexts, source.recipe, audit.features, audit.labels, embed_texts
+        )
         build = source.audited
         evaluation = evaluating.HeadEvaluation(
             audited=audited,
             discover=audit.halves.discover,
             confirm=audit.halves.confirm,
             failed=audit.failed,
-            untouched=np.asarray([build is None or key in build.base for key in audit.keys], dtype=bool),
+            untouched=np.asarray(
+                [build is None or key in build.base for key in audit.keys], dtype=bool
+            ),
             context=dealt.among(range(len(prepared.contexts))),
             among=dealt.among,
             contexts=prepared.contexts,
@@ -311,22 +343,32 @@ class HeadFitting:
         else:
             how = settings.how
             fit = partial(fit_head, how=how)
-        return cls(train, train_rows, KeptHeads(folder, seen.head, how, fit), settings.grid, evaluation)
+        return cls(
+            train, train_rows, KeptHeads(folder, seen.head, how, fit), settings.grid, evaluation
+        )
 
     def fit(
-        self, variant: Variant, lesson: Lesson | None, context_indices: Sequence[int], judged_by: str = document.CONFIRM
+        self,
+        variant: Variant,
+        lesson: Lesson | None,
+        context_indices: Sequence[int],
+        judged_by: str = document.CONFIRM,
     ) -> FittedVariant:
-        """Fit the heads of a variant, one per λ if it uses λ, and choose λ by the contexts `context_indices`."""
+        """Fit the heads of a variant, one per λ if it uses λ, and choose λ by the contexts
+        `context_indices`."""
         values = self.grid if variant.swept else (0.0,)
         evaluation = self.evaluation
         if variant.weights is not None:
             # At λ = 1 the rows have exactly the weights of the file.
             more = variant.weights[self.train_rows] - 1
-            lessons = [replace(self.train, weights=np.maximum(0, 1 + value * more)) for value in values]
+            lessons = [
+                replace(self.train, weights=np.maximum(0, 1 + value * more)) for value in values
+            ]
             heads = [self.kept.fitted(weighted, None, 0.0) for weighted in lessons]
         elif variant.groups is not None:
             assert lesson is not None
-            heads = [self.kept.fitted(lesson, None, 0.0)]  # Kirichenko 2023 fits on balanced rows alone
+            # Kirichenko 2023 fits on balanced rows alone
+            heads = [self.kept.fitted(lesson, None, 0.0)]
         else:
             heads = [self.kept.fitted(self.train, lesson, value) for value in values]
         answers = [evaluation.answers(head.head) for head in heads]
@@ -343,10 +385,14 @@ class HeadFitting:
             within_bound=bool(chosen.allowed[chosen.index]),
             settled=heads[chosen.index].settled,
             measured=evaluation.measured(answers[chosen.index], judged_by),
-            curve=evaluating.lambda_curve(values, answers, chosen, evaluation, judged_by) if variant.swept else (),
+            curve=evaluating.lambda_curve(values, answers, chosen, evaluation, judged_by)
+            if variant.swept
+            else (),
             judged_by=judged_by,
         )
-        return FittedVariant(variant, tuple(heads), tuple(answers), chosen.index, result, lesson, context_indices)
+        return FittedVariant(
+            variant, tuple(heads), tuple(answers), chosen.index, result, lesson, context_indices
+        )
 
 
 def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: str) -> MendedModel:
@@ -370,15 +416,21 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
     audited = {part.content: part.name for part in audit.parts}
     fitted: list[FittedVariant] = []
     for variant in track(variants, f"{classifier.name}: fitting heads"):
-        # λ is chosen by the contexts of the variant's images; for a control, by those of its variant; without images,
-        # by all contexts.
+        # λ is chosen by the contexts of the variant's images; for a control, by those of its
+        # variant; without images, by all contexts.
         beside = next((other for other in variants if other.name == variant.of), variant).debug
         shown = prepared.contexts if beside is None else beside.contexts
         captions = {(context.label, context.caption) for context in shown}
         context_indices = [
-            index for index, context in enumerate(prepared.contexts) if (context.label, context.caption) in captions
+            index
+            for index, context in enumerate(prepared.contexts)
+            if (context.label, context.caption) in captions
         ]
-        judged_by = document.TEST if beside is not None and confirm_chose(beside.mined, audited) else document.CONFIRM
+        judged_by = (
+            document.TEST
+            if beside is not None and confirm_chose(beside.mined, audited)
+            else document.CONFIRM
+        )
         learned, lesson = _taught(variant, prepared, seen, fitting)
         fitted.append(fitting.fit(learned, lesson, context_indices, judged_by))
     results = []
@@ -413,9 +465,14 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
 
 
 def _mined_notes(prepared: Prepared, audit: Audited) -> tuple[str, ...]:
-    """Return notes on what images and weights were mined on. Raise UserError if rows that judge chose them."""
+    """Return notes on what images and weights were mined on. Raise UserError if rows that judge
+    chose them."""
     learned = [(debug.name, debug.mined) for _, debug in prepared.drawn()]
-    learned += [(variant.name, variant.mined) for variant in prepared.variants if variant.weights is not None]
+    learned += [
+        (variant.name, variant.mined)
+        for variant in prepared.variants
+        if variant.weights is not None
+    ]
     test = prepared.source.test
     return refuse_mined_on_judges(
         learned,
@@ -428,19 +485,24 @@ def _mined_notes(prepared: Prepared, audit: Audited) -> tuple[str, ...]:
 def _taught(
     variant: Variant, prepared: Prepared, seen: SeenModel, fitting: HeadFitting
 ) -> tuple[Variant, Lesson | None]:
-    """Return a variant with the images that it learns from, and the rows to learn from beside the training rows."""
+    """Return a variant with the images that it learns from, and the rows to learn from beside the
+    training rows."""
     if variant.groups is not None:
         discover = seen.audit.halves.discover
         labels = seen.audit.labels[discover]
         whole = seen.lesson(seen.features[discover], labels)
         groups = variant.groups[discover]
-        return variant, balanced_lesson(whole.features, whole.targets, labels, groups, seed=prepared.settings.seed)
+        return variant, balanced_lesson(
+            whole.features, whole.targets, labels, groups, seed=prepared.settings.seed
+        )
     if variant.debug is None:
         return variant, None
     rows, features = seen.decoded(prepared, variant.debug.images)
     debug = variant.debug.only(rows)
     if variant.chosen_by is not None:
-        hard = _hardness(variant.chosen_by, variant.debug.images, rows, features, prepared, seen, fitting)
+        hard = _hardness(
+            variant.chosen_by, variant.debug.images, rows, features, prepared, seen, fitting
+        )
         hardest = hardest_rows(-hard, debug.images.labels, ROWS)
         chosen = np.sort(np.concatenate([*hardest.rows.values()]))
         debug = debug.only(chosen)
@@ -479,9 +541,16 @@ def _hardness(
         if baseline == DOMINO:
             known = seen.true_shares(seen.head, seen.features[discover], classes)
             return most_wrong_slice(points, classes, known, vectors, labels, shares)
-        usual = np.asarray(features_of(prepared.source.train, seen.clip.embedder), np.float64)[fitting.train_rows]
-        points, vectors = (whiten(some, usual.mean(axis=0), usual.std(axis=0, ddof=1)) for some in (points, vectors))
-        return by_direction(points, classes, ~audit.failed[discover], audit.units[discover], vectors, labels)
+        usual = np.asarray(features_of(prepared.source.train, seen.clip.embedder), np.float64)[
+            fitting.train_rows
+        ]
+        points, vectors = (
+            whiten(some, usual.mean(axis=0), usual.std(axis=0, ddof=1))
+            for some in (points, vectors)
+        )
+        return by_direction(
+            points, classes, ~audit.failed[discover], audit.units[discover], vectors, labels
+        )
     return unsureness(shares)
 
 
@@ -499,7 +568,9 @@ def _base_notes(prepared: Prepared, seen: SeenModel) -> tuple[str, ...]:
         rows = np.flatnonzero(np.isfinite(features).all(axis=1))
         labels = debug.base.labels[rows]
         right = seen.allowed[labels, seen.head.logits(features[rows]).argmax(axis=1)]
-        more = refuse_near_chance(name, without_folders(debug.dataset), right, labels, chances, names, debug.fewest)
+        more = refuse_near_chance(
+            name, without_folders(debug.dataset), right, labels, chances, names, debug.fewest
+        )
         notes |= dict.fromkeys(more)
     return tuple(notes)
 
@@ -516,7 +587,8 @@ def _balanced(prepared: Prepared, context: Ints, keys: tuple[str, ...]) -> list[
             groups = context + 1
         else:
             raise UserError(
-                f"--with {dataset.name}: CLIP finds none of the contexts in the audited images, so there are no groups",
+                f"--with {dataset.name}: CLIP finds none of the contexts in the audited images, so"
+                " there are no groups",
                 "Name a dataset of contexts too: --with built:contexts dfr:clip",
             )
         variants.append(Variant(dataset.name, role_of(dataset), groups=groups))
@@ -524,16 +596,24 @@ def _balanced(prepared: Prepared, context: Ints, keys: tuple[str, ...]) -> list[
 
 
 def _judged(
-    fitted_variant: FittedVariant, fitted: Sequence[FittedVariant], fitting: HeadFitting, classes: Mapping[str, str]
+    fitted_variant: FittedVariant,
+    fitted: Sequence[FittedVariant],
+    fitting: HeadFitting,
+    classes: Mapping[str, str],
 ) -> document.VariantResult:
-    """Return a variant compared with its controls, with its verdict. fitted: the retrained head first."""
+    """Return a variant compared with its controls, with its verdict. fitted: the retrained head
+    first."""
     variant = fitted_variant.variant
     result = fitted_variant.result
     evaluation = fitting.evaluation
     retrained = fitted[0]
-    equal = {other.variant.what or "": other for other in fitted if other.variant.of == variant.name}
+    equal = {
+        other.variant.what or "": other for other in fitted if other.variant.of == variant.name
+    }
     controls = compared_controls(fitted_variant, {RETRAINED: retrained} | equal, fitting.grid)
-    comparisons = evaluating.compared_with(fitted_variant.chosen, controls, evaluation, result.judged_by)
+    comparisons = evaluating.compared_with(
+        fitted_variant.chosen, controls, evaluation, result.judged_by
+    )
     outcome, verdict = evaluating.judge_variant(
         comparisons,
         result,
@@ -549,9 +629,12 @@ def _judged(
         discover = evaluation.discover
         lost = evaluation.before[discover].mean() - retrained.chosen[discover].mean()
         lost_too_much = (
-            f"No λ is allowed: the head retrained on {counted(len(fitting.train_rows), 'training image')} alone loses"
-            f" {points(lost)} points on the discover half, and at most {points(evaluating.MOST_LOSS)} are"
-            " allowed. With more training images (--per-class, or more photographs) it may lose less; λ was chosen"
+            "No λ is allowed: the head retrained on"
+            f" {counted(len(fitting.train_rows), 'training image')} alone loses"
+            f" {points(lost)} points on the discover half, and at most"
+            f" {points(evaluating.MOST_LOSS)} are"
+            " allowed. With more training images (--per-class, or more photographs) it may lose"
+            " less; λ was chosen"
             " relative to that head."
         )
         if result.lam == 0:
@@ -565,10 +648,11 @@ def _judged(
 def compared_controls(
     fitted_variant: FittedVariant, beside: Mapping[str, FittedVariant], grid: tuple[float, ...]
 ) -> dict[str, tuple[float | None, Bools]]:
-    """Return the heads to compare a variant with: each control at its chosen λ and at the variant's λ.
+    """Return the heads to compare a variant with: each control at its chosen λ and at the variant's
+    λ.
 
-    The chosen λ of a control is often 0, and the control is then the retrained head again. A larger λ gains more
-    failures whatever the images are. Therefore the variant's λ is compared too.
+    The chosen λ of a control is often 0, and the control is then the retrained head again. A larger
+    λ gains more failures whatever the images are. Therefore the variant's λ is compared too.
     """
     controls: dict[str, tuple[float | None, Bools]] = {
         what: (other.result.lam, other.chosen) for what, other in beside.items()
@@ -585,13 +669,16 @@ def compared_controls(
 def _with_effects(
     fitted_variant: FittedVariant, result: document.VariantResult, fitting: HeadFitting
 ) -> document.VariantResult:
-    """Return the result with effects: the variant at its λ with fewer contexts per class or images per context."""
+    """Return the result with effects: the variant at its λ with fewer contexts per class or images
+    per context."""
     debug = fitted_variant.variant.debug
     lesson = fitted_variant.lesson
     evaluation = fitting.evaluation
     assert debug is not None and lesson is not None
     context = debug.context
-    ranks = np.asarray([(debug.contexts[index].rank or 0) if index >= 0 else 0 for index in context.tolist()])
+    ranks = np.asarray(
+        [(debug.contexts[index].rank or 0) if index >= 0 else 0 for index in context.tolist()]
+    )
 
     def effects(fewer: Mapping[int, Ints]) -> tuple[document.EffectPoint, ...]:
         effect_points = []
@@ -611,25 +698,42 @@ def _with_effects(
     return replace(result, by_k=effects(by_k), by_images=effects(by_images))
 
 
-def _saved(wanted: str | None, best: str | None, results: Sequence[document.VariantResult]) -> str | None:
-    """Return the variant whose head is saved: the named one, the best, or by default the best if it helps."""
+def _saved(
+    wanted: str | None, best: str | None, results: Sequence[document.VariantResult]
+) -> str | None:
+    """Return the variant whose head is saved: the named one, the best, or by default the best if it
+    helps."""
     if wanted is None:
         return next(
-            (result.name for result in results if result.name == best and result.outcome == document.HELPS), None
+            (
+                result.name
+                for result in results
+                if result.name == best and result.outcome == document.HELPS
+            ),
+            None,
         )
     if wanted == "none":
         return None
     if wanted == "best":
         return best
     return next(
-        (result.name for result in results if result.name == wanted or result.name.startswith(f"{wanted}:")), None
+        (
+            result.name
+            for result in results
+            if result.name == wanted or result.name.startswith(f"{wanted}:")
+        ),
+        None,
     )
 
 
-def best_variant(fitted: Sequence[FittedVariant], evaluation: evaluating.HeadEvaluation) -> str | None:
-    """Return the variant with the best worst context on the discover half; variants within the bound come first.
+def best_variant(
+    fitted: Sequence[FittedVariant], evaluation: evaluating.HeadEvaluation
+) -> str | None:
+    """Return the variant with the best worst context on the discover half; variants within the
+    bound come first.
 
-    All variants are compared on the contexts of all variants, so that one with few easy contexts has no advantage.
+    All variants are compared on the contexts of all variants, so that one with few easy contexts
+    has no advantage.
     """
     # Oracles and heads fitted to the discover half would always win.
     candidates = [fit for fit in fitted if fit.variant.role in ("mended", "upweighted")]
@@ -639,5 +743,8 @@ def best_variant(fitted: Sequence[FittedVariant], evaluation: evaluating.HeadEva
     chosen = [fit.chosen for fit in candidates]
     accuracy, overall, counts = evaluating.accuracy_by_context(chosen, evaluation, union)
     worst = evaluating.worst_accuracy(accuracy, overall, counts).round(9)
-    scores = [(fit.result.within_bound, score) for fit, score in zip(candidates, worst.tolist(), strict=True)]
+    scores = [
+        (fit.result.within_bound, score)
+        for fit, score in zip(candidates, worst.tolist(), strict=True)
+    ]
     return candidates[scores.index(max(scores))].variant.name

@@ -1,8 +1,9 @@
-"""Prepare a run before any model is loaded: open all images, decode them once, and refuse shared images.
+"""Prepare a run before any model is loaded: open all images, decode them once, and refuse shared
+images.
 
-Images to learn from and images to judge by must not share pixels, units or noise. Contexts may only be named on the
-discover half. Confirmed findings were chosen with the confirm half. So the test split judges images of such findings,
-and a run without a test split refuses them.
+Images to learn from and images to judge by must not share pixels, units or noise. Contexts may only
+be named on the discover half. Confirmed findings were chosen with the confirm half. So the test
+split judges images of such findings, and a run without a test split refuses them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import CounterfoilError, UserError, raise_together, some_of
 from counterfoil.evaluation.dataset import is_built, open_dataset
-from counterfoil.mending.given import IMAGES, POOL, WEIGHTS, Given, read_groups, read_train_weights, shown_names
+from counterfoil.mending.given import (
+    IMAGES,
+    POOL,
+    WEIGHTS,
+    Given,
+    read_groups,
+    read_train_weights,
+    shown_names,
+)
 from counterfoil.mending.options import EPOCHS
 from counterfoil.mending.variants import (
     FEWEST_PER_CLASS,
@@ -60,7 +69,8 @@ _LEAST_LEARNED = "Leave these out, or name other splits (--test, --on) or anothe
 
 @dataclass(frozen=True)
 class AuditedBuild:
-    """A built dataset that is audited. edited: keys of the source rows that it edits. base: keys of its base images."""
+    """A built dataset that is audited. edited: keys of the source rows that it edits. base: keys of
+    its base images."""
 
     seeds: frozenset[int]
     edited: frozenset[str]
@@ -99,7 +109,8 @@ def mend_source(
     audited: Sequence[str] | None,
     pools: Collection[str] = (),
 ) -> MendSource:
-    """Open the images of a recipe for mending. Raise UserError for a recipe that mending cannot use.
+    """Open the images of a recipe for mending. Raise UserError for a recipe that mending cannot
+    use.
 
     pools: splits that images are chosen from.
     """
@@ -108,7 +119,8 @@ def mend_source(
         raise UserError(f"--per-class: found {per_class}, expected 1 or more")
     if recipe.source.conditions is not None:
         raise UserError(
-            f"recipe {recipe.name}: its images may have several conditions, but mending needs one label per image",
+            f"recipe {recipe.name}: its images may have several conditions, but mending needs one"
+            " label per image",
             "Name a recipe whose images have one label each.",
         )
     mine = recipe.mine or Mine()
@@ -120,19 +132,24 @@ def mend_source(
     train = recipe.source.train_split
     if train not in splits:
         raise UserError(
-            f"'{recipe.source.dataset}' has no split '{train}', and the head is fitted on training images",
+            f"'{recipe.source.dataset}' has no split '{train}', and the head is fitted on training"
+            " images",
             f"Its splits are {', '.join(splits) or 'not named'}; set source.train_split.",
         )
     whole = labelled_split(recipe.source, train, recipe.classes, pin)
     if per_class is None:
-        # With 30 images each, ten classes of the lab lose more by retraining than new images can give.
+        # With 30 images each, ten classes of the lab lose more by retraining than new images can
+        # give.
         per_class = max(FEWEST_PER_CLASS, TRAIN_IMAGES // max(1, len(recipe.classes)))
     chosen = choose_train_rows(whole.labels, per_class, seed)
     if len(chosen) > MOST_CONTENTS // 2:
         raise UserError(
-            f"--per-class {per_class}: a head would be fitted to {len(chosen):,} training images, expected at most"
-            f" {MOST_CONTENTS // 2:,}: its folder lists each of them so that no evaluation uses them",
-            f"Name fewer, such as --per-class {max(1, MOST_CONTENTS // 2 // max(1, len(recipe.classes)))}.",
+            f"--per-class {per_class}: a head would be fitted to {len(chosen):,} training images,"
+            " expected at most"
+            f" {MOST_CONTENTS // 2:,}: its folder lists each of them so that no evaluation uses"
+            " them",
+            "Name fewer, such as --per-class"
+            f" {max(1, MOST_CONTENTS // 2 // max(1, len(recipe.classes)))}.",
         )
     build = None
     made_from = None
@@ -141,7 +158,9 @@ def mend_source(
         opened = open_dataset(mine.on[0])
         rows = np.arange(len(opened.keys))
         base = frozenset(opened.keys[row] for row in np.flatnonzero(opened.shifts == 0).tolist())
-        build = AuditedBuild(frozenset(seeds_of(opened, rows)), edited_rows(opened, rows, recipe), base)
+        build = AuditedBuild(
+            frozenset(seeds_of(opened, rows)), edited_rows(opened, rows, recipe), base
+        )
         made_from = opened.recipe.generator.get("split") if build.edited else None
     taken = {train: "the head learns from it", **dict.fromkeys(mine.on, "it is audited")}
     if made_from is not None:
@@ -151,7 +170,8 @@ def mend_source(
             why = taken.get(pool, "there is none of that name")
             raise UserError(
                 f"--with: no image can be chosen from the split '{pool}': {why}",
-                f"The other splits are {', '.join(name for name in splits if name not in taken) or 'none'}.",
+                "The other splits are"
+                f" {', '.join(name for name in splits if name not in taken) or 'none'}.",
             )
     taken |= dict.fromkeys(pools, "images are chosen from it")
     name = _test_split(recipe, taken, splits, test)
@@ -167,8 +187,11 @@ def mend_source(
     )
 
 
-def _test_split(recipe: Recipe, taken: Mapping[str, str], splits: Sequence[str], test_split: str | None) -> str | None:
-    """Return the test split; None if the confirm half replaces it. taken: split → why it is not free."""
+def _test_split(
+    recipe: Recipe, taken: Mapping[str, str], splits: Sequence[str], test_split: str | None
+) -> str | None:
+    """Return the test split; None if the confirm half replaces it. taken: split → why it is not
+    free."""
     free = [name for name in splits if name not in taken]
     if test_split is None:
         return next((name for name in _TESTS if name in free), free[0] if free else None)
@@ -179,20 +202,25 @@ def _test_split(recipe: Recipe, taken: Mapping[str, str], splits: Sequence[str],
         )
     if test_split not in splits:
         raise UserError(
-            f"--test: '{recipe.source.dataset}' has no split '{test_split}'{did_you_mean(test_split, free)}",
+            f"--test: '{recipe.source.dataset}' has no split"
+            f" '{test_split}'{did_you_mean(test_split, free)}",
             f"Its splits are {', '.join(splits)}.",
         )
     return test_split
 
 
 def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
-    """Return each image's sha256 over its size and RGB pixels, from the user's cache if present; None if undecodable.
+    """Return each image's sha256 over its size and RGB pixels, from the user's cache if present;
+    None if undecodable.
 
     The bytes of files cannot be compared, because a build of pool rows encodes the images again.
     """
     read = track(images.images(), f"{images.name}: decoding images", len(images), 1000)
     pictures = (images.decoded(encoded) for _, encoded in read)
-    digests = (_NO_IMAGE if picture is None else bytes.fromhex(pixels_sha256(picture)) for picture in pictures)
+    digests = (
+        _NO_IMAGE if picture is None else bytes.fromhex(pixels_sha256(picture))
+        for picture in pictures
+    )
     known = map(bytes, digests_of(images, "pixels", digests))
     return tuple(None if digest == _NO_IMAGE else digest.hex() for digest in known)
 
@@ -215,11 +243,13 @@ class Known:
     edited_of: str | None = None
 
 
-def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Sequence[Known] = ()) -> None:
+def refuse_shared(
+    learned: Iterable[Known], judged: Sequence[Known], test: Sequence[Known] = ()
+) -> None:
     """Raise UserError with everything that images to learn from share with `judged` or `test`.
 
-    One half of `judged` chooses λ and teaches the heads of balanced groups. So `judged` may not share anything with
-    `test` either.
+    One half of `judged` chooses λ and teaches the heads of balanced groups. So `judged` may not
+    share anything with `test` either.
     """
     pairs = [(ours, rows) for ours in learned for rows in (*judged, *test)]
     pairs += [(ours, rows) for ours in judged for rows in test]
@@ -233,28 +263,46 @@ def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Seque
 
 def _shared(ours: Known, known: Known) -> list[str]:
     problems = []
-    seen = {digest: key for key, digest in zip(known.keys, known.pixels, strict=True) if digest is not None}
-    same = [(key, seen[digest]) for key, digest in zip(ours.keys, ours.pixels, strict=True) if digest in seen]
+    seen = {
+        digest: key
+        for key, digest in zip(known.keys, known.pixels, strict=True)
+        if digest is not None
+    }
+    same = [
+        (key, seen[digest])
+        for key, digest in zip(ours.keys, ours.pixels, strict=True)
+        if digest in seen
+    ]
     if same:
         problems.append(
-            f"{counted(len(same), 'image')} of {ours.name} and {known.name} are the same, such as {same[0][1]}"
+            f"{counted(len(same), 'image')} of {ours.name} and {known.name} are the same, such as"
+            f" {same[0][1]}"
         )
     if ours.units is not None and known.units is not None and ours.of == known.of:
         units = sorted(set(ours.units) & set(known.units))
         if units:
-            problems.append(f"{ours.name} and {known.name} share {counted(len(units), 'unit')}, such as {units[0]}")
+            problems.append(
+                f"{ours.name} and {known.name} share {counted(len(units), 'unit')}, such as"
+                f" {units[0]}"
+            )
     for edits, rows in ((ours, known), (known, ours)):
         edited = sorted(edits.edited.intersection(rows.keys)) if edits.edited_of == rows.of else []
         if edited:
             images = counted(len(edited), "image")
-            problems.append(f"{edits.name} are edits of {images} of {rows.name}, such as {edited[0]}")
+            problems.append(
+                f"{edits.name} are edits of {images} of {rows.name}, such as {edited[0]}"
+            )
     both = sorted(ours.edited & known.edited) if ours.edited_of == known.edited_of else []
     if both:
-        problems.append(f"{ours.name} and {known.name} share {counted(len(both), 'edited row')}, such as {both[0]}")
+        problems.append(
+            f"{ours.name} and {known.name} share {counted(len(both), 'edited row')}, such as"
+            f" {both[0]}"
+        )
     noise = ours.seeds & known.seeds
     if noise:
         problems.append(
-            f"{counted(len(noise), 'image')} of {ours.name} and images of {known.name} come from the same noise: both"
+            f"{counted(len(noise), 'image')} of {ours.name} and images of {known.name} come from"
+            " the same noise: both"
             " have the same samples.seed"
         )
     return problems
@@ -266,9 +314,11 @@ def refuse_mined_on_judges(
     discover_sha256: str,
     test: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """Raise UserError for images mined on rows that are judged here; return notes on unknown origins.
+    """Raise UserError for images mined on rows that are judged here; return notes on unknown
+    origins.
 
-    learned: names of images or weights, with their origins. audited, test: content → name of the images.
+    learned: names of images or weights, with their origins. audited, test: content → name of the
+    images.
     discover_sha256: the hash of the keys of this run's discover half.
     """
     problems: dict[str, None] = {}
@@ -279,37 +329,46 @@ def refuse_mined_on_judges(
             on = _mined_on(record)
             if not on:
                 notes[
-                    f"{name} does not say which rows it was mined on. It is not known whether they are tested here."
+                    f"{name} does not say which rows it was mined on. It is not known whether they"
+                    " are tested here."
                 ] = None
             for content, images in on:
                 if content not in test and content not in audited:
                     rows = images if isinstance(images, str) else "rows without a name"
                     notes[
-                        f"{name} was mined on {rows}, and no images tested here have that content. They share"
-                        f" no row unless they are the same images under another list of classes or another revision."
+                        f"{name} was mined on {rows}, and no images tested here have that content."
+                        " They share"
+                        " no row unless they are the same images under another list of classes or"
+                        " another revision."
                     ] = None
                 if content in test:
-                    problems[f"{called} was mined on {test[content]}, which is the test here"] = None
+                    problems[f"{called} was mined on {test[content]}, which is the test here"] = (
+                        None
+                    )
                 if content in audited and not test and confirm_chose(mined, audited):
                     problems[
-                        f"{called} comes from findings that the confirm half of {audited[content]} confirmed, and"
+                        f"{called} comes from findings that the confirm half of {audited[content]}"
+                        " confirmed, and"
                         " there is no test split: the same rows would choose and test it"
                     ] = None
                 half = record.get("discover_sha256")
                 if content in audited and not isinstance(half, str):
                     problems[
-                        f"{called} was mined on {audited[content]} but does not say on which half: rows that"
+                        f"{called} was mined on {audited[content]} but does not say on which half:"
+                        " rows that"
                         f" found its contexts may also test them; mine and build it again"
                     ] = None
                 elif content in audited and half != discover_sha256:
                     problems[
-                        f"{called} was mined on other rows of {audited[content]} than the discover half here:"
+                        f"{called} was mined on other rows of {audited[content]} than the discover"
+                        " half here:"
                         f" rows that found its contexts would also test them"
                     ] = None
     if problems:
         raise UserError(
             list(problems)[:_MOST_PROBLEMS],
-            "Mend on the recipe that it was mined with, with the same mine.seed and mine.on, or name another --test.",
+            "Mend on the recipe that it was mined with, with the same mine.seed and mine.on, or"
+            " name another --test.",
         )
     return tuple(notes)
 
@@ -325,8 +384,8 @@ def refuse_near_chance(
 ) -> tuple[str, ...]:
     """Raise UserError if a model is near chance on a dataset's base; return a note of such classes.
 
-    right, labels: (n,), for n base images. chances: (classes,), how often a guess is right. Classes with fewer images
-    than `fewest` are left out.
+    right, labels: (n,), for n base images. chances: (classes,), how often a guess is right. Classes
+    with fewer images than `fewest` are left out.
     """
     images = np.bincount(labels, minlength=len(classes))
     tested = np.flatnonzero(images >= fewest)
@@ -343,23 +402,28 @@ def refuse_near_chance(
             f"{model} is near chance on the base of {dataset}: {100 * share.mean():.1f} % of"
             f" {counted(int(images[tested].sum()), 'image')} right; guessing gets"
             f" {100 * chances[tested].mean():.1f} %{which}",
-            "The model does not recognise its classes in these images, so it cannot learn about its failures"
-            " from them. `counterfoil evaluate` shows the same. Render them with a generator that knows these"
+            "The model does not recognise its classes in these images, so it cannot learn about its"
+            " failures"
+            " from them. `counterfoil evaluate` shows the same. Render them with a generator that"
+            " knows these"
             " classes, or from your own photographs.",
         )
     if not near:
         return ()
     return (
-        f"{model} is near chance on the base of {dataset} for {len(near):,} of {len(tested):,} classes"
-        f" ({', '.join(near[:_MOST_NAMES])}): its images of these classes probably show something else.",
+        f"{model} is near chance on the base of {dataset} for {len(near):,} of {len(tested):,}"
+        " classes"
+        f" ({', '.join(near[:_MOST_NAMES])}): its images of these classes probably show something"
+        " else.",
     )
 
 
 def confirm_chose(mined: MinedRecords, audited: Mapping[str, str]) -> bool:
-    """Check whether the images to learn from were chosen with the confirm half of rows that are audited here.
+    """Check whether the images to learn from were chosen with the confirm half of rows that are
+    audited here.
 
-    This is so for confirmed findings. It is not so for contexts, which only record whether they were confirmed, and
-    for findings that were tested on rendered images alone.
+    This is so for confirmed findings. It is not so for contexts, which only record whether they
+    were confirmed, and for findings that were tested on rendered images alone.
     """
     for record in mined:
         of_finding = "finding" in record and "confirmed" not in record
@@ -371,10 +435,19 @@ def confirm_chose(mined: MinedRecords, audited: Mapping[str, str]) -> bool:
 
 
 def _mined_on(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return content and name of the images that a record was mined on. Malformed entries are left out."""
+    """Return content and name of the images that a record was mined on. Malformed entries are left
+    out."""
     on = record.get("on")
-    entries = [entry for entry in on if isinstance(entry, Mapping)] if isinstance(on, list | tuple) else []
-    return [(entry["content"], entry.get("name")) for entry in entries if isinstance(entry.get("content"), str)]
+    entries = (
+        [entry for entry in on if isinstance(entry, Mapping)]
+        if isinstance(on, list | tuple)
+        else []
+    )
+    return [
+        (entry["content"], entry.get("name"))
+        for entry in entries
+        if isinstance(entry.get("content"), str)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,10 +482,14 @@ class Prepared:
 
     def variants_of(self, model: str) -> tuple[Variant, ...]:
         known = {variant.name for variant in self.variants}
-        return (*self.variants, *(variant for variant in self.own.get(model, ()) if variant.name not in known))
+        return (
+            *self.variants,
+            *(variant for variant in self.own.get(model, ()) if variant.name not in known),
+        )
 
     def drawn(self) -> list[tuple[Variant, DebugImages]]:
-        """Return all variants with their images. A variant with the same name and images appears once."""
+        """Return all variants with their images. A variant with the same name and images appears
+        once."""
         every: dict[tuple[str, str], tuple[Variant, DebugImages]] = {}
         for variant in itertools.chain(self.variants, *self.own.values()):
             if variant.debug is not None:
@@ -421,9 +498,13 @@ class Prepared:
 
 
 def prepare(
-    source: MendSource, given: Sequence[Given], given_by_model: Mapping[str, Given], settings: MendSettings
+    source: MendSource,
+    given: Sequence[Given],
+    given_by_model: Mapping[str, Given],
+    settings: MendSettings,
 ) -> Prepared:
-    """Open all named inputs and refuse images that both teach and judge. One error has the problems of all inputs."""
+    """Open all named inputs and refuse images that both teach and judge. One error has the problems
+    of all inputs."""
     recipe = source.recipe
     problems: list[CounterfoilError] = []
     images: list[Variant] = []
@@ -436,7 +517,9 @@ def prepare(
             if dataset.kind == IMAGES:
                 images += image_variants(*open_debug_images(dataset, recipe), settings.seed)
             elif dataset.kind == WEIGHTS:
-                weights, mined = read_train_weights(dataset.source, source.whole_train, source.train.keys)
+                weights, mined = read_train_weights(
+                    dataset.source, source.whole_train, source.train.keys
+                )
                 others.append(Variant(dataset.name, "upweighted", weights=weights, mined=(mined,)))
             elif dataset.kind == POOL:
                 others += pool_variants(dataset, recipe, source.opened.pin, settings.seed)
@@ -448,7 +531,9 @@ def prepare(
         try:
             if dataset.kind != IMAGES:
                 raise UserError(f"--own {model}={dataset.name}: expected a built dataset")
-            own_variants[model] = tuple(image_variants(*open_debug_images(dataset, recipe), settings.seed))
+            own_variants[model] = tuple(
+                image_variants(*open_debug_images(dataset, recipe), settings.seed)
+            )
         except CounterfoilError as error:
             problems.append(error)
     raise_together(problems)
@@ -491,7 +576,9 @@ def prepare(
         rows = known(part, f"the audited images ({part.name})")
         build = source.audited
         if build is not None:
-            rows = replace(rows, of=part.name, seeds=build.seeds, edited=build.edited, edited_of=dataset)
+            rows = replace(
+                rows, of=part.name, seeds=build.seeds, edited=build.edited, edited_of=dataset
+            )
         judged.append(rows)
     test = source.test
     refuse_shared(learned, judged, [] if test is None else [known(test, f"the test ({test.name})")])

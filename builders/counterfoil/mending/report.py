@@ -1,4 +1,5 @@
-"""The report page of mending and the card of a mended model. Each is one file and loads nothing else."""
+"""The report page of mending and the card of a mended model. Each is one file and loads nothing
+else."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from counterfoil.mending.evaluating import COMPARED
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted, in_words, named, number, percent, points
 
-# The sets of rows that are drawn, each with its field in a point of a curve and its colour on the page.
+# The sets of rows that are drawn, each with its field in a point of a curve and its colour on the
+# page.
 _DRAWN = {
     document.HELDOUT: ("heldout", KIND_COLOURS["mined"]),
     document.IN_CONTEXTS: ("in_contexts", KIND_COLOURS["co-occurrence"]),
@@ -28,7 +30,8 @@ MOST_HEADLINE = 2000  # several times the longest that a run writes
 
 
 def gains_figure(model: document.ModelMended, index: int) -> str:
-    """Draw one line for each head. On each set of rows, a dot with its interval shows the gain, in points."""
+    """Draw one line for each head. On each set of rows, a dot with its interval shows the gain, in
+    points."""
     variants = model.arms
     figure, axes = new_figure(_WIDTH, 0.9 + 0.5 * len(variants))
     axes.axvline(0, color=RULE, linewidth=1)
@@ -41,12 +44,20 @@ def gains_figure(model: document.ModelMended, index: int) -> str:
             colour = MUTED if variant.role == "retrained" else set_colour  # any refit gains as much
             y = len(variants) - 1 - row + offset
             if measured.low is not None and measured.high is not None:
-                axes.plot([100 * measured.low, 100 * measured.high], [y, y], color=colour, linewidth=1.4, alpha=0.6)
+                axes.plot(
+                    [100 * measured.low, 100 * measured.high],
+                    [y, y],
+                    color=colour,
+                    linewidth=1.4,
+                    alpha=0.6,
+                )
             gid = f"gain-{row}-{name}"
             axes.scatter([100 * measured.gain], [y], s=26, color=colour, zorder=3, gid=gid)
             shares = f"{percent(measured.before)} before, {percent(measured.after)} after"
             tips[gid] = [f"{variant.called}, {document.TITLES[name]}: {shares}"]
-    axes.set_yticks(range(len(variants)), [short(variant.called, _NAME) for variant in reversed(variants)])
+    axes.set_yticks(
+        range(len(variants)), [short(variant.called, _NAME) for variant in reversed(variants)]
+    )
     axes.set_ylim(-0.6, len(variants) - 0.4)
     axes.set_xlabel("gain over the original model (points)")
     axes.tick_params(axis="y", length=0)
@@ -54,9 +65,13 @@ def gains_figure(model: document.ModelMended, index: int) -> str:
 
 
 def draw_gain_curve(
-    variant: document.VariantResult, points: Sequence[document.LambdaPoint | document.EffectPoint], over: str, name: str
+    variant: document.VariantResult,
+    points: Sequence[document.LambdaPoint | document.EffectPoint],
+    over: str,
+    name: str,
 ) -> str:
-    """Draw the gain over the retrained head against λ, as Figure 5a of Chegini 2023; a dashed line marks the chosen λ.
+    """Draw the gain over the retrained head against λ, as Figure 5a of Chegini 2023; a dashed line
+    marks the chosen λ.
 
     With other points, draw it against contexts per class or images per context (Figure 5b).
     """
@@ -65,12 +80,26 @@ def draw_gain_curve(
     for title, (field, colour) in _DRAWN.items():
         base = getattr(variant.curve[0], field)
         shares = [(at, getattr(point, field)) for at, point in enumerate(points)]
-        known = [(at, 100 * (share - base)) for at, share in shares if share is not None and base is not None]
+        known = [
+            (at, 100 * (share - base))
+            for at, share in shares
+            if share is not None and base is not None
+        ]
         if known:
             x, y = zip(*known, strict=True)
-            axes.plot(x, y, color=colour, marker="o", markersize=3.6, linewidth=1.6, label=document.TITLES[title])
+            axes.plot(
+                x,
+                y,
+                color=colour,
+                marker="o",
+                markersize=3.6,
+                linewidth=1.6,
+                label=document.TITLES[title],
+            )
     chosen = [
-        at for at, point in enumerate(points) if isinstance(point, document.LambdaPoint) and point.value == variant.lam
+        at
+        for at, point in enumerate(points)
+        if isinstance(point, document.LambdaPoint) and point.value == variant.lam
     ]
     for at in chosen[:1]:
         axes.axvline(at, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
@@ -81,7 +110,8 @@ def draw_gain_curve(
 
 
 def overlap_figure(collective: document.Collective) -> str:
-    """Draw intersection over union of failures for each pair of models (Figure 4). Families are side by side."""
+    """Draw intersection over union of failures for each pair of models (Figure 4). Families are
+    side by side."""
     from matplotlib.patches import Rectangle
 
     order = sorted(range(len(collective.models)), key=lambda at: (collective.families[at], at))
@@ -94,9 +124,18 @@ def overlap_figure(collective: document.Collective) -> str:
             if value is None:
                 continue
             axes.add_patch(
-                Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=KIND_COLOURS["mined"], alpha=0.75 * value, lw=0)
+                Rectangle(
+                    (column - 0.5, row - 0.5),
+                    1,
+                    1,
+                    facecolor=KIND_COLOURS["mined"],
+                    alpha=0.75 * value,
+                    lw=0,
+                )
             )
-            axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=8.5, color=INK)
+            axes.text(
+                column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=8.5, color=INK
+            )
     axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
     axes.set_yticks(range(len(names)), names)
     axes.set_xlim(-0.5, len(names) - 0.5)
@@ -118,10 +157,11 @@ def model_card(
 ) -> str:
     """Return the card of a model, whose mended.json is `about`; equal facts give equal cards.
 
-    role: the role of the variant. headline: the verdict in one sentence. helps: only such a head is called mended.
+    role: the role of the variant. headline: the verdict in one sentence. helps: only such a head is
+    called mended.
     images: words for the images that it learned from beside its training images.
-    trained_on: names of the sets that the head was fitted to. chosen_on: names of the sets whose discover half only
-    chose variant and λ. No name has a folder of this machine.
+    trained_on: names of the sets that the head was fitted to. chosen_on: names of the sets whose
+    discover half only chose variant and λ. No name has a folder of this machine.
     """
     filters = {"code": code, "cell": code_cell, "inline": inline, "number": "{:,}".format}
     environment = template_environment(CARD, filters, markdown=True)

@@ -1,7 +1,8 @@
-"""The variants of a run: images to mend with, and controls with the same number of images of each class.
+"""The variants of a run: images to mend with, and controls with the same number of images of each
+class.
 
-The head at λ = 0 is always a variant. The λ of a control is chosen by the contexts of the variant that it controls. The
-two are also compared at the λ of that variant.
+The head at λ = 0 is always a variant. The λ of a control is chosen by the contexts of the variant
+that it controls. The two are also compared at the λ of that variant.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ RANDOM = "random_contexts"
 UNCHANGED = "unchanged"
 # The control of images that a baseline chooses from a pool.
 ANY = "any_rows"
-# The images of the control of class names: images made for it, those beside a mined finding, or the base.
+# The images of the control of class names: images made for it, those beside a mined finding, or the
+# base.
 _CLASS_NAMES = (CLASS_NAME, "reference", BASE)
 VariantRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
 RETRAINED = "lambda 0"
@@ -47,7 +49,8 @@ SAVED_ROLES = ("mended", "upweighted", "rival")
 
 
 def choose_train_rows(labels: Ints, most_per_class: int, seed: int = 0) -> Ints:
-    """Return at most `most_per_class` rows of each class, in order. A smaller number draws a subset of these rows."""
+    """Return at most `most_per_class` rows of each class, in order. A smaller number draws a subset
+    of these rows."""
     return rows_of_cells(labels, dict.fromkeys(np.unique(labels).tolist(), most_per_class), seed)
 
 
@@ -64,9 +67,11 @@ def equal_numbers(variants: Mapping[str, Ints], seed: int = 0) -> dict[str, Ints
 
 
 def rows_of_cells(cells: Ints, most: Mapping[int, int], seed: int) -> Ints:
-    """Return at most `most[cell]` rows of each cell, in order, drawn without replacement. cells: (n,) each row's cell.
+    """Return at most `most[cell]` rows of each cell, in order, drawn without replacement. cells:
+    (n,) each row's cell.
 
-    The draw of a cell is the beginning of a shuffle. The shuffle does not depend on the number or on the other cells.
+    The draw of a cell is the beginning of a shuffle. The shuffle does not depend on the number or
+    on the other cells.
     """
     chosen = [np.empty(0, dtype=np.int64)]
     for cell in np.unique(cells).tolist():
@@ -87,7 +92,8 @@ CONTROL_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A class in one context: the caption of a shift. `rank`: 0 for the most frequent context of its class."""
+    """A class in one context: the caption of a shift. `rank`: 0 for the most frequent context of
+    its class."""
 
     name: str
     label: int
@@ -104,8 +110,8 @@ class DebugImages:
     dataset: str
     group: str
     images: LabelledImages
-    """Their labels are indices of classes of the source that is mended on. Their units are those of the source's own
-    pool, if they are rows of it."""
+    """Their labels are indices of classes of the source that is mended on. Their units are those of
+    the source's own pool, if they are rows of it."""
     contexts: tuple[Context, ...]
     context: Ints
     """(n,) each image's index in `contexts`, -1 for no context."""
@@ -134,33 +140,41 @@ class DebugImages:
 
 
 def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[str, DebugImages]]:
-    """Open a dataset's group (by default `contexts`, `hard` or all shifts), and its controls by kind.
+    """Open a dataset's group (by default `contexts`, `hard` or all shifts), and its controls by
+    kind.
 
-    Raise UserError for a dataset that is not built, a group that is missing or empty, or classes outside `recipe`.
+    Raise UserError for a dataset that is not built, a group that is missing or empty, or classes
+    outside `recipe`.
     """
     opened = open_dataset(given.source)
     if opened.preview is not None:
         raise UserError(
-            f"{given.source} is a preview of {opened.preview:,} images a shift, from which no head is fitted",
+            f"{given.source} is a preview of {opened.preview:,} images a shift, from which no head"
+            " is fitted",
             "Build its recipe without --limit, and mend with that.",
         )
     groups = _groups(opened)
     group = given.group or next((name for name in (CONTEXTS, HARD) if name in groups), None)
     if group is None:
-        shifts = tuple(index for index, shift in enumerate(opened.recipe.all_shifts()) if index and shift.top)
+        shifts = tuple(
+            index for index, shift in enumerate(opened.recipe.all_shifts()) if index and shift.top
+        )
     else:
         shifts = groups.get(group, ())
     if not shifts:
         known = [name for name in groups if name != BASE]
         near = did_you_mean(group or "", known)
         raise UserError(
-            f"{given.source} has no group '{group}'{near}" if group else f"{given.source} has a base and no shift",
+            f"{given.source} has no group '{group}'{near}"
+            if group
+            else f"{given.source} has a base and no shift",
             f"Its groups are {', '.join(known) or 'none'}.",
         )
     debug_images = _images(opened, given.source, group or "all shifts", shifts, recipe)
     if not len(debug_images):
         raise UserError(
-            f"{given.source}: no image of the group '{debug_images.group}' was accepted, so nothing can be learned",
+            f"{given.source}: no image of the group '{debug_images.group}' was accepted, so nothing"
+            " can be learned",
             "Lower its threshold, or ask for more candidates, and build it again.",
         )
     controls: dict[str, DebugImages] = {}
@@ -177,7 +191,8 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
 
 
 def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
-    """Return the shifts of each group, only at their highest level. Each shift is also a group by its own name."""
+    """Return the shifts of each group, only at their highest level. Each shift is also a group by
+    its own name."""
     groups: dict[str, list[int]] = {}
     for index, shift in enumerate(opened.recipe.all_shifts()):
         if shift.top:
@@ -187,18 +202,24 @@ def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
     return {name: tuple(indices) for name, indices in groups.items()}
 
 
-def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int], recipe: Recipe) -> DebugImages:
-    """Return the images of the shifts, labelled as in `recipe`. Raise UserError for classes that it does not have."""
+def _images(
+    opened: OpenDataset, source: str, group: str, shifts: Sequence[int], recipe: Recipe
+) -> DebugImages:
+    """Return the images of the shifts, labelled as in `recipe`. Raise UserError for classes that it
+    does not have."""
     rows = np.flatnonzero(np.isin(opened.shifts, shifts))
     labels = opened.labels[rows]
     recipe_labels = {(cls.id, cls.name): cls.label for cls in recipe.classes}
     classes = opened.recipe.classes
-    label_of = np.asarray([recipe_labels.get((cls.id, cls.name), -1) for cls in classes], dtype=np.int64)
+    label_of = np.asarray(
+        [recipe_labels.get((cls.id, cls.name), -1) for cls in classes], dtype=np.int64
+    )
     strange = [classes[label] for label in np.unique(labels).tolist() if label_of[label] < 0]
     if strange:
         shown = ", ".join(f"{cls.id} ({cls.name})" for cls in strange[:5])
         raise UserError(
-            f"{source} has images of {len(strange)} classes that the recipe {recipe.name} does not have: {shown}",
+            f"{source} has images of {len(strange)} classes that the recipe {recipe.name} does not"
+            f" have: {shown}",
             "Mend on the recipe that it was mined from: --on RECIPE.",
         )
     contexts, context_of = _contexts(opened, shifts, recipe, label_of)
@@ -217,7 +238,9 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
         contexts=contexts,
         context=context_of[opened.shifts[rows], labels],
         seeds=frozenset(seeds_of(opened, rows)),
-        base=replace(rows_of(labelled, base), name=f"{source}:{BASE}", labels=label_of[opened.labels[base]]),
+        base=replace(
+            rows_of(labelled, base), name=f"{source}:{BASE}", labels=label_of[opened.labels[base]]
+        ),
         fewest=opened.recipe.evaluate.min_images_per_class,
         edits=edits_of(opened.directory, opened.recipe, opened.pins, keys),
         edited=_edited_images(opened, rows, recipe),
@@ -235,21 +258,28 @@ def _mined_from(recipe: Recipe, shift: Shift) -> Mapping[str, Any]:
 
 
 def seeds_of(opened: OpenDataset, rows: Ints) -> list[int]:
-    """Return the seed of each image's noise. Return none for rows of a pool and for edits of rows."""
+    """Return the seed of each image's noise. Return none for rows of a pool and for edits of
+    rows."""
     recipe = opened.recipe
     if recipe.kind.takes_rows:
         return []
-    shifts = [None if recipe.samples.noise == "paired" else shift.name for shift in recipe.all_shifts()]
+    shifts = [
+        None if recipe.samples.noise == "paired" else shift.name for shift in recipe.all_shifts()
+    ]
     return [
         sample_seed(recipe.samples.seed, recipe.classes[label].id, index, shifts[shift])
         for shift, label, index in zip(
-            opened.shifts[rows].tolist(), opened.labels[rows].tolist(), opened.indices[rows].tolist(), strict=True
+            opened.shifts[rows].tolist(),
+            opened.labels[rows].tolist(),
+            opened.indices[rows].tolist(),
+            strict=True,
         )
     ]
 
 
 def _pool_rows(opened: OpenDataset, rows: Ints, recipe: Recipe) -> Sequence[int]:
-    """Return the rows of the recipe's source that the chosen images are, or are edits of; none for other images."""
+    """Return the rows of the recipe's source that the chosen images are, or are edits of; none for
+    other images."""
     if not opened.recipe.kind.takes_rows:
         return ()
     pool = pool_of(opened.recipe)
@@ -258,20 +288,27 @@ def _pool_rows(opened: OpenDataset, rows: Ints, recipe: Recipe) -> Sequence[int]
     if pool.config != source.config:
         return ()
     moved = pool.dataset != source.dataset
-    if moved and (SourcePin.of(recorded) is None or open_source(source, recorded).pin.document() != recorded):
+    if moved and (
+        SourcePin.of(recorded) is None or open_source(source, recorded).pin.document() != recorded
+    ):
         return ()
-    return rows_in_pool(opened.directory, opened.recipe, [opened.keys[row] for row in rows.tolist()])
+    return rows_in_pool(
+        opened.directory, opened.recipe, [opened.keys[row] for row in rows.tolist()]
+    )
 
 
 def _pool_units(opened: OpenDataset, rows: Ints, recipe: Recipe) -> tuple[str, ...] | None:
-    """Return the units of images that are rows of the recipe's source or edits of such rows; None for other images."""
+    """Return the units of images that are rows of the recipe's source or edits of such rows; None
+    for other images."""
     source = recipe.source
     if source.unit_column is None:
         return None
     pool_rows = _pool_rows(opened, rows, recipe)
     if not pool_rows:
         return None
-    pool = open_source(source, opened.pins.get("pool"), as_recorded=True).rows(opened.recipe.generator.get("split"))
+    pool = open_source(source, opened.pins.get("pool"), as_recorded=True).rows(
+        opened.recipe.generator.get("split")
+    )
     if source.unit_column not in pool.columns:
         return None
     units = pool.texts(source.unit_column, "unit_column")
@@ -285,26 +322,34 @@ def _pool_units(opened: OpenDataset, rows: Ints, recipe: Recipe) -> tuple[str, .
 
 
 def edited_rows(opened: OpenDataset, rows: Ints, recipe: Recipe) -> frozenset[str]:
-    """Return the keys of the source rows that the chosen images are edits of; empty for other images."""
+    """Return the keys of the source rows that the chosen images are edits of; empty for other
+    images."""
     if not opened.recipe.kind.alters_rows:
         return frozenset()
-    return frozenset(row_key(opened.recipe.generator.get("split"), row) for row in _pool_rows(opened, rows, recipe))
+    return frozenset(
+        row_key(opened.recipe.generator.get("split"), row)
+        for row in _pool_rows(opened, rows, recipe)
+    )
 
 
 def _edited_images(opened: OpenDataset, rows: Ints, recipe: Recipe) -> LabelledImages | None:
-    """Return the source rows that the images are edits of, to compare their pixels; None if there are none."""
+    """Return the source rows that the images are edits of, to compare their pixels; None if there
+    are none."""
     keys = edited_rows(opened, rows, recipe)
     if not keys:
         return None
     pin = open_source(recipe.source, opened.pins.get("pool"), as_recorded=True).pin
-    split = labelled_split(recipe.source, opened.recipe.generator.get("split"), recipe.classes, pin, units=False)
+    split = labelled_split(
+        recipe.source, opened.recipe.generator.get("split"), recipe.classes, pin, units=False
+    )
     return rows_of(split, np.flatnonzero([key in keys for key in split.keys]))
 
 
 def _contexts(
     opened: OpenDataset, shifts: Sequence[int], recipe: Recipe, label_of: Ints
 ) -> tuple[tuple[Context, ...], Ints]:
-    """Return the captions of the shifts by class, and the index of the context by shift and label of the dataset.
+    """Return the captions of the shifts by class, and the index of the context by shift and label
+    of the dataset.
 
     A caption that names the class alone is no context; its index is -1.
     """
@@ -344,17 +389,20 @@ def rows_within(
     images: int | None = None,
     seed: int = 0,
 ) -> Ints:
-    """Return rows of n images, in order: from the first k contexts of each class, at most `images` per context.
+    """Return rows of n images, in order: from the first k contexts of each class, at most `images`
+    per context.
 
-    ranks: (n,), the rank of the image's context in its class; the context with most failures has rank 0. shifts: (n,),
-    the context; an image with -1 is always included. Smaller numbers give subsets, so that neighbouring points of a
-    curve share images.
+    ranks: (n,), the rank of the image's context in its class; the context with most failures has
+    rank 0. shifts: (n,), the context; an image with -1 is always included. Smaller numbers give
+    subsets, so that neighbouring points of a curve share images.
     """
     rows = np.arange(len(ranks)) if k is None else np.flatnonzero(ranks < k)
     if images is None:
         return rows
     inside = rows[shifts[rows] >= 0]
-    chosen = inside[rows_of_cells(shifts[inside], dict.fromkeys(np.unique(shifts).tolist(), images), seed)]
+    chosen = inside[
+        rows_of_cells(shifts[inside], dict.fromkeys(np.unique(shifts).tolist(), images), seed)
+    ]
     return np.sort(np.concatenate([chosen, rows[shifts[rows] < 0]]))
 
 
@@ -379,7 +427,8 @@ class Variant:
     chosen_by: str | None = None
     """The baseline that chooses `ROWS` images a class from `debug` when it knows the model."""
     lacking: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Control → the labels without an image in that control; no variant of the comparison learns from these labels."""
+    """Control → the labels without an image in that control; no variant of the comparison learns
+    from these labels."""
     mined: tuple[Mapping[str, Any], ...] = ()
     """The origin of the weights."""
 
@@ -387,14 +436,20 @@ class Variant:
     def images(self) -> int:
         """The number of images to learn from."""
         most = ROWS if self.chosen_by is not None else self.offered
-        return 0 if self.debug is None else int(np.minimum(np.bincount(self.debug.images.labels), most).sum())
+        return (
+            0
+            if self.debug is None
+            else int(np.minimum(np.bincount(self.debug.images.labels), most).sum())
+        )
 
     @property
     def swept(self) -> bool:
         return self.role in ("mended", "control", "upweighted")
 
 
-def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], seed: int) -> list[Variant]:
+def image_variants(
+    images: DebugImages, controls: Mapping[str, DebugImages], seed: int
+) -> list[Variant]:
     """Return variants of the images and of their controls, with equal numbers of images per class.
 
     Raise UserError if no image is left.
@@ -403,7 +458,8 @@ def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], see
     rows = equal_numbers({name: compared.images.labels for name, compared in every.items()}, seed)
     if not len(rows[images.name]):
         raise UserError(
-            f"{images.name}: no class has both its own images and images of its controls ({' and '.join(controls)})",
+            f"{images.name}: no class has both its own images and images of its controls"
+            f" ({' and '.join(controls)})",
             "Build more images of the controls: without them, a gain means nothing.",
         )
     present = np.unique(images.images.labels)
@@ -417,12 +473,15 @@ def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], see
     for what, control in controls.items():
         name = f"{control.group} beside {images.name}"
         equal = control.only(rows[what])
-        variants.append(Variant(name, "control", images.name, what, debug=equal, offered=len(control)))
+        variants.append(
+            Variant(name, "control", images.name, what, debug=equal, offered=len(control))
+        )
     return variants
 
 
 def pool_variants(given: Given, recipe: Recipe, pin: SourcePin, seed: int) -> list[Variant]:
-    """Return a variant whose images a baseline chooses from a split, and its control: as many images at random."""
+    """Return a variant whose images a baseline chooses from a split, and its control: as many
+    images at random."""
     split = labelled_split(recipe.source, given.source, recipe.classes, pin)
     whole = DebugImages(
         name=given.name,
@@ -440,7 +499,14 @@ def pool_variants(given: Given, recipe: Recipe, pin: SourcePin, seed: int) -> li
     control = whole.only(choose_train_rows(split.labels, ROWS, seed))
     return [
         Variant(given.name, "mended", debug=whole, offered=len(whole), chosen_by=given.group),
-        Variant(f"random images beside {given.name}", "control", given.name, ANY, debug=control, offered=len(whole)),
+        Variant(
+            f"random images beside {given.name}",
+            "control",
+            given.name,
+            ANY,
+            debug=control,
+            offered=len(whole),
+        ),
     ]
 
 

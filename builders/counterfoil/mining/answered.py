@@ -1,7 +1,8 @@
-"""Summarise a classifier's failures by class, by pair of classes, and by label, without words or CLIP.
+"""Summarise a classifier's failures by class, by pair of classes, and by label, without words or
+CLIP.
 
-Labels to check are sorted by the classifier's confidence in the label, the lowest first (self-confidence, Kuan and
-Mueller 2022).
+Labels to check are sorted by the classifier's confidence in the label, the lowest first
+(self-confidence, Kuan and Mueller 2022).
 """
 
 from __future__ import annotations
@@ -16,15 +17,22 @@ from scipy.stats import rankdata
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.documents import csv_text
 from counterfoil.mining.audited import Audited
-from counterfoil.mining.findings import AnswersTold, ClassAnswered, Interval, LabelToLookAt, TakenFor
+from counterfoil.mining.findings import (
+    AnswersTold,
+    ClassAnswered,
+    Interval,
+    LabelToLookAt,
+    TakenFor,
+)
 from counterfoil.prediction.inference import Predictions
 from counterfoil.recipe import Recipe
 from counterfoil.stats import clustered_interval
 
 MOST_PAIRS = 50
 MOST_LABELS = 200
-# The list of labels to check has at most this share of the rows. On photographs whose labels people checked, a list
-# twice as long has no more errors (`scripts/prove_photographs.py`, the choosing half).
+# The list of labels to check has at most this share of the rows. On photographs whose labels people
+# checked, a list twice as long has no more errors (`scripts/prove_photographs.py`, the choosing
+# half).
 LISTED_SHARE = 0.01
 # A pair of classes with fewer mistaken rows than this is left out.
 FEWEST_TAKEN = 3
@@ -36,9 +44,10 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class AnsweredRows:
-    """The n audited images that have an answer. taken_for: (n,), the class of the answer, or -1 if it is no class.
-    confidence: (n,), the target's confidence in its answer. label_confidence: (classifiers, n), the confidence of each
-    classifier in the label. copies: (n,), whether the row is a changed copy of another, whose label is checked instead.
+    """The n audited images that have an answer. taken_for: (n,), the class of the answer, or -1 if
+    it is no class. confidence: (n,), the target's confidence in its answer. label_confidence:
+    (classifiers, n), the confidence of each classifier in the label. copies: (n,), whether the row
+    is a changed copy of another, whose label is checked instead.
     """
 
     keys: Sequence[str]
@@ -57,9 +66,13 @@ class AnsweredRows:
         predictions = audited.target.predictions
         confidence = predictions.confidence[audited.rows].astype(np.float64)
         every = (predictions, *others)
-        in_label = np.stack([answers.true_confidence[audited.rows].astype(np.float64) for answers in every])
+        in_label = np.stack(
+            [answers.true_confidence[audited.rows].astype(np.float64) for answers in every]
+        )
         rows = (audited.keys, audited.labels, audited.failed, audited.units, audited.taken_for)
-        copies = np.concatenate([part.copies & (part.groups > 0) for part in audited.parts])[audited.rows]
+        copies = np.concatenate([part.copies & (part.groups > 0) for part in audited.parts])[
+            audited.rows
+        ]
         return cls(*rows, confidence, in_label, audited.paths, copies)
 
     @property
@@ -67,12 +80,16 @@ class AnsweredRows:
         """Say that labels of base images alone are checked, if other rows are copies of them."""
         if not np.any(self.copies):
             return ()
-        listed = "labels to check are those of" if len(self.to_look_at()) else "no label to check is listed among"
+        listed = (
+            "labels to check are those of"
+            if len(self.to_look_at())
+            else "no label to check is listed among"
+        )
         return (f"{listed} base images: a changed copy has the label of its base image",)
 
     def by_label_doubt(self) -> Ints:
-        """Return the rows, except copies, that are taken for another class. Rows are sorted by the mean rank over
-        classifiers of the confidence in their label, the lowest first.
+        """Return the rows, except copies, that are taken for another class. Rows are sorted by the
+        mean rank over classifiers of the confidence in their label, the lowest first.
         """
         taken = (self.taken_for >= 0) & (self.taken_for != self.labels)
         wrong = np.flatnonzero(self.failed & taken & np.logical_not(self.copies))
@@ -83,10 +100,14 @@ class AnsweredRows:
         return wrong[np.lexsort((-self.confidence[wrong], ranks[wrong]))]
 
     def to_look_at(self) -> Ints:
-        return self.by_label_doubt()[: math.ceil(LISTED_SHARE * (len(self.labels) - np.sum(self.copies)))]
+        return self.by_label_doubt()[
+            : math.ceil(LISTED_SHARE * (len(self.labels) - np.sum(self.copies)))
+        ]
 
 
-def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None = None) -> AnswersTold:
+def answers_shown(
+    rows: AnsweredRows, recipe: Recipe, without_words: str | None = None
+) -> AnswersTold:
     """Summarise the answers. All intervals treat rows of one unit as dependent."""
     classes = recipe.classes
     look = rows.to_look_at()
@@ -101,7 +122,9 @@ def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None 
         rate, interval = _share(rows.failed[class_rows], rows.units[class_rows])
         others = (failures - count) / left if left else None
         cls = classes[label]
-        by_class.append(ClassAnswered(cls.id, cls.name, len(class_rows), count, rate, interval, others))
+        by_class.append(
+            ClassAnswered(cls.id, cls.name, len(class_rows), count, rate, interval, others)
+        )
         taken = np.where(rows.failed[class_rows], rows.taken_for[class_rows], -1)
         for other in np.unique(taken[(taken >= 0) & (taken != label)]).tolist():
             is_pair = taken == other
@@ -127,7 +150,8 @@ def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None 
 
 
 def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, Bools]) -> str:
-    """Return a table of all failing rows. findings: by name of a confirmed finding, the rows of its set, (n,) bool."""
+    """Return a table of all failing rows. findings: by name of a confirmed finding, the rows of its
+    set, (n,) bool."""
     rank = {row: index for index, row in enumerate(rows.by_label_doubt().tolist(), 1)}
     listed = len(rows.to_look_at())
     lines = []
@@ -148,6 +172,9 @@ def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, 
 
 
 def _share(hit: Bools, units: Ints) -> tuple[float, Interval]:
-    """Return the share of rows with a hit, and its interval. The interval is Wilson's if each row is its own unit."""
+    """Return the share of rows with a hit, and its interval. The interval is Wilson's if each row
+    is its own unit."""
     unit_of_row = np.unique(units, return_inverse=True)[1].ravel()
-    return float(hit.mean()), clustered_interval(np.bincount(unit_of_row, hit), np.bincount(unit_of_row))
+    return float(hit.mean()), clustered_interval(
+        np.bincount(unit_of_row, hit), np.bincount(unit_of_row)
+    )

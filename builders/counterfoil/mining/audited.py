@@ -1,7 +1,8 @@
-"""The audited images with the target's answers, CLIP's features, and the discover and confirm halves.
+"""The audited images with the target's answers, CLIP's features, and the discover and confirm
+halves.
 
-A recipe with K conditions has K questions, and each question has two classes. Label 2k means a row with condition k,
-and label 2k + 1 means a row without it.
+A recipe with K conditions has K questions, and each question has two classes. Label 2k means a row
+with condition k, and label 2k + 1 means a row without it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from typing import Any, Literal
 import numpy as np
 
 from counterfoil.arrays import AnyFloats, Bools, Floats, Floats32, Ints
-from counterfoil.data.labelled_images import Halves, LabelledImages, deal_halves, evenly_chosen, rows_of, thinned
+from counterfoil.data.labelled_images import (
+    Halves,
+    LabelledImages,
+    deal_halves,
+    evenly_chosen,
+    rows_of,
+    thinned,
+)
 from counterfoil.data.labelled_sources import labelled_conditions, labelled_rows, labelled_split
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import OpenSource, trained_names
@@ -31,7 +39,13 @@ from counterfoil.models.classifiers.of_predictions import RecordedClassifier
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.embedding import Embedder, clip_embedder, digests_of, embed
-from counterfoil.prediction.failures import best_thresholds, binary_answers, condition_scores, failures, map_conditions
+from counterfoil.prediction.failures import (
+    best_thresholds,
+    binary_answers,
+    condition_scores,
+    failures,
+    map_conditions,
+)
 from counterfoil.prediction.inference import Predictions
 from counterfoil.prediction.passes import Placement, join_scored, score_models
 from counterfoil.progress import renamed, track
@@ -46,7 +60,8 @@ from counterfoil.store.layout import writable_cache
 def opened_images(
     recipe: Recipe, mine: Mine, source: OpenSource
 ) -> tuple[tuple[LabelledImages, ...], ConditionLabels | None]:
-    """Return the images that `mine.on` names, and the conditions of their rows if the recipe has conditions."""
+    """Return the images that `mine.on` names, and the conditions of their rows if the recipe has
+    conditions."""
     conditions = recipe.source.conditions
     if conditions is None:
         parts = opened_parts(recipe, mine.on, source)
@@ -56,60 +71,81 @@ def opened_images(
         others = [name for name in names if not _may_be_a_split(name)]
         if others:
             raise UserError(
-                f"mine.on: '{others[0]}' is not a split of the source, and a recipe with conditions can only audit"
+                f"mine.on: '{others[0]}' is not a split of the source, and a recipe with conditions"
+                " can only audit"
                 " splits",
                 "Name splits of the source.",
             )
         if conditions.may_be_unknown:
             raise UserError(
-                "source.conditions: unknown labels are left out, but mining asks for a value of every label of a row",
-                "Set source.conditions.unknown=absent, or leave out the rows whose labels nobody knows.",
+                "source.conditions: unknown labels are left out, but mining asks for a value of"
+                " every label of a row",
+                "Set source.conditions.unknown=absent, or leave out the rows whose labels nobody"
+                " knows.",
             )
         _refuse_train_split(recipe, names, source, "mine.on")
-        parts, read = zip(*(labelled_conditions(recipe.source, split, source.pin) for split in names), strict=True)
+        parts, read = zip(
+            *(labelled_conditions(recipe.source, split, source.pin) for split in names), strict=True
+        )
     values = [labels.values for labels in read]
     if mine.limit is not None:
         chosen = [evenly_chosen(images.keys, images.labels, mine.limit) for images in parts]
         most = max(map(len, chosen))
-        parts = tuple(replace(rows_of(part, rows), preview=most) for part, rows in zip(parts, chosen, strict=True))
-        values = [of_part[rows] for of_part, rows in zip(values, chosen, strict=False)]  # none without conditions
+        parts = tuple(
+            replace(rows_of(part, rows), preview=most)
+            for part, rows in zip(parts, chosen, strict=True)
+        )
+        # none without conditions
+        values = [of_part[rows] for of_part, rows in zip(values, chosen, strict=False)]
     return parts, ConditionLabels(conditions.names, np.concatenate(values)) if conditions else None
 
 
 def opened_parts(
     recipe: Recipe, on: Sequence[str], source: OpenSource, key: str = "mine.on"
 ) -> tuple[LabelledImages, ...]:
-    """Return the images that `key` names: splits of the recipe's source, or one built dataset with the same classes."""
+    """Return the images that `key` names: splits of the recipe's source, or one built dataset with
+    the same classes."""
     names = list(dict.fromkeys(on))
     if all(map(_may_be_a_split, names)):
         folders = [name for name in names if Path(name).is_dir()]
         # A table that was saved without splits has no names, and takes any.
-        if folders and (splits := source.splits) and (others := [name for name in folders if name not in splits]):
+        if (
+            folders
+            and (splits := source.splits)
+            and (others := [name for name in folders if name not in splits])
+        ):
             raise UserError(
                 f"{key}: the source has no split '{others[0]}', but a folder of this name is here",
                 f"Write ./{others[0]} for the folder, or one of the splits: {', '.join(splits)}.",
             )
         _refuse_train_split(recipe, names, source, key)
-        return tuple(labelled_split(recipe.source, split, recipe.classes, source.pin) for split in names)
+        return tuple(
+            labelled_split(recipe.source, split, recipe.classes, source.pin) for split in names
+        )
     if len(names) > 1:
-        raise UserError(f"{key}: found {', '.join(names)}, expected splits of the source, or one built dataset")
+        raise UserError(
+            f"{key}: found {', '.join(names)}, expected splits of the source, or one built dataset"
+        )
     if not is_built(names[0]):
         raise UserError(
             f"{key}: '{names[0]}' is neither a split of the source nor a built dataset",
-            "Name a split, such as validation, or the folder of a dataset that `counterfoil build` made.",
+            "Name a split, such as validation, or the folder of a dataset that `counterfoil build`"
+            " made.",
         )
     opened = open_dataset(names[0])
     built = [(cls.id, cls.name) for cls in opened.recipe.classes]
     expected = [(cls.id, cls.name) for cls in recipe.classes]
     if built != expected:
         raise UserError(
-            f"{key}: {names[0]} has {len(built)} classes, and they are not the {len(expected)} of the recipe",
+            f"{key}: {names[0]} has {len(built)} classes, and they are not the {len(expected)} of"
+            " the recipe",
             f"Mine it by its own recipe: counterfoil mine {names[0]} --on {names[0]}",
         )
     images = replace(opened.labelled(), copies=opened.recipe.kind.corrupts)
     if opened.recipe.samples.noise != "paired":
         return (replace(images, units=None),)
-    # Images of one class and index start from the same noise in every shift, so they are not independent.
+    # Images of one class and index start from the same noise in every shift, so they are not
+    # independent.
     numbers = zip(opened.labels.tolist(), opened.indices.tolist(), strict=True)
     return (replace(images, units=tuple(f"{label}_{index}" for label, index in numbers)),)
 
@@ -118,20 +154,28 @@ def _may_be_a_split(name: str) -> bool:
     return name.replace("-", "_").isidentifier()
 
 
-def _refuse_train_split(recipe: Recipe, splits: Sequence[str], source: OpenSource, key: str) -> None:
+def _refuse_train_split(
+    recipe: Recipe, splits: Sequence[str], source: OpenSource, key: str
+) -> None:
     train = recipe.source.train_split
     # If a source has only one split, that split is audited although its rows are train rows.
     if train in splits and recipe.source.validation_split != train:
         others = ", ".join(split for split in source.splits if split != train) or "a held-out split"
         raise UserError(
-            f"{key}: '{train}' is the split that classifiers learn from, where memorised images hide failures",
+            f"{key}: '{train}' is the split that classifiers learn from, where memorised images"
+            " hide failures",
             f"Name another: {others}.",
         )
 
 
-def audited_train_rows(recipe: Recipe, source: OpenSource) -> tuple[LabelledImages, ConditionLabels | None]:
-    """Return the train split of the source without units, and the conditions of its rows if the recipe has any."""
-    return labelled_rows(recipe.source, recipe.source.train_split, recipe.classes, source.pin, units=False)
+def audited_train_rows(
+    recipe: Recipe, source: OpenSource
+) -> tuple[LabelledImages, ConditionLabels | None]:
+    """Return the train split of the source without units, and the conditions of its rows if the
+    recipe has any."""
+    return labelled_rows(
+        recipe.source, recipe.source.train_split, recipe.classes, source.pin, units=False
+    )
 
 
 # The content hash of a row that has no image.
@@ -139,7 +183,8 @@ NO_CONTENT = hashlib.sha256(b"").hexdigest()
 
 
 class ContentsSeen:
-    """Hashes the images that are read through `images`, and keeps the hashes of all rows in `folder` for later runs."""
+    """Hashes the images that are read through `images`, and keeps the hashes of all rows in
+    `folder` for later runs."""
 
     def __init__(self, images: LabelledImages, folder: Path | None = None):
         self._plain, self._folder, self._seen = images, folder, dict[str, bytes]()
@@ -151,7 +196,8 @@ class ContentsSeen:
             yield key, image
 
     def known(self) -> list[str]:
-        """Return the hash of each row's image, in order. Images that were not read yet are read now."""
+        """Return the hash of each row's image, in order. Images that were not read yet are read
+        now."""
         digests = digests_of(self._plain, "contents-seen", self._digests(), self._folder)
         return [digest.tobytes().hex() for digest in digests]
 
@@ -168,12 +214,14 @@ def keys_sha256(keys: Sequence[str]) -> str:
 
 
 def condition_labels(present: Bools) -> Ints:
-    """Return labels (n, K): 2k if condition k is present, 2k + 1 if it is absent. present: (n, K)."""
+    """Return labels (n, K): 2k if condition k is present, 2k + 1 if it is absent. present: (n,
+    K)."""
     return 2 * np.arange(present.shape[1]) + ~present
 
 
 def row_labels(present: Bools) -> tuple[Ints, Ints]:
-    """Return row numbers and labels, int64 [n * K]. Each row occurs K times, once with each of its labels."""
+    """Return row numbers and labels, int64 [n * K]. Each row occurs K times, once with each of its
+    labels."""
     n, k = present.shape
     rows = np.repeat(np.arange(n, dtype=np.int64), k)
     return rows, condition_labels(present).reshape(-1)
@@ -184,7 +232,8 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class AuditedTarget:
-    """A classifier's description and its answers, without its weights. `about` holds further facts for the findings."""
+    """A classifier's description and its answers, without its weights. `about` holds further facts
+    for the findings."""
 
     classifier: Classifier
     class_map: ClassMap
@@ -199,8 +248,8 @@ class AuditedTarget:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about all n images, with a classifier's answers. classes: the classes to distinguish. labels, failed:
-    (n,).
+    """A question about all n images, with a classifier's answers. classes: the classes to
+    distinguish. labels, failed: (n,).
     """
 
     classes: tuple[int, ...]
@@ -211,9 +260,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A classifier's answers to n images. readable: (n,), whether an image has an answer. dealt_evenly: (n,), the
-    labels that the two halves hold in equal shares. questions: a function that returns the questions, with thresholds
-    chosen on the rows that it is given.
+    """A classifier's answers to n images. readable: (n,), whether an image has an answer.
+    dealt_evenly: (n,), the labels that the two halves hold in equal shares. questions: a function
+    that returns the questions, with thresholds chosen on the rows that it is given.
     """
 
     readable: Bools
@@ -228,21 +277,27 @@ def condition_questions(
     conditions: ConditionLabels,
     rows: Ints,
 ) -> list[Question]:
-    """Return a question for each of K conditions. The thresholds have the best F1 on `rows`. values: (n, K), the scores
-    of the conditions, or NaN without an answer.
+    """Return a question for each of K conditions. The thresholds have the best F1 on `rows`.
+    values: (n, K), the scores of the conditions, or NaN without an answer.
     """
     present = conditions.present
     readable = np.asarray(~np.isnan(values).any(axis=1))
     limits = best_thresholds(values[rows], present[rows], conditions.names)
     failed = np.zeros(present.shape, dtype=bool)
     failed[readable] = binary_answers(values[readable], present[readable], limits)
-    about = {"outputs": class_map.outputs, "thresholds": dict(zip(conditions.names, limits.tolist(), strict=True))}
-    # A condition's question treats the classifier as one whose outputs are the labels of the conditions.
+    about = {
+        "outputs": class_map.outputs,
+        "thresholds": dict(zip(conditions.names, limits.tolist(), strict=True)),
+    }
+    # A condition's question treats the classifier as one whose outputs are the labels of the
+    # conditions.
     labels_of = tuple((label,) for label in range(2 * len(conditions.names)))
     plain = replace(class_map, num_classes=len(labels_of), targets=labels_of, label_names=None)
     empty = replace(Predictions.empty(len(present), 2), readable=readable, correct_top_k=readable)
     questions = []
-    for k, (labels, wrong) in enumerate(zip(condition_labels(present).T.copy(), failed.T.copy(), strict=True)):
+    for k, (labels, wrong) in enumerate(
+        zip(condition_labels(present).T.copy(), failed.T.copy(), strict=True)
+    ):
         # If the answer is wrong, it is the other label of the condition.
         answered = (labels ^ wrong).astype(np.int32)
         answers = np.stack([answered, answered ^ 1], axis=1)
@@ -260,8 +315,8 @@ def collect_answers(
     placement: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> dict[str, AuditedTarget]:
-    """Return each classifier's answers to all images, from the cache if possible. load: loads a classifier by name; by
-    default, a new one.
+    """Return each classifier's answers to all images, from the cache if possible. load: loads a
+    classifier by name; by default, a new one.
     """
     answered = [
         score_models(
@@ -294,7 +349,8 @@ def class_questions(
     placement: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> dict[str, Question]:
-    """Return what each classifier answers to the question which class an image has, and where that is a failure."""
+    """Return what each classifier answers to the question which class an image has, and where that
+    is a failure."""
     labels = np.concatenate([part.labels for part in parts])
     classes = recipe.classes
     questions = {}
@@ -311,10 +367,14 @@ def ask_about(run: MiningRun, parts: Sequence[LabelledImages]) -> Question:
 
 
 def conditions_scored(
-    parts: Sequence[LabelledImages], name: str, class_map: ClassMap, classes: Sequence[RecipeClass], device: str
+    parts: Sequence[LabelledImages],
+    name: str,
+    class_map: ClassMap,
+    classes: Sequence[RecipeClass],
+    device: str,
 ) -> tuple[Classifier, Floats]:
-    """Return a classifier and its scores (n, K) for the K conditions of `class_map`. An image without an answer has
-    NaN.
+    """Return a classifier and its scores (n, K) for the K conditions of `class_map`. An image
+    without an answer has NaN.
     """
     scored = [
         condition_scores(
@@ -343,22 +403,30 @@ def _answers_by(
     placement: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> dict[str, Answers]:
-    """Return each classifier's answers. Raise UserError if conditions do not support the failure rule."""
+    """Return each classifier's answers. Raise UserError if conditions do not support the failure
+    rule."""
     answers: dict[str, Answers] = {}
     if conditions is None:
-        for name, question in class_questions(recipe, mine, parts, maps, device, placement, load).items():
+        for name, question in class_questions(
+            recipe, mine, parts, maps, device, placement, load
+        ).items():
             readable = question.target.predictions.readable
-            answers[name] = Answers(readable, question.labels, lambda rows, question=question: [question])
+            answers[name] = Answers(
+                readable, question.labels, lambda rows, question=question: [question]
+            )
         return answers
     if mine.failure != "top1":
         raise UserError(
-            f"mine.failure: the rule '{mine.failure}' needs several classes, but a condition is only yes or no",
+            f"mine.failure: the rule '{mine.failure}' needs several classes, but a condition is"
+            " only yes or no",
             "Set mine.failure=top1.",
         )
     for name, class_map in maps.items():
         classifier, values = conditions_scored(parts, name, class_map, recipe.classes, device)
         questions = partial(condition_questions, classifier, class_map, values, conditions)
-        answers[name] = Answers(np.asarray(~np.isnan(values).any(axis=1)), conditions.sets()[0], questions)
+        answers[name] = Answers(
+            np.asarray(~np.isnan(values).any(axis=1)), conditions.sets()[0], questions
+        )
     return answers
 
 
@@ -369,9 +437,11 @@ _MOST_NAMED = 5
 class Audited:
     """The n images that can be decoded and have an answer, and one question about them.
 
-    labels, failed: (n,). features: (n, width), CLIP's unit vectors. units: (n,), equal for rows of one unit. centre,
-    deviation: (width,), the mean and deviation over the rows that `whitened_by` describes. unreadable: keys of the
-    images that were left out. rows: (n,), the index of each image among all images.
+    labels, failed: (n,). features: (n, width), CLIP's unit vectors. units: (n,), equal for rows of
+    one unit. centre,
+    deviation: (width,), the mean and deviation over the rows that `whitened_by` describes.
+    unreadable: keys of the images that were left out. rows: (n,), the index of each image among all
+    images.
     """
 
     parts: tuple[LabelledImages, ...]
@@ -392,7 +462,8 @@ class Audited:
 
     @cached_property
     def taken_for(self) -> Ints:
-        """The class that the target answers for each image, (n,), or -1 if the answer is no class."""
+        """The class that the target answers for each image, (n,), or -1 if the answer is no
+        class."""
         return self.target.taken_for[self.rows]
 
     @cached_property
@@ -401,14 +472,20 @@ class Audited:
 
     @cached_property
     def paths(self) -> Mapping[str, str]:
-        """Paths of images by key, relative to the folder of the dataset. Empty if the dataset is no folder of files."""
-        return {key: path for part in self.parts for key, path in zip(part.keys, part.paths or (), strict=False)}
+        """Paths of images by key, relative to the folder of the dataset. Empty if the dataset is no
+        folder of files."""
+        return {
+            key: path
+            for part in self.parts
+            for key, path in zip(part.keys, part.paths or (), strict=False)
+        }
 
 
 def parts_with(
     keys: Iterable[str], images: Iterable[tuple[str, LabelledImages]]
 ) -> Iterator[tuple[str, LabelledImages, list[str]]]:
-    """Yield the prefix and the images of each part that has some of these keys, with the keys without the prefix."""
+    """Yield the prefix and the images of each part that has some of these keys, with the keys
+    without the prefix."""
     for start, part in images:
         of_part = [key.removeprefix(start) for key in keys if key.startswith(start)]
         if of_part:
@@ -416,10 +493,13 @@ def parts_with(
 
 
 def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a note that names the images that cannot be read. The result is empty if there are none."""
+    """Return a note that names the images that cannot be read. The result is empty if there are
+    none."""
     count = len(unreadable)
     named = [on_a_line(paths.get(key, key)) for key in unreadable[:_MOST_NAMED]]
-    words = f"{counted(count, 'image')} cannot be read ({UNREAD}) and {'is' if count == 1 else 'are'}"
+    words = (
+        f"{counted(count, 'image')} cannot be read ({UNREAD}) and {'is' if count == 1 else 'are'}"
+    )
     return (f"{words} left out: {some_of(named, _MOST_NAMED, count=count)}",) if count else ()
 
 
@@ -432,7 +512,8 @@ class RecipeClip:
 
 
 def recipe_clip(recipe: Recipe, device: str) -> RecipeClip | RunFailure:
-    """Load the CLIP model of a recipe's screen, or return why none is available. Raise UserError for a wrong name."""
+    """Load the CLIP model of a recipe's screen, or return why none is available. Raise UserError
+    for a wrong name."""
     screen = recipe.screen
     try:
         pin = pin_clip(screen.clip, screen.weights)
@@ -447,7 +528,8 @@ def recipe_clip(recipe: Recipe, device: str) -> RecipeClip | RunFailure:
 
 @dataclass(frozen=True)
 class AskedTarget:
-    """The images of `mine.on` with the target's answers, before CLIP embeds them. elsewhere: workers for that."""
+    """The images of `mine.on` with the target's answers, before CLIP embeds them. elsewhere:
+    workers for that."""
 
     recipe: Recipe
     mine: Mine
@@ -463,7 +545,9 @@ class AskedTarget:
         names = ", ".join(part.name for part in self.parts)
         raw = np.zeros((sum(map(len, self.parts)), 0), dtype=np.float32)
         if clip is not None:
-            by_part = [features_of(seen.images, clip.embedder, self.elsewhere) for seen in self.seen]
+            by_part = [
+                features_of(seen.images, clip.embedder, self.elsewhere) for seen in self.seen
+            ]
             raw = np.concatenate([np.asarray(part, dtype=np.float32) for part in by_part])
         keys = np.asarray([key for part in self.parts for key in part.keys], dtype=object)
         usable = self.answers.readable & np.isfinite(raw).all(axis=1)
@@ -472,13 +556,17 @@ class AskedTarget:
         rows = np.flatnonzero(usable)
         features = raw[rows]
         contents = [content for seen in self.seen for content in seen.known()]
-        # Rows without a unit have their content as their unit. Rows are dealt to the halves by the names of units, so
-        # that adding or dropping a row moves no other row to the other half.
+        # Rows without a unit have their content as their unit. Rows are dealt to the halves by the
+        # names of units, so that adding or dropping a row moves no other row to the other half.
         units = [unit for part in self.parts for unit in part.units or (None,) * len(part)]
-        names_of_units = [content if unit is None else unit for unit, content in zip(units, contents, strict=True)]
+        names_of_units = [
+            content if unit is None else unit for unit, content in zip(units, contents, strict=True)
+        ]
         shared = np.asarray(names_of_units)[rows]
         row_contents = np.asarray(contents)[rows].tolist()
-        halves = deal_halves(self.answers.dealt_evenly[rows], self.mine.seed, shared.tolist(), row_contents)
+        halves = deal_halves(
+            self.answers.dealt_evenly[rows], self.mine.seed, shared.tolist(), row_contents
+        )
         train = np.zeros((2, 0))
         whitened_by = ""
         if clip is not None:
@@ -488,7 +576,8 @@ class AskedTarget:
             )
         if len(train) < 2:
             raise UserError(
-                f"{names}: {len(rows):,} images have a class and can be decoded, but the discover half has only"
+                f"{names}: {len(rows):,} images have a class and can be decoded, but the discover"
+                " half has only"
                 f" {len(halves.discover):,} of them, expected at least 2",
                 "Name more images, or check their labels.",
             )
@@ -517,8 +606,8 @@ class AskedTarget:
         )
 
     def _train_features(self, embedder: Embedder) -> tuple[AnyFloats, str] | None:
-        """Return the features of at most `mine.train_rows` train rows, and words for these rows. Return None if the
-        train split itself is audited.
+        """Return the features of at most `mine.train_rows` train rows, and words for these rows.
+        Return None if the train split itself is audited.
         """
         split = self.recipe.source.train_split
         if split in self.mine.on or split not in self.source.splits:
@@ -537,11 +626,14 @@ def ask_target(
     elsewhere: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> AskedTarget:
-    """Open the images of `mine` and collect the target's answers. load: loads a classifier by name; by default, a new
-    one. Raise UserError for classes, splits, labels or a predictions file that do not fit.
+    """Open the images of `mine` and collect the target's answers. load: loads a classifier by name;
+    by default, a new one. Raise UserError for classes, splits, labels or a predictions file that do
+    not fit.
     """
     if mine.target is None:
-        raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
+        raise UserError(
+            "no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t"
+        )
     maps = {mine.target: class_map_of(recipe, mine.target)}
     parts, has = opened_images(recipe, mine, source)
     seen = [ContentsSeen(part) for part in parts]
@@ -552,10 +644,14 @@ def ask_target(
 
 
 def audit_target(
-    recipe: Recipe, mine: Mine, source: OpenSource, device: str, load: Callable[[str], Classifier] | None = None
+    recipe: Recipe,
+    mine: Mine,
+    source: OpenSource,
+    device: str,
+    load: Callable[[str], Classifier] | None = None,
 ) -> tuple[tuple[Audited, ...], RecipeClip]:
-    """Return an audit for each question, and CLIP. Raise the errors of `ask_target`, and RunFailure if there is no
-    CLIP.
+    """Return an audit for each question, and CLIP. Raise the errors of `ask_target`, and RunFailure
+    if there is no CLIP.
     """
     answered = ask_target(recipe, mine, source, device, load=load)
     clip = needed_clip(recipe, device)
@@ -571,20 +667,29 @@ def needed_clip(recipe: Recipe, device: str) -> RecipeClip:
 
 
 def clip_doubts(
-    recipe: Recipe, clip: ClipModel, audits: Sequence[Audited], decides: Literal["words", "contexts"]
+    recipe: Recipe,
+    clip: ClipModel,
+    audits: Sequence[Audited],
+    decides: Literal["words", "contexts"],
 ) -> ScreenDoubts | None:
-    """Return the doubts about CLIP that `build` would have on the audited images, or None if it would have none."""
+    """Return the doubts about CLIP that `build` would have on the audited images, or None if it
+    would have none."""
     known: KnownClasses | None = None
     for audited in audits:
         scores = ValidationScores(recipe, clip, audited.labels, audited.features)
         more = scores.known_classes(audited.classes)
         if more is not None:
-            known = more if known is None else replace(more, classes={**known.classes, **more.classes})
+            known = (
+                more if known is None else replace(more, classes={**known.classes, **more.classes})
+            )
     return doubts_of(recipe, known, decides=decides)
 
 
-def features_of(images: LabelledImages, embedder: Embedder, placement: Placement | None = None) -> AnyFloats:
-    """Return CLIP's features [n, width], from the cache if possible. An image that cannot be decoded has NaN."""
+def features_of(
+    images: LabelledImages, embedder: Embedder, placement: Placement | None = None
+) -> AnyFloats:
+    """Return CLIP's features [n, width], from the cache if possible. An image that cannot be
+    decoded has NaN."""
     with renamed(f"CLIP: {images.name}"):
         return embed(images, embedder, placement=placement)
 
@@ -594,12 +699,15 @@ def class_map_of(recipe: Recipe, name: str) -> ClassMap:
     facts = describe_classifier(name, recipe.classes)
     conditions = recipe.source.conditions
     if conditions is None:
-        return map_classes(recipe.classes, facts, trained=trained_names(recipe.source, recipe.classes))
+        return map_classes(
+            recipe.classes, facts, trained=trained_names(recipe.source, recipe.classes)
+        )
     return map_conditions(conditions.names, recipe.classes, facts)
 
 
 def class_of_output(class_map: ClassMap) -> Ints:
-    """Return the class of each output, (outputs + 1,). An output without a class has -1, and so has the last place."""
+    """Return the class of each output, (outputs + 1,). An output without a class has -1, and so has
+    the last place."""
     labels = np.full(class_map.num_classes + 1, -1, dtype=np.int64)
     for label, outputs in enumerate(class_map.targets):
         labels[list(outputs)] = label
@@ -607,15 +715,18 @@ def class_of_output(class_map: ClassMap) -> Ints:
 
 
 def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages]) -> None:
-    """Raise UserError if a predictions file has rows that the audited splits lack. For a preview, nothing is checked,
-    because a preview has only few rows of its split.
+    """Raise UserError if a predictions file has rows that the audited splits lack. For a preview,
+    nothing is checked, because a preview has only few rows of its split.
     """
-    if not isinstance(classifier, RecordedClassifier) or any(part.preview is not None for part in parts):
+    if not isinstance(classifier, RecordedClassifier) or any(
+        part.preview is not None for part in parts
+    ):
         return
     if classifier.columns.is_row:
         if len(parts) > 1:
             raise UserError(
-                f"model {classifier.name!r} identifies images by row, but {len(parts)} splits are audited",
+                f"model {classifier.name!r} identifies images by row, but {len(parts)} splits are"
+                " audited",
                 "Identify images by key, which includes the split.",
             )
         return
@@ -637,8 +748,11 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
 _MEASURED = "Findings are also measured on other classifiers; without them: --set 'mine.others=[]'"
 
 
-def other_models(recipe: Recipe, mine: Mine, names: Sequence[str] | None, hint: str = _MEASURED) -> dict[str, ClassMap]:
-    """Return the class maps of these classifiers except the target. names: None for those that the recipe evaluates."""
+def other_models(
+    recipe: Recipe, mine: Mine, names: Sequence[str] | None, hint: str = _MEASURED
+) -> dict[str, ClassMap]:
+    """Return the class maps of these classifiers except the target. names: None for those that the
+    recipe evaluates."""
     maps: dict[str, ClassMap] = {}
     errors: list[CounterfoilError] = []
     for name in dict.fromkeys(recipe.evaluate.models if names is None else names):
@@ -654,14 +768,22 @@ def other_models(recipe: Recipe, mine: Mine, names: Sequence[str] | None, hint: 
 def other_answers(
     target: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
 ) -> list[dict[str, Question]]:
-    """Return what other classifiers answer to the question of each audit, with labels and failures of its rows.
-    Thresholds come from the discover half of the audit.
+    """Return what other classifiers answer to the question of each audit, with labels and failures
+    of its rows. Thresholds come from the discover half of the audit.
     """
     by_audit: list[dict[str, Question]] = [{} for _ in audits]
     rows = audits[0].rows
     discover_rows = rows[audits[0].halves.discover]
-    answers = _answers_by(target.recipe, target.mine, target.parts, target.has, maps, device) if maps else {}
+    answers = (
+        _answers_by(target.recipe, target.mine, target.parts, target.has, maps, device)
+        if maps
+        else {}
+    )
     for name, model_answers in answers.items():
-        for questions, question in zip(by_audit, model_answers.questions(discover_rows), strict=True):
-            questions[name] = replace(question, labels=question.labels[rows], failed=question.failed[rows])
+        for questions, question in zip(
+            by_audit, model_answers.questions(discover_rows), strict=True
+        ):
+            questions[name] = replace(
+                question, labels=question.labels[rows], failed=question.failed[rows]
+            )
     return by_audit

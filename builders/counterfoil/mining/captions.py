@@ -49,7 +49,9 @@ class WordFile(Section):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        problems = [f"{shown_path(path)}: {problem}" for path, problem in self.problems(self.model_dump())]
+        problems = [
+            f"{shown_path(path)}: {problem}" for path, problem in self.problems(self.model_dump())
+        ]
         refuse("; ".join(problems) or None)
         return self
 
@@ -61,9 +63,15 @@ class WordFile(Section):
         shown = str(path)
         text = text_of(path)
         if path.suffix == ".txt":
-            numbered = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
-            kept = [(number, line) for number, line in numbered if line and not line.startswith("#")]
-            raw = LocatedList([line for _, line in kept], [Origin(shown, number) for number, _ in kept])
+            numbered = [
+                (number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)
+            ]
+            kept = [
+                (number, line) for number, line in numbered if line and not line.startswith("#")
+            ]
+            raw = LocatedList(
+                [line for _, line in kept], [Origin(shown, number) for number, _ in kept]
+            )
         else:
             raw = read_yaml(text, shown)
         if isinstance(raw, LocatedList):
@@ -90,7 +98,9 @@ def _path_of(source: str | Path, kind: str) -> Path:
         return named_path(source)
     if source not in known:
         hint = f"Bundled {kind}: {', '.join(known)}. A file is named by its path, as in ./{source}.yaml."
-        raise UserError(f"there are no bundled {kind} named '{source}'{did_you_mean(source, known)}", hint=hint)
+        raise UserError(
+            f"there are no bundled {kind} named '{source}'{did_you_mean(source, known)}", hint=hint
+        )
     return known[source]
 
 
@@ -105,13 +115,23 @@ LONGEST_CAPTION = 500
 
 def grammar_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield every problem as (path in the file, message)."""
-    by_name = {name: words for name, words in mapping(document.get("by_name")).items() if isinstance(words, Mapping)}
+    by_name = {
+        name: words
+        for name, words in mapping(document.get("by_name")).items()
+        if isinstance(words, Mapping)
+    }
     sections: list[tuple[RecipePath, Mapping[str, Any]]] = [((), document)]
     sections += [(("by_name", name), words) for name, words in by_name.items()]
     for index, template in _texts(document.get("templates")):
-        yield from ((("templates", index), problem) for problem in _text_problems(template, (*PARTS, *ABOUT)))
+        yield from (
+            (("templates", index), problem)
+            for problem in _text_problems(template, (*PARTS, *ABOUT))
+        )
         if not {NOUN, CLASS} & set(PLACEHOLDER.findall(template)):
-            yield ("templates", index), f"found '{template[:80]}', expected it to contain '{{{NOUN}}}' or '{{{CLASS}}}'"
+            yield (
+                ("templates", index),
+                f"found '{template[:80]}', expected it to contain '{{{NOUN}}}' or '{{{CLASS}}}'",
+            )
     for path, words in sections:
         yield from _captions(path, words)
         for key in PARTS.values():
@@ -120,12 +140,17 @@ def grammar_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
         yield from _words(("hyponyms",), {name: nouns}, name)
         if isinstance(nouns, Sequence) and not nouns:
             yield ("hyponyms", name), "found an empty list, expected at least one noun"
-    used = {name for _, text in _texts(document.get("templates")) for name in PLACEHOLDER.findall(text)}
+    used = {
+        name for _, text in _texts(document.get("templates")) for name in PLACEHOLDER.findall(text)
+    }
     for part, key in PARTS.items():
         for path, words in sections:
             # Words that no template uses would be dropped silently.
             if part not in used and any(word for word in sequence(words.get(key))):
-                yield (*path, key), f"no template uses '{{{part}}}'; expected one that does, or no {key}"
+                yield (
+                    (*path, key),
+                    f"no template uses '{{{part}}}'; expected one that does, or no {key}",
+                )
     yield from uncovered(document)
     if not document.get("templates") and not any(words.get("captions") for _, words in sections):
         yield (), "found no captions, expected `templates` or `captions`"
@@ -136,14 +161,21 @@ def uncovered(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     covers = [name for _, name in _texts(document.get("covers"))]
     for name in mapping(document.get("by_name")) if covers else ():
         if name not in covers:
-            yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, covers)}"
+            yield (
+                ("by_name", name),
+                f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, covers)}",
+            )
 
 
 def _captions(path: RecipePath, words: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     for index, caption in _texts(words.get("captions")):
-        yield from (((*path, "captions", index), problem) for problem in _text_problems(caption, ABOUT))
+        yield from (
+            ((*path, "captions", index), problem) for problem in _text_problems(caption, ABOUT)
+        )
     if isinstance(words.get("reference"), str):
-        yield from (((*path, "reference"), problem) for problem in _text_problems(words["reference"], ABOUT))
+        yield from (
+            ((*path, "reference"), problem) for problem in _text_problems(words["reference"], ABOUT)
+        )
 
 
 def _words(path: RecipePath, words: Mapping[str, Any], key: str) -> Iterator[RecipeProblem]:
@@ -246,18 +278,33 @@ class CaptionGrammar(WordFile):
     hyponyms: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Hyponyms by class name: the values of `{noun}` with `noun: hyponyms`."""
 
-    def captions_or_misfits(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions | list[Misfit]:
+    def captions_or_misfits(
+        self, cls: RecipeClass, noun: CaptionNoun
+    ) -> ClassCaptions | list[Misfit]:
         """Return the captions of a class, or every reason why it has none."""
         names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
         words_by_name = [self.by_name[name] for name in names if name in self.by_name]
-        texts = (*self.templates, *self.captions, *(text for words in words_by_name for text in words.captions))
+        texts = (
+            *self.templates,
+            *self.captions,
+            *(text for words in words_by_name for text in words.captions),
+        )
         # A reference for the class's name takes precedence over a reference for its category. A reference for the
         # category takes precedence over the reference for all classes.
-        reference = [self.reference, *(words.reference for words in words_by_name if words.reference is not None)][-1]
-        fillings: dict[str, Sequence[str | None]] = {"class": (cls.name,), NOUN: self._nouns(cls, noun)}
+        reference = [
+            self.reference,
+            *(words.reference for words in words_by_name if words.reference is not None),
+        ][-1]
+        fillings: dict[str, Sequence[str | None]] = {
+            "class": (cls.name,),
+            NOUN: self._nouns(cls, noun),
+        }
         fillings |= {word: (getattr(cls, word),) for word in ABOUT_CLASS}
         for part, key in PARTS.items():
-            words = [*getattr(self, key), *(word for ours in words_by_name for word in getattr(ours, key))]
+            words = [
+                *getattr(self, key),
+                *(word for ours in words_by_name for word in getattr(ours, key)),
+            ]
             fillings[part] = tuple(dict.fromkeys(words)) or (None,)
         misfits = []
         if noun == "hyponyms" and not self._nouns(cls, noun):
@@ -265,11 +312,19 @@ class CaptionGrammar(WordFile):
             misfits.append((f"has no hyponyms{did_you_mean(cls.name, self.hyponyms)}", advice))
         for word in ABOUT_CLASS:
             if getattr(cls, word) is None and noun == word:
-                misfits.append((f"has no {word}", f"Give it a `{word}` in the recipe, or set noun: class."))
-            elif getattr(cls, word) is None and any(f"{{{word}}}" in text for text in (*texts, reference)):
-                advice = f"Give it a `{word}` in the recipe, or remove {{{word}}} from the captions."
+                misfits.append(
+                    (f"has no {word}", f"Give it a `{word}` in the recipe, or set noun: class.")
+                )
+            elif getattr(cls, word) is None and any(
+                f"{{{word}}}" in text for text in (*texts, reference)
+            ):
+                advice = (
+                    f"Give it a `{word}` in the recipe, or remove {{{word}}} from the captions."
+                )
                 misfits.append((f"has no {word}", advice))
-        count = sum(prod(len(fillings[name]) for name in set(PLACEHOLDER.findall(text))) for text in texts)
+        count = sum(
+            prod(len(fillings[name]) for name in set(PLACEHOLDER.findall(text))) for text in texts
+        )
         if count > MOST_CAPTIONS:
             reason = f"has {count:,} captions, expected at most {MOST_CAPTIONS:,}"
             misfits.append((reason, "Leave out some adjectives, prepositions or hyponyms."))
@@ -292,7 +347,9 @@ class CaptionGrammar(WordFile):
 
 
 def bundled_captions() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in (bundled_folder() / CaptionGrammar.kind).glob("*.yaml")))
+    return tuple(
+        sorted(path.stem for path in (bundled_folder() / CaptionGrammar.kind).glob("*.yaml"))
+    )
 
 
 def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iterator[str]:
@@ -331,10 +388,17 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
         if len(distinct) > MOST_TEXTS:
             reached = f"class '{cls.name}', {len(by_class)} of {len(classes)}"
             reason = f"captions: more than {MOST_TEXTS:,} in total, reached at {reached}"
-            raise UserError(reason, hint="Set noun: category, or leave out adjectives, prepositions or hyponyms.")
+            raise UserError(
+                reason,
+                hint="Set noun: category, or leave out adjectives, prepositions or hyponyms.",
+            )
     for (reason, advice), names in together.items():
         quoted = [f"'{name}'" for name in names]
-        which = f"class {quoted[0]}" if len(names) == 1 else f"each of {len(names):,} classes ({some_of(quoted)})"
+        which = (
+            f"class {quoted[0]}"
+            if len(names) == 1
+            else f"each of {len(names):,} classes ({some_of(quoted)})"
+        )
         problems.append(f"captions: {which} {reason}")
         hints[advice] = None
     if problems:
@@ -349,7 +413,9 @@ def caption_table(captions: Iterable[tuple[str, Iterable[str]]]) -> Gathered:
     candidates = []
     for reference, texts in captions:
         references.append(rows.setdefault(reference, len(rows)))
-        candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
+        candidates.append(
+            np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64)
+        )
     return tuple(rows), tuple(references), tuple(candidates)
 
 
@@ -367,26 +433,39 @@ def names_of_no_class(
         yield f"{kind}: by_name.{name[:80]}: expected the name or category of a class of the recipe{close}"
 
 
-_LEAD = re.compile(r"^(?:(?:an? )?(?:photo|photograph|picture|image)(?: of(?= )|$) ?)?(?:(?:an?|the) )?", re.IGNORECASE)
+_LEAD = re.compile(
+    r"^(?:(?:an? )?(?:photo|photograph|picture|image)(?: of(?= )|$) ?)?(?:(?:an?|the) )?",
+    re.IGNORECASE,
+)
 _COMPANION_BEFORE = re.compile(r"(?:an? )?(.+) and an?")
 _COMPANION_AFTER = re.compile(r"and (an? .+)")
 
 
-def words_of(class_name: str, caption: str, reference: str, role: Literal["hard", "far_from"]) -> str:
+def words_of(
+    class_name: str, caption: str, reference: str, role: Literal["hard", "far_from"]
+) -> str:
     """Describe the images of a class that are near a caption ("checked coat") or far from it ("coat, not checked"). The
     name of the class replaces the noun of the reference caption. A caption with another noun is shown whole ("kob
     inside (deer)").
     """
-    subject, noun = (_LEAD.sub("", " ".join(text.split()), count=1) for text in (caption, reference))
+    subject, noun = (
+        _LEAD.sub("", " ".join(text.split()), count=1) for text in (caption, reference)
+    )
     added = _added(subject, noun) or _added(subject, class_name)
     if added is None:
-        return f"{subject} ({class_name})" if role == "hard" else f"{class_name}, not {article_for(subject)} {subject}"
+        return (
+            f"{subject} ({class_name})"
+            if role == "hard"
+            else f"{class_name}, not {article_for(subject)} {subject}"
+        )
     adjective, after = added
     if role == "hard":
         return " ".join(part for part in (adjective, class_name, after) if part)
     if adjective:
         if adjective.endswith(" of"):
-            return " ".join(part for part in (f"{class_name}, not a {adjective} {class_name}", after) if part)
+            return " ".join(
+                part for part in (f"{class_name}, not a {adjective} {class_name}", after) if part
+            )
         if after:
             return f"{class_name}, not {article_for(adjective)} {adjective} one {after}"
         return f"{class_name}, not {adjective}"

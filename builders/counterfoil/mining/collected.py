@@ -1,7 +1,8 @@
-"""Test hypotheses on the confirm half, on rendered images or on both, and make the findings document.
+"""Test hypotheses on the confirm half, on rendered images or on both, and make the findings
+document.
 
-Tests are one-sided and have a margin. Counts are divided by the design effect of units before a test. The q-values are
-computed over all tested hypotheses.
+Tests are one-sided and have a margin. Counts are divided by the design effect of units before a
+test. The q-values are computed over all tested hypotheses.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.mining import findings as document
 from counterfoil.mining.audited import Audited, Question, keys_sha256
 from counterfoil.mining.findings_layer import drawing_prompt
-from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, Hypothesis, LabelledRows, MiningRun
+from counterfoil.mining.hypotheses import (
+    CandidateCaptions,
+    ClassNote,
+    Found,
+    Hypothesis,
+    LabelledRows,
+    MiningRun,
+)
 from counterfoil.mining.rounds import NO_PROMPT, ROUND, AnsweredRound
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.progress import track
@@ -40,7 +48,8 @@ from counterfoil.stats import (
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """The test of one hypothesis. level: the confidence of a finding's intervals, or None if it was not confirmed."""
+    """The test of one hypothesis. level: the confidence of a finding's intervals, or None if it was
+    not confirmed."""
 
     in_set: FailureCount
     rest: FailureCount
@@ -56,23 +65,29 @@ class Confirmation:
 def confirm_sets(
     counts: Sequence[tuple[FailureCount, FailureCount]], p_values: Sequence[float], fdr: float
 ) -> list[Confirmation]:
-    """Test sets against their rests, as one family of q-values (Benjamini and Hochberg). p_values: (m,).
+    """Test sets against their rests, as one family of q-values (Benjamini and Hochberg). p_values:
+    (m,).
 
     Sets of one class overlap, mostly with positive dependence, for which the procedure holds.
     """
     q_values = benjamini_hochberg(p_values)
     reported = sum(q <= fdr for q in q_values)
-    # On average, at least 95 % of the reported intervals cover their true difference. No interval is narrower than a
-    # plain 95 % interval.
+    # On average, at least 95 % of the reported intervals cover their true difference. No interval
+    # is narrower than a plain 95 % interval.
     level = false_coverage_level(reported, len(counts), min(fdr, MISSING))
     results = []
     for (in_set, rest), p_value, q in zip(counts, p_values, q_values, strict=True):
-        results.append(Confirmation(in_set, rest, p_value, q, q <= fdr, level if q <= fdr else None))
+        results.append(
+            Confirmation(in_set, rest, p_value, q, q <= fdr, level if q <= fdr else None)
+        )
     return results
 
 
-def compared(in_set: FailureCount, rest: FailureCount, level: float | None = None) -> document.Compared:
-    """Return both rates and their difference, with intervals at 95 % and at `level`. `level` allows for selection."""
+def compared(
+    in_set: FailureCount, rest: FailureCount, level: float | None = None
+) -> document.Compared:
+    """Return both rates and their difference, with intervals at 95 % and at `level`. `level` allows
+    for selection."""
     both = in_set.rows > 0 and rest.rows > 0
     return document.Compared(
         set=rate_of(in_set),
@@ -87,7 +102,11 @@ def compared(in_set: FailureCount, rest: FailureCount, level: float | None = Non
 
 def rate_of(count: FailureCount) -> document.Rate:
     return document.Rate(
-        count.rows, count.units, count.failures, count.rate if count.rows else None, rate_interval(count)
+        count.rows,
+        count.units,
+        count.failures,
+        count.rate if count.rows else None,
+        rate_interval(count),
     )
 
 
@@ -97,8 +116,9 @@ _TYPICAL_SHARE = 0.2  # share of a class, used if no hypothesis was tested
 def minimum_detectable_difference(
     tested: Sequence[Carried], rows: Sequence[LabelledRows], mine: Mine
 ) -> document.SmallestDifference | None:
-    """Return the smallest difference that this run could show in its median set, or None if it has no rows. If no
-    hypothesis was tested, the set is assumed to be a fifth of a class, or rendered images that fail as often as it.
+    """Return the smallest difference that this run could show in its median set, or None if it has
+    no rows. If no hypothesis was tested, the set is assumed to be a fifth of a class, or rendered
+    images that fail as often as it.
     """
     families: list[list[tuple[FailureCount, FailureCount]]] = []
     labels = [(row, label) for row in rows for label in np.unique(row.labels).tolist()]
@@ -108,39 +128,51 @@ def minimum_detectable_difference(
             of_class = audit_half.of_classes([label])
             members = np.zeros(len(of_class), dtype=bool)
             members[: max(1, round(len(of_class) * _TYPICAL_SHARE))] = True
-            sets.append(count_failures(audit_half.failed[of_class], audit_half.units[of_class], members))
+            sets.append(
+                count_failures(audit_half.failed[of_class], audit_half.units[of_class], members)
+            )
         families.append(sets)
     drawn = [carried.rendered for carried in tested if carried.rendered is not None]
     if mine.confirm == "rendered" and not drawn:
         for audit_half, label in labels:
-            failed = round(mine.rendered * float(audit_half.failed[audit_half.of_classes([label])].mean()))
+            failed = round(
+                mine.rendered * float(audit_half.failed[audit_half.of_classes([label])].mean())
+            )
             count = FailureCount(mine.rendered, mine.rendered, failed, float(mine.rendered))
             drawn.append((count, count))
     families.append(drawn)
     typical = []
     for sets in families:
         family = max(len(tested), 1)
-        detectable = [(smallest_difference(*counts, mine.margin, mine.fdr, family), counts) for counts in sets]
+        detectable = [
+            (smallest_difference(*counts, mine.margin, mine.fdr, family), counts) for counts in sets
+        ]
         if detectable:
             # A set that can show no difference comes last.
             detectable.sort(key=lambda pair: (pair[0] is None, pair[0] or 0.0))
             difference, (in_set, rest) = detectable[(len(detectable) - 1) // 2]
             rest_rate = rest.rate if rest.rows else 0.0
-            typical.append(document.SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest_rate))
-    return max(typical, key=lambda smallest: 1.0 if smallest.difference is None else smallest.difference, default=None)
+            typical.append(
+                document.SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest_rate)
+            )
+    return max(
+        typical,
+        key=lambda smallest: 1.0 if smallest.difference is None else smallest.difference,
+        default=None,
+    )
 
 
 _MOST_EVIDENCE = 12  # images of one finding from one half
 _NEAREST = 20
-# The curve of accuracy has a point for each of these numbers of closest images (figures 7b and 10b of Jain 2023 go from
-# 10 to 100).
+# The curve of accuracy has a point for each of these numbers of closest images (figures 7b and 10b
+# of Jain 2023 go from 10 to 100).
 _CURVE = (10, 20, 30, 50, 75, 100, 150, 200, 300, 500)
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A tested hypothesis. audit: the index of its audit. rows, rendered: the failures in its set and in the rest, on
-    rows of the confirm half and on rendered images.
+    """A tested hypothesis. audit: the index of its audit. rows, rendered: the failures in its set
+    and in the rest, on rows of the confirm half and on rendered images.
     """
 
     hypothesis: Hypothesis
@@ -163,7 +195,8 @@ class Carried:
 
 @dataclass(frozen=True)
 class HypothesisTests:
-    """The hypotheses of a method and their tests, in the method's order. audits: one for each question."""
+    """The hypotheses of a method and their tests, in the method's order. audits: one for each
+    question."""
 
     run: MiningRun
     audits: Sequence[Audited]
@@ -198,7 +231,9 @@ class HypothesisTests:
                 p = max(score_test(*sides, mine.margin) for sides in counts)
                 tests.append((hypothesis, index, on_rows, on_rendered, counts[0], p))
         # The rates are those on rows, if there are any.
-        results = confirm_sets([counts for *_, counts, _ in tests], [p for *_, p in tests], mine.fdr)
+        results = confirm_sets(
+            [counts for *_, counts, _ in tests], [p for *_, p in tests], mine.fdr
+        )
         tested = [Carried(*test[:4], result) for test, result in zip(tests, results, strict=True)]
         return cls(run, audits, captions, outcome, rendered, tested)
 
@@ -214,12 +249,14 @@ class HypothesisTests:
 
     @property
     def confirmed_sets(self) -> dict[str, Bools]:
-        """Return for each confirmed finding, by name, which rows of the first audit are in its set, (n,) bool. For a
-        finding about one answer, only rows with this answer are included.
+        """Return for each confirmed finding, by name, which rows of the first audit are in its set,
+        (n,) bool. For a finding about one answer, only rows with this answer are included.
         """
         audited = self.audits[0]
         sets = {}
-        for hypothesis in (carried.hypothesis for carried in self.tested if carried.result.confirmed):
+        for hypothesis in (
+            carried.hypothesis for carried in self.tested if carried.result.confirmed
+        ):
             sets[hypothesis.name] = hypothesis.tested_members(audited.features, audited.labels)
             if hypothesis.answered is not None:
                 sets[hypothesis.name] &= audited.taken_for == hypothesis.answered
@@ -235,8 +272,8 @@ def collect_findings(
     answered: document.AnswersTold | None = None,
     notes: tuple[str, ...] = (),
 ) -> document.Findings:
-    """Return the findings document. others: for each audit, the answers of other classifiers by name. checks: checks of
-    labels, by hypothesis. without_words: why no words were looked for.
+    """Return the findings document. others: for each audit, the answers of other classifiers by
+    name. checks: checks of labels, by hypothesis. without_words: why no words were looked for.
     """
     run = tests.run
     audits = tests.audits
@@ -254,8 +291,14 @@ def collect_findings(
         of_class = class_audit.labels == label
         rows = int(of_class.sum())
         errors = int(class_audit.failed[of_class].sum())
-        note = {field.name: getattr(outcome.notes[label], field.name) for field in fields(ClassNote)}
-        classes.append(document.ClassAudit(cls.id, cls.name, rows, errors, errors / rows if rows else None, **note))
+        note = {
+            field.name: getattr(outcome.notes[label], field.name) for field in fields(ClassNote)
+        }
+        classes.append(
+            document.ClassAudit(
+                cls.id, cls.name, rows, errors, errors / rows if rows else None, **note
+            )
+        )
     tested_names = {carried.hypothesis.name for carried in tests.tested}
     not_tested = []
     for hypothesis in outcome.hypotheses:
@@ -266,8 +309,12 @@ def collect_findings(
     return document.Findings(
         recipe=document.MinedRecipe(recipe.name, recipe.recipe_hash),
         method=document.MethodUsed(mine.method, run.settings.model_dump(mode="json")),
-        target=document.Target(mine.target or classifier.name, classifier.sha256, audited.target.about),
-        on=tuple(document.AuditedImages(part.name, part.content, len(part)) for part in audited.parts),
+        target=document.Target(
+            mine.target or classifier.name, classifier.sha256, audited.target.about
+        ),
+        on=tuple(
+            document.AuditedImages(part.name, part.content, len(part)) for part in audited.parts
+        ),
         failure=mine.failure,
         halves=document.DealtHalves(
             mine.seed,
@@ -289,7 +336,9 @@ def collect_findings(
         notes=notes,
         doubts=without_words,
         answered=answered,
-        preview=min((part.preview for part in audited.parts if part.preview is not None), default=None),
+        preview=min(
+            (part.preview for part in audited.parts if part.preview is not None), default=None
+        ),
     )
 
 
@@ -297,8 +346,11 @@ def _audit_index(audits: Sequence[Audited], label: int) -> int:
     return next(index for index, audited in enumerate(audits) if label in audited.classes)
 
 
-def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Question]) -> document.Finding:
-    """Return a hypothesis with its test and evidence. Rendered images come first if they are the only test."""
+def _finding(
+    tests: HypothesisTests, carried: Carried, others: Mapping[str, Question]
+) -> document.Finding:
+    """Return a hypothesis with its test and evidence. Rendered images come first if they are the
+    only test."""
     run = tests.run
     hypothesis = carried.hypothesis
     audited = tests.audits[carried.audit]
@@ -316,7 +368,9 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Ques
     inside = order[members[order]]
     evidence = _AuditEvidence(tests, audited, hypothesis.counted(audited.failed, audited.taken_for))
     rows = confirm_rows[tested_rows[inside]]
-    of_confirm, of_discover = (partial(evidence.of_row, half=half) for half in ("confirm", "discover"))
+    of_confirm, of_discover = (
+        partial(evidence.of_row, half=half) for half in ("confirm", "discover")
+    )
     shown = _first_of_both(rows, closeness[inside], evidence.counted, of_confirm)
     test = None
     if tests.rendered is not None and carried.rendered is not None:
@@ -333,7 +387,9 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Ques
     for name, answers in others.items() if hypothesis.answered is None else ():
         counts = hypothesis.count(replace(half, failed=answers.failed[confirm_rows]))
         of_others.append(document.OtherClassifier(name, *map(rate_of, counts)))
-    easiest = zip(audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True)
+    easiest = zip(
+        audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True
+    )
     failures = replace(evidence, counted=audited.failed)
     return document.Finding(
         name=hypothesis.name,
@@ -342,7 +398,9 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Ques
         role=hypothesis.role,
         words=hypothesis.words,
         caption=hypothesis.caption,
-        prompt=drawing_prompt(hypothesis, tests.outcome, run.recipe) if tests.captions.texts else None,
+        prompt=drawing_prompt(hypothesis, tests.outcome, run.recipe)
+        if tests.captions.texts
+        else None,
         confirmed=carried.result.confirmed,
         set=numbers.set,
         rest=numbers.rest,
@@ -361,16 +419,21 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, Ques
         tested_on=carried.tested_on,
         rendered=test,
         against_others=bool(hypothesis.against),
-        answered=None if hypothesis.answered is None else run.recipe.classes[hypothesis.answered].name,
+        answered=None
+        if hypothesis.answered is None
+        else run.recipe.classes[hypothesis.answered].name,
         about=hypothesis.about,
         outside=tuple(other.name for other in hypothesis.outside),
-        easiest=tuple(failures.of_row(int(row), float(score), "discover") for row, score in easiest),
+        easiest=tuple(
+            failures.of_row(int(row), float(score), "discover") for row, score in easiest
+        ),
     )
 
 
 @dataclass(frozen=True)
 class _AuditEvidence:
-    """Makes evidence from the images of an audit. counted: (n,), whether a row counts as failing."""
+    """Makes evidence from the images of an audit. counted: (n,), whether a row counts as
+    failing."""
 
     tests: HypothesisTests
     audited: Audited
@@ -380,7 +443,9 @@ class _AuditEvidence:
     def answers(self) -> list[str]:
         return output_names(self.tests.run.recipe, self.audited.target.class_map)
 
-    def of_row(self, row: int, score: float, half: Literal["discover", "confirm"]) -> document.Evidence:
+    def of_row(
+        self, row: int, score: float, half: Literal["discover", "confirm"]
+    ) -> document.Evidence:
         audited = self.audited
         return document.Evidence(
             key=audited.keys[row],
@@ -405,7 +470,10 @@ class _AuditEvidence:
 
 
 def _first_of_both(
-    rows: Ints, scores: AnyFloats, failed: Bools, evidence: Callable[[int, float], document.Evidence]
+    rows: Ints,
+    scores: AnyFloats,
+    failed: Bools,
+    evidence: Callable[[int, float], document.Evidence],
 ) -> list[document.Evidence]:
     """Return evidence of the first right and the first wrong rows, in their order."""
     failed = failed[rows]
@@ -417,7 +485,10 @@ def _first_of_both(
 def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
     """Return the name of each output: its class's name, or else the classifier's name for it."""
     label_names = class_map.label_names
-    names = [label_names[output] if label_names else f"output {output}" for output in range(class_map.num_classes)]
+    names = [
+        label_names[output] if label_names else f"output {output}"
+        for output in range(class_map.num_classes)
+    ]
     targets = list(zip(recipe.classes, class_map.targets, strict=True))
     for cls, outputs in reversed(targets):
         for output in outputs:
@@ -428,8 +499,8 @@ def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
 def _caption_check(
     audited: Audited, captions: CandidateCaptions, hypothesis: Hypothesis
 ) -> document.CaptionCheck | None:
-    """Check a caption on the images nearest to it. Return how many of them have a best caption that says the same as
-    this caption, or more.
+    """Check a caption on the images nearest to it. Return how many of them have a best caption that
+    says the same as this caption, or more.
     """
     rows = audited.halves.confirm
     rows = rows[np.isin(audited.labels[rows], hypothesis.labels)]
@@ -437,7 +508,9 @@ def _caption_check(
         return None
     label = hypothesis.labels[0]
     candidates = captions.candidates[label]
-    added = set(hypothesis.caption.split()) - set(captions.texts[captions.references[label]].split())
+    added = set(hypothesis.caption.split()) - set(
+        captions.texts[captions.references[label]].split()
+    )
     says_it = np.asarray([added <= set(captions.texts[row].split()) for row in candidates.tolist()])
     features = audited.features[rows].astype(np.float32)
     best = np.argmax(features @ captions.vectors[candidates].T, axis=1)
@@ -448,7 +521,11 @@ def _caption_check(
         key = audited.keys[rows[position]]
         caption = captions.texts[int(candidates[best[position]])]
         failed = bool(audited.failed[rows[position]])
-        nearest.append(document.NearestImage(key, caption, bool(matching[position]), failed, audited.paths.get(key)))
+        nearest.append(
+            document.NearestImage(
+                key, caption, bool(matching[position]), failed, audited.paths.get(key)
+            )
+        )
     count = int(matching[order].sum())
     share = float(matching[order].mean())
     return document.CaptionCheck(len(order), count, share, float(matching.mean()), tuple(nearest))

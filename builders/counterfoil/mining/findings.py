@@ -35,7 +35,17 @@ FINDINGS_VERSION = 1
 # Key in `about`: the name of the shorter description that replaces this finding.
 SHORTENED_TO = "shortened_to"
 # A round's seed depends on its purpose and number, so estimates of each kind have their own purpose.
-Purpose = Literal["baseline", "test", "shorten", "until", "estimate", "try", "try_estimate", "again", "again_estimate"]
+Purpose = Literal[
+    "baseline",
+    "test",
+    "shorten",
+    "until",
+    "estimate",
+    "try",
+    "try_estimate",
+    "again",
+    "again_estimate",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,9 @@ class Rate(Strict):
         if self.failures > self.rows or self.units > self.rows:
             raise ValueError(f"{self.failures} failures and {self.units} units of {self.rows} rows")
         if (self.rate is None) != (self.rows == 0):
-            raise ValueError(f"{self.rows} rows with the rate {self.rate}: a rate is None exactly where no row is")
+            raise ValueError(
+                f"{self.rows} rows with the rate {self.rate}: a rate is None exactly where no row is"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +222,12 @@ class CountedPairs(Strict, PairCount):
     # Strings below fields would describe this class alone, not those that extend it.
     pairs: Annotated[Count, Field(description="Pairs whose two images the screen accepted.")]
     both: Annotated[Count, Field(description="Pairs whose two images fail.")]
-    failing: Annotated[Count, Field(description="Pairs that fail with the description and are right on the base.")]
-    rescued: Annotated[Count, Field(description="Pairs that are right with the description and fail on the base.")]
+    failing: Annotated[
+        Count, Field(description="Pairs that fail with the description and are right on the base.")
+    ]
+    rescued: Annotated[
+        Count, Field(description="Pairs that are right with the description and fail on the base.")
+    ]
 
     def __post_init__(self) -> None:
         if self.both + self.failing + self.rescued > self.pairs:
@@ -301,7 +317,9 @@ class LabelCheck(Strict):
     def __post_init__(self) -> None:
         if self.mislabelled > self.rows:
             raise ValueError(f"{self.mislabelled} of {self.rows} rows look mislabelled")
-        if (self.share is None) != (self.reason is not None) or (self.suspected and self.share is None):
+        if (self.share is None) != (self.reason is not None) or (
+            self.suspected and self.share is None
+        ):
             raise ValueError("labels were checked, or there is a reason why not")
 
     @property
@@ -388,9 +406,13 @@ class Finding(Strict):
 
     def __post_init__(self) -> None:
         if len(self.classes) != len(self.class_names):
-            raise ValueError(f"{self.name}: {len(self.classes)} classes with {len(self.class_names)} names")
+            raise ValueError(
+                f"{self.name}: {len(self.classes)} classes with {len(self.class_names)} names"
+            )
         if (self.rendered is None) != (self.tested_on in ("rows", "pairs")):
-            raise ValueError(f"{self.name}: tested on {self.tested_on}, with rendered = {self.rendered}")
+            raise ValueError(
+                f"{self.name}: tested on {self.tested_on}, with rendered = {self.rendered}"
+            )
         if (self.pairs is None) != (self.tested_on != "pairs"):
             raise ValueError(f"{self.name}: tested on {self.tested_on}, with pairs = {self.pairs}")
         if self.caption_check is not None and not self.caption_check.fits:
@@ -628,7 +650,8 @@ class Findings(Strict):
     """A whole run of mining. `findings` holds every hypothesis that was tested, confirmed or not."""
 
     FORM: ClassVar[Form] = Form(
-        f"a findings document of version {FINDINGS_VERSION}", "Run counterfoil mine again: it writes a new file."
+        f"a findings document of version {FINDINGS_VERSION}",
+        "Run counterfoil mine again: it writes a new file.",
     )
     recipe: MinedRecipe
     method: MethodUsed
@@ -677,7 +700,9 @@ class Findings(Strict):
             raise ValueError(f"{self.tested} hypotheses were tested and {len(names)} are listed")
         for listed in self.findings:
             if listed.confirmed and listed.q > self.fdr:
-                raise ValueError(f"{listed.name} is confirmed with q = {listed.q}, above {self.fdr}")
+                raise ValueError(
+                    f"{listed.name} is confirmed with q = {listed.q}, above {self.fdr}"
+                )
 
     def __repr__(self) -> str:
         confirmed = f"{len(self.confirmed)} of {self.tested} hypotheses confirmed"
@@ -715,7 +740,11 @@ class Findings(Strict):
     def standing(self) -> tuple[Finding, ...]:
         """The confirmed findings that no shorter description replaces."""
         confirmed = {finding.name for finding in self.confirmed}
-        return tuple(finding for finding in self.confirmed if finding.about.get(SHORTENED_TO) not in confirmed)
+        return tuple(
+            finding
+            for finding in self.confirmed
+            if finding.about.get(SHORTENED_TO) not in confirmed
+        )
 
     @property
     def doubt(self) -> str:
@@ -726,7 +755,10 @@ class Findings(Strict):
         """Return the findings with doubts about CLIP; those of doubted classes are marked, beside those that were."""
         if doubts is None:
             return self
-        marked = (replace(finding, words_untrusted=doubts.of_any(finding.classes)) for finding in self.findings)
+        marked = (
+            replace(finding, words_untrusted=doubts.of_any(finding.classes))
+            for finding in self.findings
+        )
         return replace(self, doubts=tuple(doubts.lines()), findings=tuple(marked))
 
     def to_json(self) -> dict[str, Any]:
@@ -775,7 +807,10 @@ CSV_COLUMNS = {
     "outside": "outside",
     "words_untrusted": "words_untrusted",
     "labels": "labels.verdict",
-    **{f"labels_{name}": f"labels.{name}" for name in ("rows", "mislabelled", "share", "right_share")},
+    **{
+        f"labels_{name}": f"labels.{name}"
+        for name in ("rows", "mislabelled", "share", "right_share")
+    },
 }
 
 
@@ -786,10 +821,18 @@ def findings_csv_text(findings: Findings) -> str:
     def cell(finding: Finding, column: str) -> Any:
         value: Any = same.get(column, finding)
         for name in filter(None, CSV_COLUMNS[column].split(".")):
-            value = None if value is None else value[int(name)] if name.isdecimal() else getattr(value, name)
+            value = (
+                None
+                if value is None
+                else value[int(name)]
+                if name.isdecimal()
+                else getattr(value, name)
+            )
         if isinstance(value, tuple):
             return (", " if column == "class_names" else " ").join(value)
         return str(value).lower() if isinstance(value, bool) else plain(value)
 
-    rows = ({column: cell(finding, column) for column in CSV_COLUMNS} for finding in findings.findings)
+    rows = (
+        {column: cell(finding, column) for column in CSV_COLUMNS} for finding in findings.findings
+    )
     return preview_column(csv_text(rows, tuple(CSV_COLUMNS)), findings.preview)

@@ -26,8 +26,12 @@ _LONGEST_SLUG = 60
 
 
 def unique_slugs(names: Sequence[str]) -> list[str]:
-    """Return names in the letters of shift names, each once: equal or empty ones get their index."""
-    plain = [re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:_LONGEST_SLUG].rstrip("_") for name in names]
+    """Return names in the letters of shift names, each once: equal or empty ones get their
+    index."""
+    plain = [
+        re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:_LONGEST_SLUG].rstrip("_")
+        for name in names
+    ]
     often = Counter(plain)
     taken = {slug for slug in plain if slug and often[slug] == 1}
     slugs = []
@@ -45,7 +49,8 @@ REFERENCE = "reference"
 DECODED = "decoded"
 # The file that decoded vectors are drawn from.
 VECTORS = "vectors.safetensors"
-# Keys of a finding's `about`: the caption without the class, and whether it describes another kind of picture.
+# Keys of a finding's `about`: the caption without the class, and whether it describes another kind
+# of picture.
 SHIFT_CAPTION = "shift_caption"
 STYLED = "styled"
 _A_PHOTO = "a photo"
@@ -53,37 +58,49 @@ _MOST_NAMES = 12
 
 
 def layer_of(findings: Findings, run: MiningRun, decoded: Container[str] = ()) -> str | None:
-    """Return the text of `recipe.yaml`, with confirmed findings as shifts of the groups `hard`, `easy` and `reference`.
-    Return None if no finding was confirmed, or if the recipe cannot render images from noise. decoded: ids of classes
-    with a hard vector in `VECTORS`.
+    """Return the text of `recipe.yaml`, with confirmed findings as shifts of the groups `hard`,
+    `easy` and `reference`. Return None if no finding was confirmed, or if the recipe cannot render
+    images from noise. decoded: ids of classes with a hard vector in `VECTORS`.
     """
     recipe = run.recipe
     if not findings.confirmed or not recipe.kind.from_noise:
         return None
     seed = derived_seed(recipe.samples.seed, "layer", findings)
-    changes: dict[str, Any] = {"samples": {"seed": seed}, "name": derived_name(recipe.name, "mined")}
+    changes: dict[str, Any] = {
+        "samples": {"seed": seed},
+        "name": derived_name(recipe.name, "mined"),
+    }
     if findings.method.settings.get("base"):
         changes["prompts"] = {"base": {"prompt": findings.method.settings["base"]}}
     return shifts_layer(mined_shifts(findings, recipe, decoded), changes, run)
 
 
-def shifts_layer(shifts: Mapping[str, Mapping[str, Any]], changes: Mapping[str, Any], run: MiningRun) -> str:
-    """Return a layer in the run's folder with these shifts alone, the base of their classes, and `changes`."""
+def shifts_layer(
+    shifts: Mapping[str, Mapping[str, Any]], changes: Mapping[str, Any], run: MiningRun
+) -> str:
+    """Return a layer in the run's folder with these shifts alone, the base of their classes, and
+    `changes`."""
     below, carried, extends = laid_over(run.source, run.overrides, run.folder)
     classes = {class_id for shift in shifts.values() for class_id in shift["classes"]}
     ids = [cls.id for cls in run.recipe.classes if cls.id in classes]
     dropped: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
     prompts = merged_deeply(carried.get("prompts", {}), {"base": {"classes": ids}}) | {
-        "shifts": dropped | {name: _over(shift, below.prompts.shifts.get(name)) for name, shift in shifts.items()}
+        "shifts": dropped
+        | {name: _over(shift, below.prompts.shifts.get(name)) for name, shift in shifts.items()}
     }
     # Drop the LoRA weights of levels, because otherwise every image would be rendered with them.
     levelled = {shift.lora: None for shift in run.recipe.all_shifts() if shift.lora is not None}
     without = {"generator": {"lora": levelled}} if levelled else {}
-    return layer_text(merged_deeply(merged_deeply(carried | {"prompts": prompts}, without), changes), below, extends)
+    return layer_text(
+        merged_deeply(merged_deeply(carried | {"prompts": prompts}, without), changes),
+        below,
+        extends,
+    )
 
 
 def _over(shift: Mapping[str, Any], spec: ShiftSpec | None) -> dict[str, Any]:
-    """Return a shift that leaves nothing of another shift with the same name when it is merged over it."""
+    """Return a shift that leaves nothing of another shift with the same name when it is merged over
+    it."""
     return _instead({} if spec is None else spec.model_dump(mode="json", exclude_none=True), shift)
 
 
@@ -91,13 +108,18 @@ def _instead(old: Any, new: Any) -> Any:
     """Return a mapping that leaves nothing of the mapping `old` when it is merged over it."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
-    return {**dict.fromkeys(old), **{key: _instead(old.get(key), value) for key, value in new.items()}}
+    return {
+        **dict.fromkeys(old),
+        **{key: _instead(old.get(key), value) for key, value in new.items()},
+    }
 
 
-def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tuple[Recipe, dict[str, Any], str]:
-    """Return the recipe without overrides, the overrides as a mapping, and the recipe's name as seen from `folder`. If
-    the recipe takes its classes from the input dataset, the mapping holds the resolved classes. Raise UserError if the
-    overrides change such classes.
+def laid_over(
+    source: str | Path, overrides: Sequence[str], folder: Path
+) -> tuple[Recipe, dict[str, Any], str]:
+    """Return the recipe without overrides, the overrides as a mapping, and the recipe's name as
+    seen from `folder`. If the recipe takes its classes from the input dataset, the mapping holds
+    the resolved classes. Raise UserError if the overrides change such classes.
     """
     below = load_recipe(source)
     carried = _plain(with_overrides(LocatedMapping(), overrides))
@@ -115,9 +137,12 @@ def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tup
     classes = [_entry_values(entry) for entry in entries]
     if not below.names_every_label:
         stated = below.source.classes
-        if not same_classes(None if stated is None else [_entry_values(entry) for entry in stated], classes):
+        if not same_classes(
+            None if stated is None else [_entry_values(entry) for entry in stated], classes
+        ):
             raise UserError(
-                f"source.classes: --set changes the classes of {source}, which leaves labels to the input dataset",
+                f"source.classes: --set changes the classes of {source}, which leaves labels to the"
+                " input dataset",
                 "Write the classes in the recipe.",
             )
         below = with_classes(below, entries)
@@ -129,18 +154,23 @@ def _entry_values(entry: ClassEntry) -> dict[str, Any]:
 
 
 def derived_seed(seed: int, purpose: str, findings: Findings) -> int:
-    """Return a seed of 53 bits. No other purpose or run of this recipe has it, so no two of them share their noise."""
+    """Return a seed of 53 bits. No other purpose or run of this recipe has it, so no two of them
+    share their noise."""
     return seed_for(seed, purpose, findings.method.name, findings.target.name, findings.run_seed)
 
 
 def seed_for(seed: int, purpose: str, method: str, target: str, halves_seed: int) -> int:
-    """Return the seed that `derived_seed` gives, from values that are known before there are findings."""
+    """Return the seed that `derived_seed` gives, from values that are known before there are
+    findings."""
     words = f"{seed}\0{purpose}\0{method}\0{without_folders(target)}\0{halves_seed}"
     return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8]) >> 11
 
 
-def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = ()) -> dict[str, dict[str, Any]]:
-    """Return the layer's shifts by name: hard ones by finding, an easy and a reference one by classes."""
+def mined_shifts(
+    findings: Findings, recipe: Recipe, decoded: Container[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """Return the layer's shifts by name: hard ones by finding, an easy and a reference one by
+    classes."""
     audits = {audit.id: audit for audit in findings.classes}
     by_id = {cls.id: cls for cls in recipe.classes}
     # Only a threshold of the recipe says which score is enough.
@@ -157,7 +187,11 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
             hard[finding.name] = mined_shift(finding.prompt, caption, HARD, classes, origin, words)
             hard[finding.name] |= {"style": True} if finding.about.get(STYLED) else {}
         stem = finding.name.removesuffix(f"_{finding.role}")
-        if recipe.generator.get("adapter") is not None and len(classes) == 1 and classes[0].id in decoded:
+        if (
+            recipe.generator.get("adapter") is not None
+            and len(classes) == 1
+            and classes[0].id in decoded
+        ):
             # Drawn from the direction itself, without a word (Jain 2023, A.7).
             hard[f"{stem}_{DECODED}"] = {
                 "kind": "mined",
@@ -184,8 +218,8 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
 
 
 def drawing_prompt(hypothesis: Hypothesis, outcome: Found, recipe: Recipe) -> str | None:
-    """Return the prompt that draws images of the set. It is the set's caption. For a set far from a caption, it is the
-    hardest caption that no other set uses.
+    """Return the prompt that draws images of the set. It is the set's caption. For a set far from a
+    caption, it is the hardest caption that no other set uses.
     """
     classes = [recipe.classes[label] for label in hypothesis.labels]
     if hypothesis.role == "hard":
@@ -193,19 +227,26 @@ def drawing_prompt(hypothesis: Hypothesis, outcome: Found, recipe: Recipe) -> st
     hard_sets = [other for other in outcome.hypotheses if other.role == "hard"]
     drawn = {other.caption for other in hard_sets if other.labels == hypothesis.labels}
     hard = outcome.notes[hypothesis.labels[0]].hard if len(classes) == 1 else ()
-    left = [caption.caption for caption in hard if caption.score < 0 and caption.caption not in drawn]
+    left = [
+        caption.caption for caption in hard if caption.score < 0 and caption.caption not in drawn
+    ]
     return prompt_of(left[0], classes) if left else None
 
 
 def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
-    """Return a caption as a prompt: the class's name becomes `{class}`, so that a class token can take its place."""
+    """Return a caption as a prompt: the class's name becomes `{class}`, so that a class token can
+    take its place."""
     nouns = {classes[0].name} if len(classes) == 1 else set()
     nouns |= {cls.category for cls in classes if cls.category is not None}
     for noun in sorted(nouns, key=len, reverse=True):
         parts = re.split(rf"(?<!\w){re.escape(noun)}(?!\w)", caption)
         if len(parts) > 1:
             # The last: "a photo of a road sign on the road".
-            return f"{noun.join(parts[:-1])}{{class}}{parts[-1]}" if len(parts) > 2 else "{class}".join(parts)
+            return (
+                f"{noun.join(parts[:-1])}{{class}}{parts[-1]}"
+                if len(parts) > 2
+                else "{class}".join(parts)
+            )
     return caption
 
 
@@ -218,7 +259,11 @@ def mined_from(findings: Findings, finding: Finding) -> dict[str, Any]:
         **({"marks": list(finding.marks)} if finding.marks else {}),
         "role": finding.role,
         "caption": finding.caption,
-        **({"drawn_by": finding.prompt} if finding.role == "far_from" and finding.prompt is not None else {}),
+        **(
+            {"drawn_by": finding.prompt}
+            if finding.role == "far_from" and finding.prompt is not None
+            else {}
+        ),
         "classes": list(finding.class_names[:_MOST_NAMES]),
         **audit_origin(findings),
         "set": _numbers(finding.set),
@@ -239,12 +284,21 @@ def _drawn(finding: Finding) -> dict[str, Any]:
         return facts | ({} if fresh is None else {"fresh": _counts(fresh)})
     if finding.rendered is None:
         return {}
-    numbers = {"set": _numbers(finding.rendered.set), "rest": _numbers(finding.rendered.rest), "p": finding.rendered.p}
+    numbers = {
+        "set": _numbers(finding.rendered.set),
+        "rest": _numbers(finding.rendered.rest),
+        "p": finding.rendered.p,
+    }
     return {"tested_on": finding.tested_on, "rendered": numbers}
 
 
 def _counts(pairs: CountedPairs) -> dict[str, int]:
-    return {"pairs": pairs.pairs, "both": pairs.both, "failing": pairs.failing, "rescued": pairs.rescued}
+    return {
+        "pairs": pairs.pairs,
+        "both": pairs.both,
+        "failing": pairs.failing,
+        "rescued": pairs.rescued,
+    }
 
 
 def _beside(findings: Findings, finding: Finding, role: str, caption: str | None) -> dict[str, Any]:
@@ -259,7 +313,9 @@ def audit_origin(findings: Findings) -> dict[str, Any]:
         "method": findings.method.name,
         "settings": _shared(findings.method.settings),
         "target": {"name": without_folders(findings.target.name), "sha256": findings.target.sha256},
-        "on": [{"name": without_folders(part.name), "content": part.content} for part in findings.on],
+        "on": [
+            {"name": without_folders(part.name), "content": part.content} for part in findings.on
+        ],
         "failure": findings.failure,
         "margin": findings.margin,
         "fdr": findings.fdr,
@@ -291,7 +347,8 @@ def mined_shift(
     origin: Mapping[str, Any],
     alone: str | None = None,
 ) -> dict[str, Any]:
-    """Return a shift of kind `mined`. caption: to screen it by. alone: the caption without its class."""
+    """Return a shift of kind `mined`. caption: to screen it by. alone: the caption without its
+    class."""
     added = None if caption is None else alone or _added(caption, classes)
     return {
         "kind": "mined",
@@ -305,7 +362,8 @@ def mined_shift(
 
 
 def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
-    """Return the caption of the shift alone: "a photo on the road" of "a photo of a sandal on the road"."""
+    """Return the caption of the shift alone: "a photo on the road" of "a photo of a sandal on the
+    road"."""
     before, placeholder, after = prompt_of(caption, classes).partition("{class}")
     words = before.removeprefix(_A_PHOTO).strip().removeprefix("of").strip()
     words = re.sub(r"^(a|an|the)(\s|$)", "", words)

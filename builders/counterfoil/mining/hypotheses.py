@@ -1,4 +1,5 @@
-"""Input and output of a mining method: rows of the discover half, and hypotheses with their sets of images."""
+"""Input and output of a mining method: rows of the discover half, and hypotheses with their sets of
+images."""
 
 from __future__ import annotations
 
@@ -18,9 +19,11 @@ from counterfoil.stats import FailureCount, count_failures, score_test
 if TYPE_CHECKING:
     from counterfoil.mining.slice_columns import ImageMeasure
 
-# hard: the images nearest to a caption. far_from: the images with the least of what the caption adds to the class.
+# hard: the images nearest to a caption. far_from: the images with the least of what the caption
+# adds to the class.
 Role = Literal["hard", "far_from"]
-# Shares of a class that a set may take. Below 0.1, few rows are left to test; above 0.5, the set is the normal case.
+# Shares of a class that a set may take. Below 0.1, few rows are left to test; above 0.5, the set is
+# the normal case.
 SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 
 
@@ -29,8 +32,9 @@ def choose_cutoffs(
 ) -> tuple[tuple[float, ...], Bools, tuple[FailureCount, FailureCount]]:
     """Return the cut-off of each class, the set (n,), and the failures inside and outside the set.
 
-    The set takes the same share of the rows of every class. It is the share with the smallest p-value, and on a tie the
-    largest such share. cosines: (n,), the cosine of each row of `classes` with the caption.
+    The set takes the same share of the rows of every class. It is the share with the smallest
+    p-value, and on a tie the largest such share. cosines: (n,), the cosine of each row of `classes`
+    with the caption.
     """
     tried = []
     for share in SHARES:
@@ -41,8 +45,11 @@ def choose_cutoffs(
     return min(reversed(tried), key=lambda scored: scored[0])[1]
 
 
-def cutoffs_at(cosines: AnyFloats, labels: Ints, classes: Sequence[int], role: Role, share: float) -> tuple[float, ...]:
-    """Return, for each class, the cosine that `share` of its rows reach (hard) or stay below (far_from)."""
+def cutoffs_at(
+    cosines: AnyFloats, labels: Ints, classes: Sequence[int], role: Role, share: float
+) -> tuple[float, ...]:
+    """Return, for each class, the cosine that `share` of its rows reach (hard) or stay below
+    (far_from)."""
     level = 1 - share if role == "hard" else share
     return tuple(float(np.quantile(cosines[labels == label], level)) for label in classes)
 
@@ -58,7 +65,8 @@ def members_within(
     for label, cutoff in zip(classes, cutoffs, strict=True):
         if label < len(limits):
             limits[label] = cutoff
-    with np.errstate(invalid="ignore"):  # rows of other classes have the limit NaN, so they are outside
+    # rows of other classes have the limit NaN, so they are outside
+    with np.errstate(invalid="ignore"):
         return cosines >= limits[labels] if role == "hard" else cosines <= limits[labels]
 
 
@@ -68,8 +76,8 @@ _SECTIONS_WITHOUT_EFFECT_ON_IMAGES = ("mine", "evaluate", "publish")
 
 @dataclass(frozen=True)
 class MiningRun:
-    """A mining run. recipe: with `overrides` applied. source: the recipe's name or path. settings: `mine.settings`.
-    devices: those that render; all else runs on the first.
+    """A mining run. recipe: with `overrides` applied. source: the recipe's name or path. settings:
+    `mine.settings`. devices: those that render; all else runs on the first.
     """
 
     recipe: Recipe
@@ -91,7 +99,8 @@ class MiningRun:
         return self.mine.target or ""
 
     def in_round(self, folder: Path) -> MiningRun:
-        """Return this run for a round in `folder`, with only the overrides that can change an image."""
+        """Return this run for a round in `folder`, with only the overrides that can change an
+        image."""
         overrides = []
         for override in self.overrides:
             section = override.partition("=")[0].strip().split(".")[0]
@@ -102,8 +111,9 @@ class MiningRun:
 
 @dataclass(frozen=True, slots=True)
 class CandidateCaptions:
-    """Distinct captions with their unit vectors (texts, width). references: for each label, the row of the caption that
-    only names the class. candidates: for each label, the rows of captions that say more than the reference.
+    """Distinct captions with their unit vectors (texts, width). references: for each label, the row
+    of the caption that only names the class. candidates: for each label, the rows of captions that
+    say more than the reference.
     """
 
     texts: tuple[str, ...]
@@ -117,7 +127,8 @@ NO_CAPTIONS = CandidateCaptions((), np.zeros((0, 0), np.float32), (), ())
 
 @dataclass(frozen=True, slots=True)
 class SliceColumns:
-    """Columns of slices' features: measures, shifts (1 for rows of the shift), and `width` columns of unit vectors."""
+    """Columns of slices' features: measures, shifts (1 for rows of the shift), and `width` columns
+    of unit vectors."""
 
     measures: tuple[ImageMeasure, ...] = ()
     shifts: tuple[str, ...] = ()
@@ -129,8 +140,8 @@ NO_COLUMNS = SliceColumns()
 
 @dataclass(frozen=True, slots=True)
 class LabelledRows:
-    """n rows of one half. features: (n, width). The other arrays are (n,). units: equal for rows of one unit.
-    taken_for: the label that the target answers, or -1 if its answer is no class.
+    """n rows of one half. features: (n, width). The other arrays are (n,). units: equal for rows of
+    one unit. taken_for: the label that the target answers, or -1 if its answer is no class.
     """
 
     features: AnyFloats
@@ -151,9 +162,9 @@ class LabelledRows:
 
 @dataclass(frozen=True, slots=True)
 class DiscoverHalf(LabelledRows):
-    """The rows of the discover half. Their features are CLIP's unit vectors or the `columns`. centre, deviation:
-    (width,), the mean and deviation of the train split. categories: the category of each label. pooled: the failures
-    (n,) of further classifiers, by name.
+    """The rows of the discover half. Their features are CLIP's unit vectors or the `columns`.
+    centre, deviation: (width,), the mean and deviation of the train split. categories: the category
+    of each label. pooled: the failures (n,) of further classifiers, by name.
     """
 
     centre: Floats
@@ -167,17 +178,19 @@ class DiscoverHalf(LabelledRows):
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A set of images that a method expects to fail more often than the rest of its classes, with words for it.
+    """A set of images that a method expects to fail more often than the rest of its classes, with
+    words for it.
 
-    The set holds the images whose cosine with `vector` is at least (`hard`) or at most (`far_from`) the cut-off of
-    their class.
+    The set holds the images whose cosine with `vector` is at least (`hard`) or at most (`far_from`)
+    the cut-off of their class.
 
-    name: unique in a run. labels: one class, or the classes of a category. vector: (width,). cutoffs: in the order of
-    `labels`. evidence: rows of the discover half, the best row first, with their `scores`. easiest: rows that the
-    method expects to be right, the easiest row first, with their `easiest_scores`. about: the method's own numbers, as
-    JSON. alternatives: other vectors; each member of the set is more similar to `vector` than to any of them. outside:
-    hypotheses whose sets are left out of the test. against: labels whose rows join the rest. answered: the class whose
-    answers are counted instead of failures.
+    name: unique in a run. labels: one class, or the classes of a category. vector: (width,).
+    cutoffs: in the order of `labels`. evidence: rows of the discover half, the best row first, with
+    their `scores`. easiest: rows that the method expects to be right, the easiest row first, with
+    their `easiest_scores`. about: the method's own numbers, as JSON. alternatives: other vectors;
+    each member of the set is more similar to `vector` than to any of them. outside: hypotheses
+    whose sets are left out of the test. against: labels whose rows join the rest. answered: the
+    class whose answers are counted instead of failures.
     """
 
     name: str
@@ -198,11 +211,13 @@ class Hypothesis:
     answered: int | None = None
 
     def counted(self, failed: Bools, taken_for: Ints) -> Bools:
-        """Return which rows the rates count, (n,) bool: failures, or answers of the class `answered`."""
+        """Return which rows the rates count, (n,) bool: failures, or answers of the class
+        `answered`."""
         return failed if self.answered is None else taken_for == self.answered
 
     def tested_on(self, features: AnyFloats, labels: Ints) -> Bools:
-        """Return the tested rows, (n,) bool: rows of its classes and of `against` that are in no set of `outside`."""
+        """Return the tested rows, (n,) bool: rows of its classes and of `against` that are in no
+        set of `outside`."""
         rows = np.isin(labels, (*self.labels, *self.against))
         for other in self.outside:
             rows &= ~other.members(features, labels)
@@ -214,7 +229,9 @@ class Hypothesis:
         members = members_within(cosines, labels, self.labels, self.cutoffs, self.role)
         if self.alternatives is None or not len(self.alternatives):
             return members
-        return members & (cosines > (np.asarray(features, dtype=np.float32) @ self.alternatives.T).max(axis=1))
+        return members & (
+            cosines > (np.asarray(features, dtype=np.float32) @ self.alternatives.T).max(axis=1)
+        )
 
     def tested_members(self, features: AnyFloats, labels: Ints) -> Bools:
         """Return the tested rows that are in the set, (n,) bool."""
@@ -236,8 +253,8 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class ClassNote:
-    """A method's result for one class: its direction or why it has none, its captions, the most extreme first, and its
-    contexts.
+    """A method's result for one class: its direction or why it has none, its captions, the most
+    extreme first, and its contexts.
     """
 
     direction: ClassDirection | None = None
@@ -249,8 +266,9 @@ class ClassNote:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A method's result: hypotheses, a note for each class (by label), and arrays to store. decide: for each label, a
-    function from features (n, width) to decision values (n,). A value below 0 predicts a failure.
+    """A method's result: hypotheses, a note for each class (by label), and arrays to store. decide:
+    for each label, a function from features (n, width) to decision values (n,). A value below 0
+    predicts a failure.
     """
 
     hypotheses: tuple[Hypothesis, ...]

@@ -1,8 +1,10 @@
-"""Check with CLIP whether rows that a classifier gets wrong have wrong labels and belong to the class it answers.
+"""Check with CLIP whether rows that a classifier gets wrong have wrong labels and belong to the
+class it answers.
 
-Half of the rows that truly belong to a class lie deeper in the class than its median right row. Rows that are only
-mistaken for the class lie at its edge. Twice the share of deeper rows therefore estimates the share of wrong labels. In
-the same way, p-values above one half estimate the share of true nulls (Storey 2002, J. R. Stat. Soc. B).
+Half of the rows that truly belong to a class lie deeper in the class than its median right row.
+Rows that are only mistaken for the class lie at its edge. Twice the share of deeper rows therefore
+estimates the share of wrong labels. In the same way, p-values above one half estimate the share of
+true nulls (Storey 2002, J. R. Stat. Soc. B).
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from counterfoil.mining.collected import HypothesisTests
 from counterfoil.mining.findings import LabelCheck
 from counterfoil.models.clip import ClipModel
 
-# Chosen on planted worlds of seeds 0 to 3, and on half of the lab's classifiers (`scripts/prove_directions.py`).
+# Chosen on planted worlds of seeds 0 to 3, and on half of the lab's classifiers
+# (`scripts/prove_directions.py`).
 NEIGHBOURS = 10
 SUSPECTED = 0.5
 _LISTED_DEPTH = 0.1
@@ -32,9 +35,10 @@ _ROWS_AT_ONCE = 1024
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """m rows that may belong to another class than their label says. others: (m,), the label of the other class.
-    captions, neighbours: the cosine to the other class minus the cosine to the class of the label. depth: the share of
-    the other class's right rows that are less typical of that class than the row is.
+    """m rows that may belong to another class than their label says. others: (m,), the label of the
+    other class. captions, neighbours: the cosine to the other class minus the cosine to the class
+    of the label. depth: the share of the other class's right rows that are less typical of that
+    class than the row is.
     """
 
     rows: Ints
@@ -61,8 +65,8 @@ class CheckedRows:
 
 @dataclass(frozen=True)
 class SeenLabels:
-    """n labelled rows with CLIP's features (n, width). right: (n,), whether the label is answered. captions: (classes,
-    width), by label. known: (classes,), whether CLIP knows a class.
+    """n labelled rows with CLIP's features (n, width). right: (n,), whether the label is answered.
+    captions: (classes, width), by label. known: (classes,), whether CLIP knows a class.
     """
 
     features: Floats32
@@ -73,7 +77,8 @@ class SeenLabels:
     known: Bools
 
     def check(self, rows: Ints, taken_for: Ints) -> tuple[LabelCheck, CheckedRows]:
-        """Check the labels of failing rows (m,). taken_for: (m,) the classes that they are taken for, -1 for none."""
+        """Check the labels of failing rows (m,). taken_for: (m,) the classes that they are taken
+        for, -1 for none."""
         labels = self.labels[rows]
         usable = (taken_for >= 0) & self.known[labels] & self.known[taken_for]
         rows = rows[usable]
@@ -85,9 +90,13 @@ class SeenLabels:
         for label, other in pairs:
             pair_rows = self._between(rows[(labels == label) & (others == other)], label, other)
             between.append(pair_rows)
-            right += len(pair_rows.rows) * self._between(self._some_right(label), label, other).share
+            right += (
+                len(pair_rows.rows) * self._between(self._some_right(label), label, other).share
+            )
         names = [field.name for field in fields(CheckedRows)]
-        checked = CheckedRows(*(np.concatenate([getattr(checks, name) for checks in between]) for name in names))
+        checked = CheckedRows(
+            *(np.concatenate([getattr(checks, name) for checks in between]) for name in names)
+        )
         if len(rows) < FEWEST:
             reason = "CLIP may not know its class, or the classes that its images are mistaken for"
             if len(usable) < FEWEST:
@@ -97,23 +106,33 @@ class SeenLabels:
             return LabelCheck(0, 0, None, None, reason=reason), checked
         right /= len(rows)
         suspected = checked.share - right >= SUSPECTED
-        return LabelCheck(len(rows), int(checked.mislabelled.sum()), checked.share, right, suspected), checked
+        return LabelCheck(
+            len(rows), int(checked.mislabelled.sum()), checked.share, right, suspected
+        ), checked
 
     def _between(self, rows: Ints, label: int, other: int) -> CheckedRows:
-        """Measure whether rows lie nearer to the class `label` or to the class `other`, whatever their own label is."""
+        """Measure whether rows lie nearer to the class `label` or to the class `other`, whatever
+        their own label is."""
         right_rows = self._some_right(other)
         every = np.concatenate([rows, right_rows])
         towards = self.captions[other].astype(np.float64) - self.captions[label]
         captions = self.features[every] @ towards
         neighbours = self._nearness(every, other) - self._nearness(every, label)
-        # Both differences of cosines are scaled by their deviation among right rows of the other class.
+        # Both differences of cosines are scaled by their deviation among right rows of the other
+        # class.
         scales = [1.0, 1.0]
         if len(right_rows):
-            scales = [float(np.std(margins[len(rows) :])) or 1.0 for margins in (captions, neighbours)]
+            scales = [
+                float(np.std(margins[len(rows) :])) or 1.0 for margins in (captions, neighbours)
+            ]
         both = captions / scales[0] + neighbours / scales[1]
-        depth = np.searchsorted(np.sort(both[len(rows) :]), both[: len(rows)], side="right") / max(1, len(right_rows))
+        depth = np.searchsorted(np.sort(both[len(rows) :]), both[: len(rows)], side="right") / max(
+            1, len(right_rows)
+        )
         first = slice(len(rows))
-        return CheckedRows(rows, np.full(len(rows), other), captions[first], neighbours[first], depth)
+        return CheckedRows(
+            rows, np.full(len(rows), other), captions[first], neighbours[first], depth
+        )
 
     def _some_right(self, label: int) -> Ints:
         """Return at most `_MOST_RIGHT` right rows of a class, evenly spaced."""
@@ -122,8 +141,8 @@ class SeenLabels:
         return right_rows[chosen.round().astype(np.int64)]
 
     def _nearness(self, rows: Ints, label: int) -> Floats:
-        """Return the mean cosine of each row to the nearest right rows of a class, (m,). Rows of the same unit are left
-        out. A row without such neighbours has -1.
+        """Return the mean cosine of each row to the nearest right rows of a class, (m,). Rows of
+        the same unit are left out. A row without such neighbours has -1.
         """
         right_rows = np.flatnonzero((self.labels == label) & self.right)
         nearness = np.full(len(rows), -1.0)
@@ -137,14 +156,17 @@ class SeenLabels:
             finite = np.isfinite(nearest)
             sums = np.where(finite, nearest, 0).sum(axis=1)
             counts = finite.sum(axis=1)
-            nearness[start : start + len(batch)] = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0)
+            nearness[start : start + len(batch)] = np.where(
+                counts > 0, sums / np.maximum(counts, 1), -1.0
+            )
         return nearness
 
 
 def check_labels(
     tests: HypothesisTests, clip: ClipModel, doubts: ScreenDoubts | None
 ) -> tuple[dict[str, LabelCheck], str | None]:
-    """Return a check by hypothesis, and the CSV table to relabel if wrong labels may explain a confirmed finding."""
+    """Return a check by hypothesis, and the CSV table to relabel if wrong labels may explain a
+    confirmed finding."""
     checks: dict[str, LabelCheck] = {}
     on_rows = [carried for carried in tests.by_weight if carried.rows is not None]
     if not on_rows:
@@ -159,17 +181,23 @@ def check_labels(
     seen = []
     for audited in tests.audits:
         right = np.asarray(audited.taken_for == audited.labels)
-        seen.append(SeenLabels(audited.features, audited.labels, audited.units, right, captions, known))
+        seen.append(
+            SeenLabels(audited.features, audited.labels, audited.units, right, captions, known)
+        )
     listed: dict[tuple[str, str], dict[str, Any]] = {}
     for carried in on_rows:
         hypothesis = carried.hypothesis
         audited = tests.audits[carried.audit]
-        rows = np.flatnonzero(hypothesis.tested_members(audited.features, audited.labels) & audited.failed)
+        rows = np.flatnonzero(
+            hypothesis.tested_members(audited.features, audited.labels) & audited.failed
+        )
         # The first answer that is another class of the question.
         outputs = audited.target.predictions.answers[audited.rows[rows]]
         answers = class_of_output(audited.target.class_map)[outputs]
         fits = np.isin(answers, audited.classes) & (answers != audited.labels[rows][:, None])
-        taken_for = np.where(fits.any(axis=1), answers[np.arange(len(rows)), fits.argmax(axis=1)], -1)
+        taken_for = np.where(
+            fits.any(axis=1), answers[np.arange(len(rows)), fits.argmax(axis=1)], -1
+        )
         check, checked = seen[carried.audit].check(rows, taken_for)
         checks[hypothesis.name] = check
         if not (carried.result.confirmed and check.suspected):

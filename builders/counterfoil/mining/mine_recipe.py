@@ -1,4 +1,5 @@
-"""`mine`: audit a classifier on a recipe's images, name and test its failures, and write them as a recipe."""
+"""`mine`: audit a classifier on a recipe's images, name and test its failures, and write them as a
+recipe."""
 
 from __future__ import annotations
 
@@ -29,11 +30,12 @@ from counterfoil.store.directory_lock import directory_lock
 
 @takes(MineOptions)
 def mine(given: MineOptions) -> MineResult:
-    """Find what a classifier gets wrong. Write findings, vectors, a report and a recipe of the failures to `out`.
+    """Find what a classifier gets wrong. Write findings, vectors, a report and a recipe of the
+    failures to `out`.
 
-    The same inputs give byte-identical output. If a run is killed, call the function again: it resumes. Images that it
-    renders are a dataset of their own inside `out`. If CLIP is not available, it tests groups that need no words
-    (method `slices`).
+    The same inputs give byte-identical output. If a run is killed, call the function again: it
+    resumes. Images that it renders are a dataset of their own inside `out`. If CLIP is not
+    available, it tests groups that need no words (method `slices`).
 
     Returns:
         A MineResult with the findings and the paths of the files.
@@ -42,12 +44,19 @@ def mine(given: MineOptions) -> MineResult:
         UserError: An input cannot be used.
         RunFailure: The run cannot continue.
     """
-    with handed_over([] if given.target is None else given.target, given.transform) as (names, callables):
+    with handed_over([] if given.target is None else given.target, given.transform) as (
+        names,
+        callables,
+    ):
         if len(names) > 1:
             raise UserError(f"target: found {len(names)} models, expected one")
         run = choose_run(given, next(iter(names), None))
         used = METHODS[run.mine.method]
-        training = {"pool": given.pool, "pool_rows": given.pool_rows, "pool_labels": given.pool_labels}
+        training = {
+            "pool": given.pool,
+            "pool_rows": given.pool_rows,
+            "pool_labels": given.pool_labels,
+        }
         training["weights"] = given.weights or None
         requested = {"on": given.on, "confirm": given.confirm, "limit": run.mine.limit}
         refuse_unfit_options(run, used, requested | training, callables)
@@ -58,30 +67,45 @@ def mine(given: MineOptions) -> MineResult:
 
 
 def choose_run(given: MineOptions, target: str | None) -> MiningRun:
-    """Return the run that options ask for: their values replace those of the recipe's section `mine`."""
+    """Return the run that options ask for: their values replace those of the recipe's section
+    `mine`."""
     folder = named_path(given.out)
     recipe = given.recipe
     overrides = given.overrides
     if isinstance(recipe, Recipe):
         recipe = written_recipe(recipe, overrides, folder)
     loaded = load_recipe(recipe, overrides)
-    if loaded.samples.limit is not None:  # a preview's recipe: images drawn for a test are not limited
+    # a preview's recipe: images drawn for a test are not limited
+    if loaded.samples.limit is not None:
         overrides = (*overrides, "samples.limit=null")
         loaded = load_recipe(recipe, overrides)
     section = loaded.mine or Mine()
     method = given.method
     if method in METHODS and method != section.method:
-        # The recipe's settings belong to the recipe's method, so another method drops them, also in the written layer.
-        overrides = (*(f"mine.settings.{key}=null" for key in section.settings), f"mine.method={method}", *overrides)
+        # The recipe's settings belong to the recipe's method, so another method drops them, also in
+        # the written layer.
+        overrides = (
+            *(f"mine.settings.{key}=null" for key in section.settings),
+            f"mine.method={method}",
+            *overrides,
+        )
         loaded = load_recipe(recipe, overrides)
     if given.confirm is not None and given.confirm not in CONFIRM:
         close = did_you_mean(given.confirm, CONFIRM)
-        raise UserError(f"mine.confirm: found '{given.confirm}', expected {', '.join(CONFIRM)}{close}")
+        raise UserError(
+            f"mine.confirm: found '{given.confirm}', expected {', '.join(CONFIRM)}{close}"
+        )
     loaded = resolve_classes(loaded)
     values: dict[str, Any] = {"on": (loaded.source.validation_split,)}
     values |= {} if loaded.mine is None else loaded.mine.model_dump(exclude_unset=True)
     on = tuple(given.on) if given.on else None
-    requested = {"method": method, "target": target, "on": on, "confirm": given.confirm, "limit": given.limit}
+    requested = {
+        "method": method,
+        "target": target,
+        "on": on,
+        "confirm": given.confirm,
+        "limit": given.limit,
+    }
     values |= {key: value for key, value in requested.items() if value is not None}
     mined = validate_settings(Mine, values, "mine")
     if mined.method not in METHODS:
@@ -92,24 +116,31 @@ def choose_run(given: MineOptions, target: str | None) -> MiningRun:
 
 
 def refuse_unfit_options(
-    run: MiningRun, method: FindMethod | SearchMethod, options: Mapping[str, Any], callables: Sequence[HandedOver]
+    run: MiningRun,
+    method: FindMethod | SearchMethod,
+    options: Mapping[str, Any],
+    callables: Sequence[HandedOver],
 ) -> None:
-    """Raise UserError if the method cannot do what it is asked for. options: values by name, None by default."""
+    """Raise UserError if the method cannot do what it is asked for. options: values by name, None
+    by default."""
     mine = run.mine
     draws = isinstance(method, SearchMethod)
     wordless = isinstance(method, FindMethod) and method.captions is None
     if callables and (draws or mine.confirm != "rows"):
         renders = f"the method '{mine.method}'" if draws else f"mine.confirm: '{mine.confirm}'"
         raise UserError(
-            f"{renders} renders images in other processes, but {callables[0].name} runs only in this one",
-            "Name the model (a timm folder: local-dir:PATH), or mine existing images with the method directions.",
+            f"{renders} renders images in other processes, but {callables[0].name} runs only in"
+            " this one",
+            "Name the model (a timm folder: local-dir:PATH), or mine existing images with the"
+            " method directions.",
         )
     for unfit, names, reason, hint in (
         (
             draws,
             ("on", "confirm", "pool_rows", "pool_labels", "limit"),
             "draws the images that it audits",
-            "Leave it out. To describe failures on existing images, name these in mine.settings.seeds.",
+            "Leave it out. To describe failures on existing images, name these in"
+            " mine.settings.seeds.",
         ),
         (
             draws or wordless,
@@ -123,7 +154,8 @@ def refuse_unfit_options(
             raise UserError(f"{' and '.join(given)}: the method '{mine.method}' {reason}", hint)
     if wordless and mine.confirm != "rows":
         raise UserError(
-            f"mine.confirm: '{mine.confirm}' renders images of words, and the method '{mine.method}' has none",
+            f"mine.confirm: '{mine.confirm}' renders images of words, and the method"
+            f" '{mine.method}' has none",
             "Set mine.confirm=rows, or mine with another method: --method directions",
         )
     if mine.confirm != "rows" and not draws:

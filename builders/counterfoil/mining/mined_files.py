@@ -1,4 +1,5 @@
-"""Write the files of a mining run. The findings are written last, so a folder that has findings has every file."""
+"""Write the files of a mining run. The findings are written last, so a folder that has findings has
+every file."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.pools import POOL_LAYER, WEIGHTS, FilteredPool
 from counterfoil.mining.report import mining_html, page_thumbnail, pictures_wanted
 from counterfoil.recipe import Recipe, dump_recipe, load_recipe
-from counterfoil.store.atomic import make_folder, remove_durably, replace_files, try_folder, write_atomically
+from counterfoil.store.atomic import (
+    make_folder,
+    remove_durably,
+    replace_files,
+    try_folder,
+    write_atomically,
+)
 
 FINDINGS = "findings.json"
 TABLE = "findings.csv"
@@ -34,8 +41,8 @@ _NAMED = {
 
 @dataclass(frozen=True)
 class MineResult:
-    """The findings and their files. `recipe` exists only if a finding was confirmed. `rows` exists only if there is no
-    recipe. `relabel` exists only if wrong labels may explain a finding.
+    """The findings and their files. `recipe` exists only if a finding was confirmed. `rows` exists
+    only if there is no recipe. `relabel` exists only if wrong labels may explain a finding.
     """
 
     directory: Path
@@ -61,18 +68,22 @@ def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Pa
 
 
 def image_notes(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> tuple[str, ...]:
-    """Return notes about the images, and why the findings have no recipe. in_words: whether words could draw them."""
+    """Return notes about the images, and why the findings have no recipe. in_words: whether words
+    could draw them."""
     notes = []
     train = recipe.source.train_split
     if train in on:
         notes.append(
-            f"the source has one split, '{train}', and a classifier fails less on images that it learned from: on new"
+            f"the source has one split, '{train}', and a classifier fails less on images that it"
+            " learned from: on new"
             " images it may fail in other ways"
         )
     if not in_words:
         notes.append(
-            "the findings have no recipe: no words draw them, and what was measured of a group may not be what makes it"
-            " fail. Known changes of your own photographs (generator.kind: corrupt) show what darkness, blur or"
+            "the findings have no recipe: no words draw them, and what was measured of a group may"
+            " not be what makes it"
+            " fail. Known changes of your own photographs (generator.kind: corrupt) show what"
+            " darkness, blur or"
             f" compression does alone. {ROWS} lists the rows that fail, and their findings"
         )
     elif not recipe.kind.from_noise:
@@ -80,15 +91,18 @@ def image_notes(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> 
         if not recipe.kind.draws:
             does = "uses rows of real images and draws none"
         notes.append(
-            f"the findings have no recipe, because generator.kind '{recipe.kind.name}' {does}. {ROWS} lists the rows"
-            " that fail, and their findings. A recipe that draws (generator.kind: diffusers) gets a recipe of its"
+            f"the findings have no recipe, because generator.kind '{recipe.kind.name}' {does}."
+            f" {ROWS} lists the rows"
+            " that fail, and their findings. A recipe that draws (generator.kind: diffusers) gets a"
+            " recipe of its"
             " findings"
         )
     return tuple(notes)
 
 
 def refuse_others(run: MiningRun, parts: Sequence[LabelledImages]) -> None:
-    """Raise UserError if the run's folder holds findings of another recipe, target, method or other images."""
+    """Raise UserError if the run's folder holds findings of another recipe, target, method or other
+    images."""
     folder = run.folder
     mine = run.mine
     if not (folder / FINDINGS).exists():
@@ -103,7 +117,8 @@ def refuse_others(run: MiningRun, parts: Sequence[LabelledImages]) -> None:
     other = [name for name, is_same in same.items() if not is_same]
     if other:
         raise UserError(
-            f"{folder} holds findings of another {' and '.join(other)} ({known.recipe.name}, {known.target.name})",
+            f"{folder} holds findings of another {' and '.join(other)} ({known.recipe.name},"
+            f" {known.target.name})",
             "Name another folder with --out, or remove that one.",
         )
 
@@ -115,8 +130,8 @@ def write_mined(
     files: Mapping[str, bytes],
     pool: FilteredPool | None = None,
 ) -> MineResult:
-    """Write the findings, their table, their page and other `files`. images: those that the page may show, each part
-    with the prefix of its keys.
+    """Write the findings, their table, their page and other `files`. images: those that the page
+    may show, each part with the prefix of its keys.
     """
     pictures: dict[str, bytes] = {}
     for start, part, keys in parts_with(pictures_wanted(findings), images):
@@ -128,11 +143,14 @@ def write_mined(
     page = mining_html(findings, pictures, has_recipe=LAYER in files)
     texts = {TABLE: findings_csv_text(findings), REPORT: page, FINDINGS: document_text(findings)}
     whole = dict(files) | {name: text.encode() for name, text in texts.items()}
-    if not any(drawn.purpose == "try" for drawn in findings.rounds):  # a killed try goes on with the findings before
+    # a killed try goes on with the findings before
+    if not any(drawn.purpose == "try" for drawn in findings.rounds):
         remove_durably(folder / FINDINGS)  # a folder that has findings has every file
     replace_files(folder, whole)
     write_index(folder)
-    files_written = {what: (folder / name).resolve() for what, name in _NAMED.items() if (folder / name).exists()}
+    files_written = {
+        what: (folder / name).resolve() for what, name in _NAMED.items() if (folder / name).exists()
+    }
     if findings.doubts:
         warn("\n".join(findings.doubts))
     return MineResult(folder, findings, files_written, pool)

@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from counterfoil.options import MACHINES, MODELS, Limited, Overriding, argument, in_python, option, options
+from counterfoil.options import (
+    MACHINES,
+    MODELS,
+    Limited,
+    Overriding,
+    argument,
+    in_python,
+    option,
+    options,
+)
 from counterfoil.plan.options import OfRecipe
 
 if TYPE_CHECKING:
@@ -29,31 +38,36 @@ class _OnDevice:
 
 @options
 class MineOptions(OfRecipe, _OnDevice, Limited):
-    """What `mine` takes. The recipe's section `mine` says what is audited, on which images, and how."""
+    """What `mine` takes. The recipe's section `mine` says what is audited, on which images, and
+    how."""
 
     out: str | Path = argument("--out", "-o")
     """Folder for the findings, the report and the recipe."""
     method: str | None = option(None, key="mine.method")
-    """Method that finds hypotheses: directions, bugs, contexts, or slices, which needs no CLIP and runs where none is
-    available. Default: the recipe's."""
-    target: TargetModel | None = option(None, None, "--target", "-t", metavar="MODEL", key="mine.target")
-    """The classifier to audit, named as for evaluate --models. Use predictions:FILE for one that runs elsewhere.
+    """Method that finds hypotheses: directions, bugs, contexts, or slices, which needs no CLIP and
+    runs where none is available. Default: the recipe's."""
+    target: TargetModel | None = option(
+        None, None, "--target", "-t", metavar="MODEL", key="mine.target"
+    )
+    """The classifier to audit, named as for evaluate --models. Use predictions:FILE for one that
+    runs elsewhere.
 
-    In Python also a callable, or a mapping from one name to a callable. A callable runs in this process and only sees
-    existing images."""
+    In Python also a callable, or a mapping from one name to a callable. A callable runs in this
+    process and only sees existing images."""
     on: Sequence[str] | None = option(None, metavar="SPLIT|DATASET", key="mine.on")
-    """Images to audit it on: a split of the recipe's source that it was not trained on (repeatable), or a built
-    dataset. Default: the recipe's."""
+    """Images to audit it on: a split of the recipe's source that it was not trained on
+    (repeatable), or a built dataset. Default: the recipe's."""
     confirm: str | None = option(None, MODELS, metavar="rows|rendered|both", key="mine.confirm")
-    """Images that hypotheses are tested on: rows of the confirm half, newly rendered ones (mine.rendered for each), or
-    both. Default: the recipe's."""
+    """Images that hypotheses are tested on: rows of the confirm half, newly rendered ones
+    (mine.rendered for each), or both. Default: the recipe's."""
     pool: str | None = option(None, _POOL, metavar="SPLIT|FOLDER|DATASET")
-    """Also choose the hardest rows of a pool of images and write them as a recipe (pool.yaml). The pool is a split of
-    the recipe's source, a folder, or a dataset on the Hub."""
+    """Also choose the hardest rows of a pool of images and write them as a recipe (pool.yaml). The
+    pool is a split of the recipe's source, a folder, or a dataset on the Hub."""
     pool_rows: int | None = option(None, _POOL, least=1, metavar="K")
     """Rows of the pool per class, at most. Default: 50."""
     pool_labels: str | None = option(None, _POOL, metavar="COLUMN|predicted")
-    """Where the pool's classes come from: a column, or the target's predictions. Default: its label column."""
+    """Where the pool's classes come from: a column, or the target's predictions. Default: its label
+    column."""
     weights: bool = option(False, _POOL)
     """Also write weights for the train split's rows (weights.parquet): 2 for hard ones, else 1."""
     overrides: Sequence[str] = option((), MODELS, "--set", metavar="KEY=VALUE")
@@ -71,8 +85,8 @@ class TryOptions(_OnDevice):
     folder: str | Path = argument(metavar="RECIPE")
     """The folder of an earlier run of the method `bugs`."""
     texts: Sequence[str] = argument("--try", panel=_EARLIER, metavar="WORDS")
-    """Give the folder of an earlier run of --method bugs as RECIPE, and test a description of your own (repeatable) for
-    the class that --class names.
+    """Give the folder of an earlier run of --method bugs as RECIPE, and test a description of your
+    own (repeatable) for the class that --class names.
 
     Captions ("a sandal in the snow"), or only what they add to the class ("in the snow")."""
     class_name: str = argument("--class", panel=_EARLIER, metavar="CLASS")
@@ -86,8 +100,8 @@ class AgainOptions(Overriding, _OnDevice):
     folder: str | Path = argument(metavar="RECIPE")
     """The folder of an earlier run of the method `bugs`."""
     recipe: Recipe | str | Path = argument("--again", panel=_EARLIER, metavar="RECIPE2")
-    """Give the folder of an earlier run of --method bugs as RECIPE, and test its confirmed findings once more on images
-    that RECIPE2 renders; with --on, on images of that recipe's source.
+    """Give the folder of an earlier run of --method bugs as RECIPE, and test its confirmed findings
+    once more on images that RECIPE2 renders; with --on, on images of that recipe's source.
 
     RECIPE2 has another generator, other tokens or another screen."""
     on: Sequence[str] | None = option(None, metavar="SPLIT|DATASET")

@@ -1,5 +1,6 @@
-"""Use directions in training. Choose the rows of a pool with the lowest decision values of each class (Jain 2023, A.5),
-or double the weight of train rows with a negative decision value (A.2, B.1.2).
+"""Use directions in training. Choose the rows of a pool with the lowest decision values of each
+class (Jain 2023, A.5), or double the weight of train rows with a negative decision value (A.2,
+B.1.2).
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ _OF_RENDERING = (
 
 @dataclass(frozen=True, slots=True)
 class Hardest:
-    """Rows of a pool by label, the hardest first, with their decision values, and the numbers of rows left out."""
+    """Rows of a pool by label, the hardest first, with their decision values, and the numbers of
+    rows left out."""
 
     rows: Mapping[int, Ints]
     decisions: Mapping[int, Floats]
@@ -64,9 +66,9 @@ class Hardest:
 
 
 def hardest_rows(decisions: Floats, labels: Ints, most: int, rows: Ints | None = None) -> Hardest:
-    """Return at most `most` rows of each class, those with the lowest decision values. decisions: (m,), NaN for an
-    unreadable row. labels: (m,), below 0 for a row without a direction. rows: (m,), needed if a row can have several
-    classes.
+    """Return at most `most` rows of each class, those with the lowest decision values. decisions:
+    (m,), NaN for an unreadable row. labels: (m,), below 0 for a row without a direction. rows:
+    (m,), needed if a row can have several classes.
     """
     rows = np.arange(len(labels)) if rows is None else rows
     readable = ~np.isnan(decisions)
@@ -83,7 +85,8 @@ def hardest_rows(decisions: Floats, labels: Ints, most: int, rows: Ints | None =
 
 
 def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: str = "label") -> str:
-    """Return the column of a pool's labels, by default `usual`, or `predicted` for the target's answers."""
+    """Return the column of a pool's labels, by default `usual`, or `predicted` for the target's
+    answers."""
     if stated == PREDICTED:
         return PREDICTED
     if stated is None and usual in columns:
@@ -92,11 +95,15 @@ def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: st
     if stated is None:
         raise UserError(
             f"the pool {pool} has no column '{usual}': the class of its rows is unknown",
-            f"Name the column of its labels, or use `{PREDICTED}`: then a row's class is the target's"
+            f"Name the column of its labels, or use `{PREDICTED}`: then a row's class is the"
+            " target's"
             f" prediction, right or wrong. {hint}",
         )
     if stated not in columns:
-        raise UserError(f"the pool {pool} has no column '{stated}'{did_you_mean(stated, [*columns, PREDICTED])}", hint)
+        raise UserError(
+            f"the pool {pool} has no column '{stated}'{did_you_mean(stated, [*columns, PREDICTED])}",
+            hint,
+        )
     return stated
 
 
@@ -117,8 +124,9 @@ def pool_files(
     changes: Mapping[str, Any],
     mined_from: Mapping[str, Any],
 ) -> dict[str, bytes]:
-    """Return a layer over `below` with the chosen rows as the shift `hard`, and the table that it names. changes: the
-    overrides between `below` and `recipe`. mined_from: the direction's origin, for the card.
+    """Return a layer over `below` with the chosen rows as the shift `hard`, and the table that it
+    names. changes: the overrides between `below` and `recipe`. mined_from: the direction's origin,
+    for the card.
     """
     if below.kind.takes_rows or recipe.kind.takes_rows:
         raise UserError(
@@ -129,7 +137,10 @@ def pool_files(
     chosen = {ids[label]: hardest.rows[label].tolist() for label in sorted(hardest.rows)}
     table = rows_csv({POOL_SHIFT: chosen})
     if len(table) > MOST_BYTES:
-        raise UserError(f"{sum(map(len, chosen.values())):,} rows were chosen, too many for one table", "Choose fewer.")
+        raise UserError(
+            f"{sum(map(len, chosen.values())):,} rows were chosen, too many for one table",
+            "Choose fewer.",
+        )
     most = max(map(len, chosen.values()))
     base = recipe.prompts.base
     decisions = np.concatenate([hardest.decisions[label] for label in sorted(hardest.decisions)])
@@ -153,7 +164,8 @@ def pool_files(
     layer: dict[str, Any] = {
         "name": derived_name(recipe.name, "pool"),
         "license": "other",
-        "description": f"Rows of a pool that a failure direction calls hardest, at most {most:,} a class.",
+        "description": f"Rows of a pool that a failure direction calls hardest, at most {most:,} a"
+        " class.",
         "generator": _generator(pool, both),
         "prompts": {
             "base": _dropped({"object_threshold"}, [part.prompts.base for part in both]),
@@ -162,14 +174,19 @@ def pool_files(
         },
         # CLIP rejects no chosen row.
         "screen": {"object_threshold": -1} | _dropped({"keep"}, [part.screen for part in both]),
-        "samples": _dropped({"accepted", "at_most", "pairs", "held"}, [part.samples for part in both])
+        "samples": _dropped(
+            {"accepted", "at_most", "pairs", "held"}, [part.samples for part in both]
+        )
         | {"candidates": most, "noise": "independent"},
     }
     if any(part.tokens is not None for part in both):
         layer["tokens"] = None
     if any(part.publish.repo is not None for part in both):
         layer["publish"] = {"repo": None}
-    return {POOL_TABLE: table, POOL_LAYER: layer_text(merged_deeply(changes, layer), below, extends).encode()}
+    return {
+        POOL_TABLE: table,
+        POOL_LAYER: layer_text(merged_deeply(changes, layer), below, extends).encode(),
+    }
 
 
 def _generator(pool: PoolOrigin, both: Sequence[Recipe]) -> dict[str, Any]:
@@ -180,9 +197,22 @@ def _generator(pool: PoolOrigin, both: Sequence[Recipe]) -> dict[str, Any]:
     generator |= {"kind": "rows", "rows": f"./{POOL_TABLE}", "split": reference.split}
     if pool.labels == PREDICTED:
         generator["labels"] = PREDICTED
-    columns = (reference.dataset, reference.config, reference.revision, reference.image_column, column)
-    if columns == (source.dataset, source.config, source.revision, source.image_column, source.label_column):
-        return generator  # a split of the input dataset, whose labels are numbers as the recipe's classes say
+    columns = (
+        reference.dataset,
+        reference.config,
+        reference.revision,
+        reference.image_column,
+        column,
+    )
+    if columns == (
+        source.dataset,
+        source.config,
+        source.revision,
+        source.image_column,
+        source.label_column,
+    ):
+        # a split of the input dataset, whose labels are numbers as the recipe's classes say
+        return generator
     return generator | {
         "dataset": reference.dataset,
         **({} if reference.config is None else {"config": reference.config}),
@@ -193,7 +223,8 @@ def _generator(pool: PoolOrigin, both: Sequence[Recipe]) -> dict[str, Any]:
 
 
 def _dropped(names: Sequence[str] | set[str], sections: Sequence[Any]) -> dict[str, None]:
-    """Return null for each key that has another value than its default in at least one of the sections."""
+    """Return null for each key that has another value than its default in at least one of the
+    sections."""
     fields = type(sections[0]).model_fields
     dropped: dict[str, None] = {}
     for name in sorted(names):
@@ -203,23 +234,32 @@ def _dropped(names: Sequence[str] | set[str], sections: Sequence[Any]) -> dict[s
 
 
 def hard_weights(decisions: AnyFloats) -> Floats:
-    """Return weights of training rows: `FACTOR` where the decision value is below 0, else 1, also for NaN."""
+    """Return weights of training rows: `FACTOR` where the decision value is below 0, else 1, also
+    for NaN."""
     return np.where(decisions < 0, FACTOR, 1.0)
 
 
 def weights_parquet(
     keys: Sequence[str], weights: Mapping[str, Floats], origin: Mapping[str, Any] | None = None
 ) -> bytes:
-    """Return a Parquet file with columns `key` and `row` and those of `weights`, (n,). Its metadata hold `origin`."""
+    """Return a Parquet file with columns `key` and `row` and those of `weights`, (n,). Its metadata
+    hold `origin`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rows = [int(key.rpartition("_")[2]) for key in keys]
-    columns: dict[str, pa.Array] = {"key": pa.array(keys, pa.string()), "row": pa.array(rows, pa.int64())}
+    columns: dict[str, pa.Array] = {
+        "key": pa.array(keys, pa.string()),
+        "row": pa.array(rows, pa.int64()),
+    }
     columns |= {name: pa.array(values, pa.float64()) for name, values in weights.items()}
     buffer = pa.BufferOutputStream()
-    metadata = None if origin is None else {ORIGIN: json.dumps(origin, sort_keys=True, ensure_ascii=False)}
-    pq.write_table(pa.table(columns, metadata=metadata), buffer, compression="zstd", row_group_size=1 << 20)
+    metadata = (
+        None if origin is None else {ORIGIN: json.dumps(origin, sort_keys=True, ensure_ascii=False)}
+    )
+    pq.write_table(
+        pa.table(columns, metadata=metadata), buffer, compression="zstd", row_group_size=1 << 20
+    )
     return buffer.getvalue().to_pybytes()
 
 
@@ -230,7 +270,8 @@ ROWS = 50
 
 @dataclass(frozen=True)
 class OpenedPool:
-    """Images of a pool. rows, labels: (m,), each label of each row, -1 if it has none. None: labels are predicted."""
+    """Images of a pool. rows, labels: (m,), each label of each row, -1 if it has none. None: labels
+    are predicted."""
 
     images: LabelledImages
     origin: PoolOrigin
@@ -240,8 +281,9 @@ class OpenedPool:
 
 @dataclass(frozen=True, slots=True)
 class FilteredPool:
-    """The hardest rows of each class that has a direction. without: the other classes. shared: how many images are left
-    out because they or their units are audited. So findings can be tested again after training on the pool.
+    """The hardest rows of each class that has a direction. without: the other classes. shared: how
+    many images are left out because they or their units are audited. So findings can be tested
+    again after training on the pool.
     """
 
     origin: PoolOrigin
@@ -272,13 +314,19 @@ class FilteredPool:
             "unreadable": self.hardest.unreadable,
         }
         reasons = "".join(f"; {count:,} left out: {why}" for why, count in left.items() if count)
-        none = f"; without a direction: {some_of(self.without, _MOST_NAMED)}" if self.without else ""
-        return f"{self.count:,} rows of {len(self.hardest.rows)} classes were chosen from the pool{reasons}{none}."
+        none = (
+            f"; without a direction: {some_of(self.without, _MOST_NAMED)}" if self.without else ""
+        )
+        return (
+            f"{self.count:,} rows of {len(self.hardest.rows)} classes were chosen from the"
+            f" pool{reasons}{none}."
+        )
 
 
 @dataclass(frozen=True)
 class AskedTraining:
-    """Images to train on: at most `most` rows of each class of a pool, and weights of the train split's rows."""
+    """Images to train on: at most `most` rows of each class of a pool, and weights of the train
+    split's rows."""
 
     source: OpenSource
     pool: OpenedPool | None
@@ -295,9 +343,12 @@ def open_training(
     pool_labels: str | None,
     weights: bool | None,
 ) -> AskedTraining | None:
-    """Open what the options ask for; None if they ask for nothing. Raise UserError for what cannot be chosen."""
+    """Open what the options ask for; None if they ask for nothing. Raise UserError for what cannot
+    be chosen."""
     options = [
-        name for name, value in (("--pool-rows", pool_rows), ("--pool-labels", pool_labels)) if value is not None
+        name
+        for name, value in (("--pool-rows", pool_rows), ("--pool-labels", pool_labels))
+        if value is not None
     ]
     if pool is None and options:
         raise UserError(f"{' and '.join(options)}: no pool is named", "Name one: --pool ./photos")
@@ -307,7 +358,8 @@ def open_training(
     train = run.recipe.source.train_split
     if weights and train not in source.splits:
         raise UserError(
-            f"--weights: '{run.recipe.source.dataset}' has no split '{train}', whose rows have weights",
+            f"--weights: '{run.recipe.source.dataset}' has no split '{train}', whose rows have"
+            " weights",
             f"Its splits are {', '.join(source.splits) or 'not named'}; set source.train_split.",
         )
     if opened is None and not weights:
@@ -315,41 +367,62 @@ def open_training(
     return AskedTraining(source, opened, ROWS if pool_rows is None else pool_rows, bool(weights))
 
 
-def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened: OpenSource) -> OpenedPool:
-    """Open a split of the recipe's source by name, or a folder or Hub dataset. stated: the label column, or
-    `predicted`. Raise UserError for the audited split, and for labels that match no class or cannot be predicted.
+def open_pool(
+    pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened: OpenSource
+) -> OpenedPool:
+    """Open a split of the recipe's source by name, or a folder or Hub dataset. stated: the label
+    column, or `predicted`. Raise UserError for the audited split, and for labels that match no
+    class or cannot be predicted.
     """
     if recipe.kind.takes_rows:
-        raise UserError(f"recipe {recipe.name}: it is a set of rows itself", "Mine by the recipe that it extends.")
+        raise UserError(
+            f"recipe {recipe.name}: it is a set of rows itself",
+            "Mine by the recipe that it extends.",
+        )
     source = recipe.source
     splits = opened.splits
     in_source = pool in splits
     columns = (source.image_column, source.label_column, source.unit_column)
-    reference = NamedDataset(source.dataset, pool, source.revision, source.config, *columns, exif=source.exif)
+    reference = NamedDataset(
+        source.dataset, pool, source.revision, source.config, *columns, exif=source.exif
+    )
     if not in_source:
         reference = NamedDataset.parse(pool)
     same = (reference.dataset, reference.revision) == (source.dataset, source.revision)
     images, rows = every_row(reference, opened.pin if same else None)
     reference = replace(reference, split=rows.split)
-    if (reference.dataset, reference.config) == (source.dataset, source.config) and reference.split in mine.on:
+    if (reference.dataset, reference.config) == (
+        source.dataset,
+        source.config,
+    ) and reference.split in mine.on:
         raise UserError(
-            f"the pool {pool} is what the target is audited on; rows that found or tested a failure cannot be a pool",
-            f"Name another: {', '.join(name for name in splits if name not in mine.on) or 'a folder of images'}.",
+            f"the pool {pool} is what the target is audited on; rows that found or tested a failure"
+            " cannot be a pool",
+            "Name another:"
+            f" {', '.join(name for name in splits if name not in mine.on) or 'a folder of images'}.",
         )
-    by_condition = in_source and source.conditions is not None and stated in (None, source.label_column)
-    column = source.label_column if by_condition else pool_labels(stated, pool, rows.columns, reference.label_column)
+    by_condition = (
+        in_source and source.conditions is not None and stated in (None, source.label_column)
+    )
+    column = (
+        source.label_column
+        if by_condition
+        else pool_labels(stated, pool, rows.columns, reference.label_column)
+    )
     origin = PoolOrigin(reference, column)
     if column == PREDICTED:
         if (mine.target or "").startswith(PREDICTIONS):
             raise UserError(
-                f"the target {mine.target} must predict the labels of the pool {pool}, but it is a file of predictions,"
+                f"the target {mine.target} must predict the labels of the pool {pool}, but it is a"
+                " file of predictions,"
                 " which has none for new images",
                 "Name the column of the pool's labels.",
             )
         return OpenedPool(images, origin, None, None)
     if by_condition:
         return OpenedPool(images, origin, *row_labels(conditions_of(rows, source).present))
-    # The source's own labels are the recipe's numbers; other columns are matched by name if they have names.
+    # The source's own labels are the recipe's numbers; other columns are matched by name if they
+    # have names.
     by_number = in_source and column == source.label_column
     labels = labels_of(rows, column).places(recipe.classes, rows.place, numbers=by_number)
     return OpenedPool(images, origin, np.arange(len(images)), labels)
@@ -364,7 +437,8 @@ def filter_pool(
     embedder: Embedder,
     device: str,
 ) -> FilteredPool:
-    """Return at most `most` rows of each class that has a direction, with the lowest decision values."""
+    """Return at most `most` rows of each class that has a direction, with the lowest decision
+    values."""
     rows = pool.rows
     labels = pool.labels
     if rows is None or labels is None:
@@ -373,7 +447,9 @@ def filter_pool(
         class_map = class_map_of(recipe, target.classifier.name)
         if (thresholds := target.about.get("thresholds")) is None:
             rows = np.arange(len(pool.images))
-            labels = collect_answers([pool.images], {name: class_map}, recipe, device)[name].taken_for
+            labels = collect_answers([pool.images], {name: class_map}, recipe, device)[
+                name
+            ].taken_for
         else:
             _, values = conditions_scored([pool.images], name, class_map, recipe.classes, device)
             limits = np.asarray(list(thresholds.values()))
@@ -383,18 +459,21 @@ def filter_pool(
     directed = np.isin(labels, list(outcome.decide))
     has_direction = np.zeros(len(shared), dtype=bool)
     has_direction[rows[directed]] = True
-    # A label without a direction is left out if another label of the row has one. Otherwise its row is counted below.
+    # A label without a direction is left out if another label of the row has one. Otherwise its row
+    # is counted below.
     wanted = ~shared[rows] & (directed | ~has_direction[rows])
     rows = rows[wanted]
     labels = np.where(directed, labels, -1)[wanted]
     decisions = decision_values(features, rows, labels, outcome)
     without = tuple(cls.name for cls in recipe.classes if cls.label not in outcome.decide)
-    return FilteredPool(pool.origin, hardest_rows(decisions, labels, most, rows), without, int(shared.sum()))
+    return FilteredPool(
+        pool.origin, hardest_rows(decisions, labels, most, rows), without, int(shared.sum())
+    )
 
 
 def decision_values(features: AnyFloats, rows: Ints, labels: Ints, outcome: Found) -> Floats:
-    """Return the decision value (m,) of each row by the direction of its label. An unreadable row has NaN. A row whose
-    label has no direction has 0. features: (n, width). rows, labels: (m,).
+    """Return the decision value (m,) of each row by the direction of its label. An unreadable row
+    has NaN. A row whose label has no direction has 0. features: (n, width). rows, labels: (m,).
     """
     readable = np.asarray(np.isfinite(features).all(axis=1))
     values = np.where(readable[rows], 0.0, np.nan)
@@ -406,9 +485,14 @@ def decision_values(features: AnyFloats, rows: Ints, labels: Ints, outcome: Foun
 
 
 def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> Bools:
-    """Return whether each image of the pool is audited too, (n,), by content, and within one dataset by unit too."""
-    contents = {content for part in audited.parts for content in ContentsSeen(part).known()} - {NO_CONTENT}
-    shared = np.asarray([content in contents for content in ContentsSeen(pool.images).known()], dtype=bool)
+    """Return whether each image of the pool is audited too, (n,), by content, and within one
+    dataset by unit too."""
+    contents = {content for part in audited.parts for content in ContentsSeen(part).known()} - {
+        NO_CONTENT
+    }
+    shared = np.asarray(
+        [content in contents for content in ContentsSeen(pool.images).known()], dtype=bool
+    )
     units = [unit for part in audited.parts for unit in part.units or ()]
     if pool.images.units is not None and pool.origin.reference.dataset == recipe.source.dataset:
         shared |= np.isin(np.asarray(pool.images.units, dtype=str), np.asarray(units, dtype=str))
@@ -423,22 +507,30 @@ def training_files(
     embedder: Embedder,
     findings: Findings,
 ) -> tuple[FilteredPool | None, dict[str, bytes]]:
-    """Return the chosen rows of the pool, if one is asked for, and the files to train by. A file of weights has a
-    column, or one per condition.
+    """Return the chosen rows of the pool, if one is asked for, and the files to train by. A file of
+    weights has a column, or one per condition.
     """
     recipe = run.recipe
     files = dict[str, bytes]()
     filtered = None
     if training.pool is not None:
-        filtered = filter_pool(training.pool, training.most, recipe, audits, outcome, embedder, run.device)
+        filtered = filter_pool(
+            training.pool, training.most, recipe, audits, outcome, embedder, run.device
+        )
         if filtered.count:
             below, changes, extends = laid_over(run.source, run.overrides, run.folder)
             origin = audit_origin(findings) | {"shared": filtered.shared}
-            files = pool_files(filtered.hardest, filtered.origin, recipe, below, extends, changes, origin)
+            files = pool_files(
+                filtered.hardest, filtered.origin, recipe, below, extends, changes, origin
+            )
     if training.weights:
         images, has = audited_train_rows(recipe, training.source)
-        rows, labels = (np.arange(len(images)), images.labels) if has is None else row_labels(has.present)
-        weights = hard_weights(decision_values(features_of(images, embedder), rows, labels, outcome))
+        rows, labels = (
+            (np.arange(len(images)), images.labels) if has is None else row_labels(has.present)
+        )
+        weights = hard_weights(
+            decision_values(features_of(images, embedder), rows, labels, outcome)
+        )
         columns = {"weight": weights}
         if has is not None:
             columns = dict(zip(has.names, weights.reshape(has.present.shape).T, strict=True))

@@ -1,4 +1,5 @@
-"""Findings for people: a headline, tables for terminal and page, and the page as one self-contained HTML file."""
+"""Findings for people: a headline, tables for terminal and page, and the page as one self-contained
+HTML file."""
 
 from __future__ import annotations
 
@@ -32,14 +33,24 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from PIL.Image import Image
 
-    from counterfoil.mining.findings import AnswersTold, ClassAudit, Evidence, Finding, Findings, NearestImage
+    from counterfoil.mining.findings import (
+        AnswersTold,
+        ClassAudit,
+        Evidence,
+        Finding,
+        Findings,
+        NearestImage,
+    )
 
 TEMPLATE = "mining-report.html.j2"
 OF_SETS = "A q-value is for a set of images, not for the words that describe it."
 # `scripts/photographs_proof/RESULTS.md`, the half that did not choose: 6 of 104.
-LABELS_WORTH = "On CIFAR-10 photographs, about one in 17 images on such a list had a label error that people confirmed"
-# The page shows at most this many findings in full. A finding has at most 4 × 8 pictures of about 3 kB, or 36 pictures
-# of pairs, so the page has about three megabytes at most.
+LABELS_WORTH = (
+    "On CIFAR-10 photographs, about one in 17 images on such a list had a label error"
+    " that people confirmed"
+)
+# The page shows at most this many findings in full. A finding has at most 4 × 8 pictures of about 3
+# kB, or 36 pictures of pairs, so the page has about three megabytes at most.
 MOST_IN_FULL = 24
 MOST_PAIRS_IN_FULL = 12
 MOST_A_STRIP = 8
@@ -61,7 +72,8 @@ _RULES = {
     "parent": "none of the top three answers lies under the label’s parent",
     "parent_any": "one or more of the top three answers do not lie under the label’s parent",
 }
-# The range of a figure of e-values, 1e-10 to 1e100, in natural logarithms. Values beyond it are drawn at the edge.
+# The range of a figure of e-values, 1e-10 to 1e100, in natural logarithms. Values beyond it are
+# drawn at the edge.
 _LEAST_LOG_E = -23.0
 _MOST_LOG_E = 230.0
 _MOST_POWERS = 7
@@ -82,21 +94,32 @@ def headline(findings: Findings) -> tuple[str, str]:
     if findings.confirmed:
         standing = by_weight(findings.standing)
         count = len(findings.confirmed)
-        strongest = next((finding for finding in standing if not finding.words_untrusted), standing[0])
+        strongest = next(
+            (finding for finding in standing if not finding.words_untrusted), standing[0]
+        )
         words = strongest.words
         if strongest.words_untrusted:
-            words = f"a group of images of {listed(strongest.class_names, most=3)} ({WORDS_UNTRUSTED})"
+            words = (
+                f"a group of images of {listed(strongest.class_names, most=3)} ({WORDS_UNTRUSTED})"
+            )
         what = "group" if is_sliced(findings) else "named failure"
         head = f"{count:,} of {counted(findings.tested, what)} confirmed"
         if strongest.difference.value is None:
             return head, f"The strongest: {words}. Its rate was not measured on fresh pairs."
         low, high = strongest.difference.shown_interval or (None, None)
         interval = between(Estimate(strongest.difference.value, low, high), decimals=0)
-        beside = "the rest of its class" if strongest.tested_on in ("rows", "both") else "the same images without it"
+        beside = (
+            "the rest of its class"
+            if strongest.tested_on in ("rows", "both")
+            else "the same images without it"
+        )
         beside = "other classes" if strongest.against_others else beside
         gap = f"{points(strongest.difference.value, decimals=0)} points more often than {beside}"
         ends = f" (confidence interval {interval})" if interval else ""
-        return head, f"The strongest: {words}{', wrong' if strongest.answered is None else ','} {gap}{ends}."
+        return (
+            head,
+            f"The strongest: {words}{', wrong' if strongest.answered is None else ','} {gap}{ends}.",
+        )
     if answered is not None and is_sliced(findings):
         sentence = "No group of images failed enough more to be tested."
         if findings.tested:
@@ -108,13 +131,19 @@ def headline(findings: Findings) -> tuple[str, str]:
             sentence = f"The worst class is {worst.name}: {rate}{beside}. {sentence}"
         return f"{answered.failures:,} of {answered.rows:,} images wrong", sentence
     if not findings.tested:
-        rows, errors = (sum(getattr(audit, what) for audit in findings.classes) for what in ("rows", "errors"))
+        rows, errors = (
+            sum(getattr(audit, what) for audit in findings.classes) for what in ("rows", "errors")
+        )
         if is_drawn(findings) and rows and not errors:
             return "Nothing could be tested", (
-                f"None of {counted(rows, 'base image')} fails, so there was nothing to describe. The table of classes"
+                f"None of {counted(rows, 'base image')} fails, so there was nothing to describe."
+                " The table of classes"
                 " bounds how often they may fail."
             )
-        return "Nothing could be tested", "No hypothesis reached the test; the classes below say why."
+        return (
+            "Nothing could be tested",
+            "No hypothesis reached the test; the classes below say why.",
+        )
     return "No failure confirmed at this sample size", detectable_sentence(findings)
 
 
@@ -132,11 +161,15 @@ def detectable_sentence(findings: Findings) -> str:
             f" {counted(smallest.set_rows, 'image')} on the confirm half."
         )
     what, than = ("description", "its base") if drawn else ("set", "the rest of its class")
-    sizes = f"for a set of {counted(smallest.set_rows, 'image')} against {smallest.rest_rows:,} others that fail at"
+    sizes = (
+        f"for a set of {counted(smallest.set_rows, 'image')} against {smallest.rest_rows:,}"
+        " others that fail at"
+    )
     against = "" if drawn else f", {sizes} {share(smallest.rest_rate)}"
     return (
         f"The test has {share(smallest.power)} power to detect a {what} that fails"
-        f" {points(smallest.difference, decimals=0)} points more often than {than}{against}. It may miss smaller"
+        f" {points(smallest.difference, decimals=0)} points more often than {than}{against}. It may"
+        " miss smaller"
         " differences."
     )
 
@@ -174,7 +207,11 @@ def _cells(finding: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCel
         return share(value).removesuffix(" %")
 
     for rate in (finding.set, finding.rest):
-        yield FindingCell(percent(rate.rate), _bounds(rate.interval, percent), f"{rate.failures:,} of {rate.rows:,}")
+        yield FindingCell(
+            percent(rate.rate),
+            _bounds(rate.interval, percent),
+            f"{rate.failures:,} of {rate.rows:,}",
+        )
     bounds = _bounds(finding.difference.shown_interval, lambda end: points(end, decimals=0))
     yield FindingCell(points(finding.difference.value, decimals=0), bounds)
     if not drawn:
@@ -182,11 +219,15 @@ def _cells(finding: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCel
     elif finding.pairs is None:
         yield from (FindingCell(NOTHING), FindingCell(NOTHING))
     else:
-        yield FindingCell(f"{finding.pairs.pairs:,}", "", f"{finding.pairs.failing:,} : {finding.pairs.rescued:,}")
+        yield FindingCell(
+            f"{finding.pairs.pairs:,}", "", f"{finding.pairs.failing:,} : {finding.pairs.rescued:,}"
+        )
         yield FindingCell(_bare(e_value(finding.last_log_e)))
     yield FindingCell(f"{finding.q:.2g}")
     if ended:
-        yield FindingCell(NOTHING if finding.pairs is None else finding.pairs.state.replace("_", " "))
+        yield FindingCell(
+            NOTHING if finding.pairs is None else finding.pairs.state.replace("_", " ")
+        )
 
 
 def pictures_wanted(findings: Findings) -> tuple[str, ...]:
@@ -195,15 +236,20 @@ def pictures_wanted(findings: Findings) -> tuple[str, ...]:
     for finding in _in_full(findings):
         wanted |= dict.fromkeys(piece.key for strip in strips(finding).values() for piece in strip)
         wanted |= dict.fromkeys(piece.key for pair in pairs_beside(finding) for piece in pair)
-        for side in (finding.answers.before, finding.answers.after) if finding.answers is not None else ():
+        for side in (
+            (finding.answers.before, finding.answers.after) if finding.answers is not None else ()
+        ):
             for answer in side[:ANSWERS_WITH_PICTURES]:
                 wanted |= dict.fromkeys(answer.examples[:MOST_EXAMPLES])
     labels = () if findings.answered is None else findings.answered.labels[:MOST_LABELS]
     return tuple(wanted | dict.fromkeys(label.key for label in labels))
 
 
-def mining_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True) -> str:
-    """Return the page; equal findings and pictures give equal bytes. pictures: key → `page_thumbnail`."""
+def mining_html(
+    findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True
+) -> str:
+    """Return the page; equal findings and pictures give equal bytes. pictures: key →
+    `page_thumbnail`."""
     standing = by_weight(findings.standing)
     in_full = _in_full(findings)
     environment = template_environment(
@@ -261,15 +307,20 @@ def is_sliced(findings: Findings) -> bool:
 
 def is_drawn(findings: Findings) -> bool:
     """Check whether hypotheses were tested on pairs drawn for them."""
-    return findings.halves is None or bool(findings.findings and all(finding.pairs for finding in findings.findings))
+    return findings.halves is None or bool(
+        findings.findings and all(finding.pairs for finding in findings.findings)
+    )
 
 
 def _in_full(findings: Findings) -> list[Finding]:
-    return by_weight(findings.standing)[: MOST_PAIRS_IN_FULL if is_drawn(findings) else MOST_IN_FULL]
+    return by_weight(findings.standing)[
+        : MOST_PAIRS_IN_FULL if is_drawn(findings) else MOST_IN_FULL
+    ]
 
 
 def by_weight(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings in reading order, the strongest first: by the lower end of the difference's interval."""
+    """Return findings in reading order, the strongest first: by the lower end of the difference's
+    interval."""
 
     def order(finding: Finding) -> tuple[float, float, str]:
         low, _ = finding.difference.shown_interval or (-math.inf, None)
@@ -279,8 +330,8 @@ def by_weight(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:
-    """Return the images of a finding's strips: wrong and right images of its set, the images nearest to its caption,
-    and the easiest images.
+    """Return the images of a finding's strips: wrong and right images of its set, the images
+    nearest to its caption, and the easiest images.
     """
     pieces = list(finding.evidence)
     most = MOST_A_STRIP
@@ -301,8 +352,8 @@ def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:
 
 
 def counts_from(findings: Findings, finding: Finding) -> float | None:
-    """Return the least log e-value with which e-BH would confirm a hypothesis in addition to those that it confirms
-    already (Wang and Ramdas 2022).
+    """Return the least log e-value with which e-BH would confirm a hypothesis in addition to those
+    that it confirms already (Wang and Ramdas 2022).
     """
     rejected = len(findings.confirmed) + (0 if finding.confirmed else 1)
     if not (findings.fdr and findings.tested and rejected):
@@ -311,8 +362,8 @@ def counts_from(findings: Findings, finding: Finding) -> float | None:
 
 
 def base_key(key: str, classes: Sequence[str]) -> str | None:
-    """Return the key of the base image with the same noise as a described image. Return None if the key is not from a
-    round.
+    """Return the key of the base image with the same noise as a described image. Return None if the
+    key is not from a round.
     """
     folder, _, sample = key.rpartition("/")
     stem, _, index = sample.rpartition("_")
@@ -326,11 +377,14 @@ def of_description(finding: Finding) -> tuple[Evidence, ...]:
     """Return the evidence of a finding's set, without base images."""
     if finding.tested_on != "pairs":
         return finding.evidence
-    return tuple(piece for piece in finding.evidence if base_key(piece.key, finding.classes) != piece.key)
+    return tuple(
+        piece for piece in finding.evidence if base_key(piece.key, finding.classes) != piece.key
+    )
 
 
 def pairs_beside(finding: Finding) -> list[tuple[Evidence, Evidence]]:
-    """Return (base, described) of the first pairs that fail as described and are right on the base."""
+    """Return (base, described) of the first pairs that fail as described and are right on the
+    base."""
     if finding.pairs is None:
         return []
     known = {piece.key: piece for piece in finding.evidence}
@@ -343,19 +397,21 @@ def pairs_beside(finding: Finding) -> list[tuple[Evidence, Evidence]]:
 
 
 def accuracy_figure(finding: Finding, accuracy: float | None) -> Markup:
-    """Draw the accuracy on the k nearest images over k, on a logarithmic axis. A dashed line shows the accuracy on all
-    images of the classes.
+    """Draw the accuracy on the k nearest images over k, on a logarithmic axis. A dashed line shows
+    the accuracy on all images of the classes.
     """
     points = []
     for point in finding.nearest_curve:
-        points.append((point.k, point.accuracy, f"{point.k:,} images: {100 * point.accuracy:.0f} % right"))
+        points.append(
+            (point.k, point.accuracy, f"{point.k:,} images: {100 * point.accuracy:.0f} % right")
+        )
     lines = [(tick, "grid") for tick in (0.0, 0.25, 0.5, 0.75, 1.0)]
     return _line_figure(points, [*lines, *(() if accuracy is None else ((accuracy, "all"),))])
 
 
 def looks_figure(finding: Finding, line: float | None) -> Markup:
-    """Draw the e-value after each look over the number of pairs, both on logarithmic axes. The dashed line at `line` is
-    the e-value from which a hypothesis is confirmed.
+    """Draw the e-value after each look over the number of pairs, both on logarithmic axes. The
+    dashed line at `line` is the e-value from which a hypothesis is confirmed.
     """
     looks = finding.pairs.looks if finding.pairs is not None else ()
     log_10 = math.log(10)
@@ -365,16 +421,25 @@ def looks_figure(finding: Finding, line: float | None) -> Markup:
     height = max(max(values_and_line) - min(values_and_line), 1.0)
     step = max(1, math.ceil(height / log_10 / _MOST_POWERS))
     powers = range(math.ceil(low / log_10), math.floor(max(values_and_line) / log_10) + 1)
-    lines = [((power * log_10 - low) / height, "grid" if power else "one") for power in powers if power % step == 0]
+    lines = [
+        ((power * log_10 - low) / height, "grid" if power else "one")
+        for power in powers
+        if power % step == 0
+    ]
     points = []
     for look, value in zip(looks, values, strict=True):
         title = f"{look.pairs:,} pairs: log10 E {look.log_e / log_10:.1f}"
         points.append((look.pairs, (value - low) / height, title))
-    return _line_figure(points, [*lines, *(() if line is None else (((line - low) / height, "counts"),))])
+    return _line_figure(
+        points, [*lines, *(() if line is None else (((line - low) / height, "counts"),))]
+    )
 
 
-def _line_figure(points: Sequence[tuple[int, float, str]], lines: Sequence[tuple[float, str]]) -> Markup:
-    """Draw points (count, height from 0 to 1, title) over the counts' logarithm, and lines across, by CSS class."""
+def _line_figure(
+    points: Sequence[tuple[int, float, str]], lines: Sequence[tuple[float, str]]
+) -> Markup:
+    """Draw points (count, height from 0 to 1, title) over the counts' logarithm, and lines across,
+    by CSS class."""
     from markupsafe import Markup
 
     first, last = (math.log(max(1, points[at][0])) for at in (0, -1))
@@ -386,14 +451,20 @@ def _line_figure(points: Sequence[tuple[int, float, str]], lines: Sequence[tuple
     def y(height: float) -> float:
         return round(5 + (_CURVE_HEIGHT - 10) * (1 - height), 1)
 
-    parts = [f'<line class="{look}" x1="2.50%" y1="{y(at):g}" x2="97.50%" y2="{y(at):g}"/>' for at, look in lines]
+    parts = [
+        f'<line class="{look}" x1="2.50%" y1="{y(at):g}" x2="97.50%" y2="{y(at):g}"/>'
+        for at, look in lines
+    ]
     for (begin, low, _), (end, high, _) in pairwise(points):
         ends = f'x1="{x(begin)}" y1="{y(low):g}" x2="{x(end)}" y2="{y(high):g}"'
         parts.append(f'<line class="curve" {ends}/>')
     for count, height, title in points:
         centre = f'cx="{x(count)}" cy="{y(height):g}"'
         parts.append(f'<circle class="point" {centre} r="3.2"><title>{title}</title></circle>')
-    svg = f'<svg class="line" width="100%" height="{_CURVE_HEIGHT}" aria-hidden="true">{"".join(parts)}</svg>'
+    svg = (
+        f'<svg class="line" width="100%" height="{_CURVE_HEIGHT}"'
+        f' aria-hidden="true">{"".join(parts)}</svg>'
+    )
     return Markup(svg)
 
 
@@ -407,7 +478,10 @@ def _rule(findings: Findings) -> str:
     if not findings.failure.startswith(ANSWERED):
         return _RULES.get(findings.failure, findings.failure)
     wanted = findings.failure.removeprefix(ANSWERED).strip()
-    return f"the answer is {next((audit.name for audit in findings.classes if audit.id == wanted), wanted)}"
+    return (
+        "the answer is"
+        f" {next((audit.name for audit in findings.classes if audit.id == wanted), wanted)}"
+    )
 
 
 def _accuracy(findings: Findings, finding: Finding) -> float | None:
@@ -418,12 +492,15 @@ def _accuracy(findings: Findings, finding: Finding) -> float | None:
 
 
 def _apart(caption: str, class_caption: str) -> str:
-    """Return the part of a caption from the first word that differs from the class's caption, because there is little
-    space below a picture.
+    """Return the part of a caption from the first word that differs from the class's caption,
+    because there is little space below a picture.
     """
     words = caption.split()
     others = class_caption.split()
-    same = next((at for at, pair in enumerate(zip(words, others, strict=False)) if pair[0] != pair[1]), len(others))
+    same = next(
+        (at for at, pair in enumerate(zip(words, others, strict=False)) if pair[0] != pair[1]),
+        len(others),
+    )
     return f"… {' '.join(words[same:])}" if 1 < same < len(words) else caption
 
 

@@ -1,6 +1,6 @@
-"""Render rounds and collect the target's answers to them. A round is a dataset of rendered images in its own folder of
-the mining run. Only the screen's thresholds reject images, so no classifier selects the images. The round `rounds/01`
-tests the hypotheses of a method.
+"""Render rounds and collect the target's answers to them. A round is a dataset of rendered images
+in its own folder of the mining run. Only the screen's thresholds reject images, so no classifier
+selects the images. The round `rounds/01` tests the hypotheses of a method.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def round_doubts(folder: Path) -> ScreenDoubts | None:
 
 @dataclass(frozen=True)
 class AnsweredRound:
-    """The n accepted images of a round with the target's answers. failed: (n,). sets: the set of each hypothesis."""
+    """The n accepted images of a round with the target's answers. failed: (n,). sets: the set of
+    each hypothesis."""
 
     opened: OpenDataset
     images: LabelledImages
@@ -65,7 +66,8 @@ class AnsweredRound:
 
 
 def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | None:
-    """Build the round `name` and collect the target's answers. Return None if no base image was accepted."""
+    """Build the round `name` and collect the target's answers. Return None if no base image was
+    accepted."""
     round_folder = run.folder / name
     path = round_folder / LAYER
     make_folder(round_folder)
@@ -86,7 +88,12 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
 
     # What is warned of CLIP is said once, with the findings.
     with renamed(stage), warnings.catch_warnings(action="ignore", category=CounterfoilWarning):
-        built = build(load_recipe(path), round_folder / DATASET, device=",".join(run.devices), workers=run.workers)
+        built = build(
+            load_recipe(path),
+            round_folder / DATASET,
+            device=",".join(run.devices),
+            workers=run.workers,
+        )
     if not built.counts.get(BASE, {}).get(ACCEPTED):
         return None
     opened = open_dataset(round_folder / DATASET)
@@ -121,8 +128,8 @@ _SCORES = ("object_score", "shift_score")
 
 @dataclass(frozen=True)
 class RenderedSet:
-    """The accepted images of a hypothesis. counts: failures of these images and of their base images. rows, scores: the
-    best image first.
+    """The accepted images of a hypothesis. counts: failures of these images and of their base
+    images. rows, scores: the best image first.
     """
 
     counts: tuple[FailureCount, FailureCount]
@@ -131,7 +138,8 @@ class RenderedSet:
 
 
 def undrawn_problems(recipe: Recipe, mine: Mine, key: str) -> list[str]:
-    """Return why no images can be drawn and answered for a test. key: the setting that asks for them, and its value."""
+    """Return why no images can be drawn and answered for a test. key: the setting that asks for
+    them, and its value."""
     problems = []
     if not recipe.kind.from_noise:
         kind = f"generator.kind is '{recipe.kind.name}': this kind cannot render from noise alone"
@@ -144,11 +152,14 @@ def undrawn_problems(recipe: Recipe, mine: Mine, key: str) -> list[str]:
 
 
 def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
-    """Render the images that `mine.confirm` asks for, and collect the target's answers; None if it asks for none."""
+    """Render the images that `mine.confirm` asks for, and collect the target's answers; None if it
+    asks for none."""
     prompts: dict[str, str] = {}
     for hypothesis in outcome.hypotheses if run.mine.confirm != "rows" else ():
         # No prompt renders images far from a caption; another prompt would test other words.
-        prompt = drawing_prompt(hypothesis, outcome, run.recipe) if hypothesis.role == "hard" else None
+        prompt = (
+            drawing_prompt(hypothesis, outcome, run.recipe) if hypothesis.role == "hard" else None
+        )
         if prompt is not None:
             prompts[hypothesis.name] = prompt
     if not prompts:
@@ -157,7 +168,8 @@ def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
     answered = answered_round(run, ROUND, round_layer(drawn, prompts, run))
     if answered is None:
         raise RunFailure(
-            f"{run.folder / ROUND / DATASET}: the screen accepted no base image, so there is nothing to compare with",
+            f"{run.folder / ROUND / DATASET}: the screen accepted no base image, so there is"
+            " nothing to compare with",
             "Lower the object threshold, or give the classes class tokens (`tokens`).",
         )
     opened = answered.opened
@@ -173,7 +185,9 @@ def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
     sets = {}
     for hypothesis in drawn:
         shift = shifts[hypothesis.name]
-        rows, in_set = compared_rows(hypothesis, shift, opened.shifts, opened.labels, opened.indices, whole)
+        rows, in_set = compared_rows(
+            hypothesis, shift, opened.shifts, opened.labels, opened.indices, whole
+        )
         pairs = opened.labels[rows] * (int(opened.indices.max()) + 1) + opened.indices[rows]
         set_rows = rows[in_set]
         set_rows = set_rows[np.argsort(-scores[set_rows], kind="stable")]
@@ -190,18 +204,20 @@ def compared_rows(
     indices: Ints,
     whole: Bools,
 ) -> tuple[Ints, Bools]:
-    """Return the rows of a round that test a hypothesis, (m,), and whether each is its own image and not a base image,
-    (m,). The given arrays are (n,). whole: whether an image can be decoded.
+    """Return the rows of a round that test a hypothesis, (m,), and whether each is its own image
+    and not a base image, (m,). The given arrays are (n,). whole: whether an image can be decoded.
 
-    Images of one class and index start from the same noise. The unpaired score test is therefore conservative, and an
-    image whose partner was rejected can be used. Classes pass the screen at different rates, so for a hypothesis about
-    several classes only whole pairs are compared.
+    Images of one class and index start from the same noise. The unpaired score test is therefore
+    conservative, and an image whose partner was rejected can be used. Classes pass the screen at
+    different rates, so for a hypothesis about several classes only whole pairs are compared.
     """
     ours = (shifts == shift) & whole
     base = (shifts == 0) & whole & np.isin(labels, hypothesis.labels)
     if len(hypothesis.labels) > 1:
         pairs = np.stack([labels, indices], axis=1)
-        both = {tuple(pair) for pair in pairs[ours].tolist()} & {tuple(pair) for pair in pairs[base].tolist()}
+        both = {tuple(pair) for pair in pairs[ours].tolist()} & {
+            tuple(pair) for pair in pairs[base].tolist()
+        }
         paired = np.asarray([tuple(pair) in both for pair in pairs.tolist()], dtype=bool)
         ours = ours & paired
         base = base & paired
@@ -210,8 +226,9 @@ def compared_rows(
 
 
 def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: MiningRun) -> str:
-    """Return the round's recipe: `mine.rendered` candidates for each hypothesis, shared by its classes, and their base.
-    Hypotheses are screened only by a threshold that is a number: a percentile would wait for a person.
+    """Return the round's recipe: `mine.rendered` candidates for each hypothesis, shared by its
+    classes, and their base. Hypotheses are screened only by a threshold that is a number: a
+    percentile would wait for a person.
     """
     recipe = run.recipe
     mine = run.mine
@@ -229,18 +246,37 @@ def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: Mi
         }
         caption = hypothesis.caption if screened else None
         shift = mined_shift(prompts[hypothesis.name], caption, GROUP, classes, origin)
-        shifts[hypothesis.name] = shift | {"samples": {"candidates": -(-mine.rendered // len(classes))}}
+        shifts[hypothesis.name] = shift | {
+            "samples": {"candidates": -(-mine.rendered // len(classes))}
+        }
     seed = seed_for(recipe.samples.seed, PURPOSE, mine.method, run.target, mine.seed)
     candidates = max(shift["samples"]["candidates"] for shift in shifts.values())
     return paired_layer(ROUND, PURPOSE, shifts, run, seed, candidates)
 
 
 def paired_layer(
-    name: str, purpose: str, shifts: Mapping[str, Any], run: MiningRun, seed: int, candidates: int, **more: Any
+    name: str,
+    purpose: str,
+    shifts: Mapping[str, Any],
+    run: MiningRun,
+    seed: int,
+    candidates: int,
+    **more: Any,
 ) -> str:
-    """Return the recipe of the round `name`: shifts beside their base, whose images share its noise. It renders all
-    candidates, and only the screen's thresholds reject images. more: further sections.
+    """Return the recipe of the round `name`: shifts beside their base, whose images share its
+    noise. It renders all candidates, and only the screen's thresholds reject images. more: further
+    sections.
     """
-    samples = {"seed": seed, "candidates": candidates, "noise": "paired", "accepted": None, "at_most": None}
-    changes = {"name": derived_name(run.recipe.name, purpose), "samples": samples, "screen": {"keep": ["thresholds"]}}
+    samples = {
+        "seed": seed,
+        "candidates": candidates,
+        "noise": "paired",
+        "accepted": None,
+        "at_most": None,
+    }
+    changes = {
+        "name": derived_name(run.recipe.name, purpose),
+        "samples": samples,
+        "screen": {"keep": ["thresholds"]},
+    }
     return shifts_layer(shifts, changes | more, run.in_round(run.folder / name))

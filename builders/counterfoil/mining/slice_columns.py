@@ -1,7 +1,8 @@
-"""The columns by which images are cut into slices: measures of pixels and files, shifts, and classifier features.
+"""The columns by which images are cut into slices: measures of pixels and files, shifts, and
+classifier features.
 
-Only the part of the classifier's features that its last layer does not read is used. Groups by the other part would
-mostly repeat the answer.
+Only the part of the classifier's features that its last layer does not read is used. Groups by the
+other part would mostly repeat the answer.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from counterfoil.store.decoding import open_image
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Larger images are reduced to this size first, so that focus is measured as a model of usual input size sees it.
+# Larger images are reduced to this size first, so that focus is measured as a model of usual input
+# size sees it.
 _LONGEST_SIDE = 256
-# Of the luminance table of quality 50 (ITU-T T.81, table K.1), from which libjpeg scales those of all others.
+# Of the luminance table of quality 50 (ITU-T T.81, table K.1), from which libjpeg scales those of
+# all others.
 _TABLE_SUM = 3688
 _TABLE_LEAST = 10
 _CLIPPED = 255
@@ -47,7 +50,10 @@ class ImageMeasure:
 
     def words(self, *values: float) -> str:
         """Return a value, or the span of several: `62 of 255`, `41 to 80 of 255`."""
-        ends = [f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}" for value in (min(values), max(values))]
+        ends = [
+            f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"
+            for value in (min(values), max(values))
+        ]
         return " to ".join(dict.fromkeys(ends)) + self.unit
 
 
@@ -66,8 +72,8 @@ MEASURES = (
 def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
     """Return the measures of an RGB image and of its file, in the order of `MEASURES`.
 
-    brightness, contrast: the mean and the standard deviation of the luma (ITU-R BT.601). saturation: the mean of the
-    saturation in HSV.
+    brightness, contrast: the mean and the standard deviation of the luma (ITU-R BT.601).
+    saturation: the mean of the saturation in HSV.
     """
     width, height = image.size
     if max(width, height) > _LONGEST_SIDE:
@@ -90,14 +96,16 @@ def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
 
 
 def jpeg_quality(encoded: bytes) -> float:
-    """Return the quality of a JPEG on libjpeg's scale, 1 to 100, computed from its luminance table. A file of another
-    format has 100.
+    """Return the quality of a JPEG on libjpeg's scale, 1 to 100, computed from its luminance table.
+    A file of another format has 100.
     """
     table = getattr(open_image(encoded, photograph=True), "quantization", {}).get(0)
     if table is None:
         return float(_LOSSLESS)
     # At low qualities, large entries of the table are clipped, but the smallest entry never is.
-    percent = 100 * (sum(table) / _TABLE_SUM if max(table) < _CLIPPED else min(table) / _TABLE_LEAST)
+    percent = 100 * (
+        sum(table) / _TABLE_SUM if max(table) < _CLIPPED else min(table) / _TABLE_LEAST
+    )
     quality = 100 - percent / 2 if percent <= 100 else 5000 / percent
     return float(min(_LOSSLESS, max(1, round(quality))))
 
@@ -105,28 +113,46 @@ def jpeg_quality(encoded: bytes) -> float:
 _LEAST = 1e-6  # of the largest singular value: what is below is rounding
 
 
-def slice_columns(audited: Audited, recipe: Recipe, device: str) -> tuple[SliceColumns, Floats32, tuple[str, ...]]:
-    """Return the columns, their values (n, columns) for the n audited images, and notes for people."""
+def slice_columns(
+    audited: Audited, recipe: Recipe, device: str
+) -> tuple[SliceColumns, Floats32, tuple[str, ...]]:
+    """Return the columns, their values (n, columns) for the n audited images, and notes for
+    people."""
     measured = _measured(audited)
     notes = list[str]()
     if blind := int(np.isnan(measured[:, 0]).sum()):
-        notes.append(f"{blind:,} of {len(measured):,} images cannot be decoded, so nothing was measured of them")
+        notes.append(
+            f"{blind:,} of {len(measured):,} images cannot be decoded, so nothing was measured of"
+            " them"
+        )
     # Unmeasured values get the median, far from either end.
-    middle = [np.median(column[~np.isnan(column)]) if blind < len(measured) else 0.0 for column in measured.T]
+    middle = [
+        np.median(column[~np.isnan(column)]) if blind < len(measured) else 0.0
+        for column in measured.T
+    ]
     measured = np.where(np.isnan(measured), middle, measured)
     varied = np.flatnonzero(np.ptp(measured, axis=0) > 0)
     shifts, of_shift = _shifts(audited)
     try:
         features = _own_features(audited, recipe, device)
     except CounterfoilError as error:
-        notes.append(f"images were not grouped by the classifier's own features: {'; '.join(error.problems)}")
+        notes.append(
+            f"images were not grouped by the classifier's own features: {'; '.join(error.problems)}"
+        )
         features = np.zeros((len(measured), 0))
-    columns = SliceColumns(tuple(MEASURES[index] for index in varied.tolist()), shifts, features.shape[1])
-    return columns, np.concatenate([measured[:, varied], of_shift, features], axis=1).astype(np.float32), tuple(notes)
+    columns = SliceColumns(
+        tuple(MEASURES[index] for index in varied.tolist()), shifts, features.shape[1]
+    )
+    return (
+        columns,
+        np.concatenate([measured[:, varied], of_shift, features], axis=1).astype(np.float32),
+        tuple(notes),
+    )
 
 
 def _measured(audited: Audited) -> Floats:
-    """Return the measures of the audited images, (n, measures). An image that cannot be decoded has NaN."""
+    """Return the measures of the audited images, (n, measures). An image that cannot be decoded has
+    NaN."""
     measures = np.full((sum(map(len, audited.parts)), len(MEASURES)), np.nan)
     first = 0
     for part in audited.parts:
@@ -140,15 +166,23 @@ def _measured(audited: Audited) -> Floats:
 
 
 def _shifts(audited: Audited) -> tuple[tuple[str, ...], Floats]:
-    """Return the shifts of built datasets beside the base, and (n, shifts) with 1 where an image is of one."""
-    names = np.concatenate([np.asarray(part.group_names, dtype=object)[part.groups] for part in audited.parts])
+    """Return the shifts of built datasets beside the base, and (n, shifts) with 1 where an image is
+    of one."""
+    names = np.concatenate(
+        [np.asarray(part.group_names, dtype=object)[part.groups] for part in audited.parts]
+    )
     shifts = tuple(sorted({*names.tolist()} - {BASE, EVERYTHING}))
-    return shifts, (names[audited.rows][:, None] == np.asarray(shifts, dtype=object)[None]).astype(np.float64)
+    return shifts, (names[audited.rows][:, None] == np.asarray(shifts, dtype=object)[None]).astype(
+        np.float64
+    )
 
 
 def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
-    """Return (n, width) unit vectors of the features that the last layer does not read; UserError without any."""
-    classifier = load_classifier(audited.target.classifier.name, classes=recipe.classes).placed(device)
+    """Return (n, width) unit vectors of the features that the last layer does not read; UserError
+    without any."""
+    classifier = load_classifier(audited.target.classifier.name, classes=recipe.classes).placed(
+        device
+    )
     read = head_of(classifier, device).weight
     embedder = classifier_embedder(classifier, device)
     parts = [embed(part, embedder, precision="float32", device=device) for part in audited.parts]
@@ -156,10 +190,15 @@ def _own_features(audited: Audited, recipe: Recipe, device: str) -> Floats:
     if not np.isfinite(features).all():
         raise UserError(f"model {classifier.name!r} gives features that are not finite")
     # Answers depend on differences of outputs alone.
-    _, sizes, axes = np.linalg.svd((read - read.mean(axis=0)).astype(np.float64), full_matrices=False)
+    _, sizes, axes = np.linalg.svd(
+        (read - read.mean(axis=0)).astype(np.float64), full_matrices=False
+    )
     axes = axes[sizes > _LEAST * sizes[0]]
     if len(axes) >= features.shape[1] - 1:
-        raise UserError(f"model {classifier.name!r}: its last layer reads all {features.shape[1]:,} of its features")
+        raise UserError(
+            f"model {classifier.name!r}: its last layer reads all {features.shape[1]:,} of its"
+            " features"
+        )
     left = features - features[audited.halves.discover].mean(axis=0)
     left -= left @ axes.T @ axes
     return left / np.maximum(np.linalg.norm(left, axis=1, keepdims=True), np.finfo(np.float32).tiny)

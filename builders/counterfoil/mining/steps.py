@@ -1,4 +1,5 @@
-"""The steps of mining existing images: ask the target, see the images, find hypotheses, test and describe them."""
+"""The steps of mining existing images: ask the target, see the images, find hypotheses, test and
+describe them."""
 
 from __future__ import annotations
 
@@ -61,7 +62,10 @@ from counterfoil.prediction.passes import Placement
 from counterfoil.progress import report
 from counterfoil.recipe.schema_mine import SLICES
 
-_POOLED = "Their failures also choose contexts; name other models, or none: --set 'mine.settings.pooled=[]'"
+_POOLED = (
+    "Their failures also choose contexts; name other models, or none: --set"
+    " 'mine.settings.pooled=[]'"
+)
 _WITHOUT_WORDS = "Without words"
 _MOST_TEXT_STEPS = 500
 
@@ -69,7 +73,8 @@ _MOST_TEXT_STEPS = 500
 def mine_images(
     run: MiningRun, method: FindMethod, callables: Sequence[HandedOver], training: Mapping[str, Any]
 ) -> MineResult:
-    """Find and test failures among existing images, and write the files. training: options of `open_training`."""
+    """Find and test failures among existing images, and write the files. training: options of
+    `open_training`."""
     inputs = open_inputs(run, method, callables, training)
     seen = see_images(run, method, inputs)
     outcome = find_hypotheses(seen)
@@ -79,17 +84,21 @@ def mine_images(
     filtered = None
     if inputs.training is not None and seen.clip is not None:
         embedder = seen.clip.embedder
-        filtered, more_files = training_files(inputs.training, run, seen.audits, outcome, embedder, findings)
+        filtered, more_files = training_files(
+            inputs.training, run, seen.audits, outcome, embedder, findings
+        )
         files |= more_files
     return write_mined(run.folder, findings, tests.images, files, filtered)
 
 
 @dataclass(frozen=True)
 class MiningInputs:
-    """The images with the target's answers, and what else the run needs. All of it is opened before CLIP embeds images.
+    """The images with the target's answers, and what else the run needs. All of it is opened before
+    CLIP embeds images.
 
-    captions: those of the method, with notes; None without words. training: the images to train on. others: further
-    classifiers that findings are measured on. pooled: those whose failures the method uses too.
+    captions: those of the method, with notes; None without words. training: the images to train on.
+    others: further classifiers that findings are measured on. pooled: those whose failures the
+    method uses too.
     """
 
     target: AskedTarget
@@ -115,17 +124,20 @@ def open_inputs(
     elsewhere = None
     if not callables and (len(run.devices) > 1 or run.device == "cpu"):
         # Workers predict on several devices or on the CPU; a single GPU is used by this process.
-        elsewhere = Placement(engine_for(run.devices, run.workers), run.device, tuple(recipe.classes))
+        elsewhere = Placement(
+            engine_for(run.devices, run.workers), run.device, tuple(recipe.classes)
+        )
     target = ask_target(recipe, mine, source, run.device, elsewhere)
     return MiningInputs(target, captions, training_images, others, pooled)
 
 
 @dataclass(frozen=True)
 class SeenImages:
-    """The audits of a run, with the meaning of their features: captions, or columns of slices if there is no CLIP.
+    """The audits of a run, with the meaning of their features: captions, or columns of slices if
+    there is no CLIP.
 
-    run, method: those of `slices` if the method needs words and there is no CLIP; `without_words` says why. pooled: for
-    each audit, what further classifiers answer. notes: for people.
+    run, method: those of `slices` if the method needs words and there is no CLIP; `without_words`
+    says why. pooled: for each audit, what further classifiers answer. notes: for people.
     """
 
     run: MiningRun
@@ -140,8 +152,8 @@ class SeenImages:
 
 
 def see_images(run: MiningRun, method: FindMethod, inputs: MiningInputs) -> SeenImages:
-    """Return the images as the method sees them. Raise RunFailure if there is no CLIP and the run cannot do without.
-    Raise UserError if the run's folder holds the findings of another run.
+    """Return the images as the method sees them. Raise RunFailure if there is no CLIP and the run
+    cannot do without. Raise UserError if the run's folder holds the findings of another run.
     """
     without_words: tuple[str, ...] = ()
     clip = None if inputs.captions is None else recipe_clip(run.recipe, run.device)
@@ -152,7 +164,9 @@ def see_images(run: MiningRun, method: FindMethod, inputs: MiningInputs) -> Seen
         without_words = (why, clip.hint) if clip.hint else (why,)
         method = slices.SLICES
         settings = slices.SLICES.settings()
-        mine = run.mine.model_copy(update={"method": SLICES, "settings": settings.model_dump(mode="json")})
+        mine = run.mine.model_copy(
+            update={"method": SLICES, "settings": settings.model_dump(mode="json")}
+        )
         run = replace(run, mine=mine, settings=settings)
         clip = None
     refuse_others(run, inputs.target.parts)
@@ -164,7 +178,9 @@ def see_images(run: MiningRun, method: FindMethod, inputs: MiningInputs) -> Seen
         return SeenImages(run, method, audits, clip, captions, pooled=pooled, notes=notes)
     columns, values, notes = slice_columns(audits[0], run.recipe, run.device)
     audits = [replace(audited, features=values) for audited in audits]
-    return SeenImages(run, method, audits, columns=columns, notes=notes, without_words=without_words)
+    return SeenImages(
+        run, method, audits, columns=columns, notes=notes, without_words=without_words
+    )
 
 
 def embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
@@ -173,7 +189,9 @@ def embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
     for start in range(0, len(texts), _MOST_TEXT_STEPS):
         parts.append(clip.embed_texts(texts[start : start + _MOST_TEXT_STEPS]))
         report("embedding captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
-    return CandidateCaptions(texts, np.concatenate(parts).astype(np.float32), references, candidates)
+    return CandidateCaptions(
+        texts, np.concatenate(parts).astype(np.float32), references, candidates
+    )
 
 
 def find_hypotheses(seen: SeenImages) -> Found:
@@ -214,10 +232,13 @@ def find_hypotheses(seen: SeenImages) -> Found:
     return joined
 
 
-def describe(tests: HypothesisTests, seen: SeenImages, inputs: MiningInputs) -> tuple[Findings, dict[str, bytes]]:
+def describe(
+    tests: HypothesisTests, seen: SeenImages, inputs: MiningInputs
+) -> tuple[Findings, dict[str, bytes]]:
     """Return the findings with what other models and CLIP say of them, and the files beside them.
 
-    The files are vectors and labels to check, if there are words, and a recipe, or else the failing rows.
+    The files are vectors and labels to check, if there are words, and a recipe, or else the failing
+    rows.
     """
     run = tests.run
     audited = tests.audits[0]
@@ -226,7 +247,9 @@ def describe(tests: HypothesisTests, seen: SeenImages, inputs: MiningInputs) -> 
     of_others = other_answers(inputs.target, tests.audits, inputs.others, run.device)
     rows = answered = None
     if inputs.target.has is None:
-        rows = AnsweredRows.of(audited, [answers.target.predictions for answers in of_others[0].values()])
+        rows = AnsweredRows.of(
+            audited, [answers.target.predictions for answers in of_others[0].values()]
+        )
         answered = answers_shown(rows, run.recipe, _WITHOUT_WORDS if clip is None else None)
     notes = (
         *seen.notes,
@@ -242,12 +265,21 @@ def describe(tests: HypothesisTests, seen: SeenImages, inputs: MiningInputs) -> 
     if clip is not None:
         doubts = clip_doubts(run.recipe, clip.model, tests.audits, "words")
         checks, relabel = check_labels(tests, clip.model, doubts)
-        files = {VECTORS: _vectors(tests)} | ({} if relabel is None else {RELABEL: relabel.encode()})
+        files = {VECTORS: _vectors(tests)} | (
+            {} if relabel is None else {RELABEL: relabel.encode()}
+        )
     findings = collect_findings(
-        tests, of_others, checks=checks, without_words=seen.without_words, answered=answered, notes=notes
+        tests,
+        of_others,
+        checks=checks,
+        without_words=seen.without_words,
+        answered=answered,
+        notes=notes,
     ).doubted(doubts)
     if clip is not None:
-        decoded = frozenset(cls.id for cls in run.recipe.classes if f"{cls.label}_{HARD}" in outcome.vectors)
+        decoded = frozenset(
+            cls.id for cls in run.recipe.classes if f"{cls.label}_{HARD}" in outcome.vectors
+        )
         own_layer = seen.method.layer
         layer = layer_of(findings, run, decoded) if own_layer is None else own_layer(findings, run)
     if layer is not None:
@@ -258,7 +290,8 @@ def describe(tests: HypothesisTests, seen: SeenImages, inputs: MiningInputs) -> 
 
 
 def _vectors(tests: HypothesisTests) -> bytes:
-    """Return `vectors.safetensors`: directions by class id, captions by hypothesis, mean and deviation."""
+    """Return `vectors.safetensors`: directions by class id, captions by hypothesis, mean and
+    deviation."""
     from safetensors.numpy import save
 
     audited = tests.audits[0]
@@ -267,5 +300,8 @@ def _vectors(tests: HypothesisTests) -> bytes:
     for name, vector in tests.outcome.vectors.items():
         label, _, what = name.partition("_")
         arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)
-    arrays |= {f"caption_{hypothesis.name}": np.asarray(hypothesis.vector) for hypothesis in tests.outcome.hypotheses}
+    arrays |= {
+        f"caption_{hypothesis.name}": np.asarray(hypothesis.vector)
+        for hypothesis in tests.outcome.hypotheses
+    }
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})

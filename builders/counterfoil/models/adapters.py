@@ -1,4 +1,5 @@
-"""Load IP-Adapters (Ye et al. 2023): weights that let a text-to-image model also attend to an image embedding.
+"""Load IP-Adapters (Ye et al. 2023): weights that let a text-to-image model also attend to an image
+embedding.
 
 An adapter file is not trusted. Its header is checked before any weight of the generator loads.
 """
@@ -26,17 +27,21 @@ _SAFE = ".safetensors"
 _PROJECTION = "image_proj."
 _LAYERS = "ip_adapter."
 _NORM = {"norm.weight", "norm.bias"}
-# Each entry is a known form of the projection of one embedding: the names of its tensors, and the name of the tensor
-# whose second dimension is the width of the embedding.
+# Each entry is a known form of the projection of one embedding: the names of its tensors, and the
+# name of the tensor whose second dimension is the width of the embedding.
 _FORMS = (
     ({"proj.weight", "proj.bias"} | _NORM, "proj.weight"),
     ({"proj.0.weight", "proj.0.bias", "proj.2.weight", "proj.2.bias"} | _NORM, "proj.0.weight"),
 )
-_EXPECTED = "expected an IP-Adapter that takes one image embedding, without parts of an encoder or LoRA weights"
+_EXPECTED = (
+    "expected an IP-Adapter that takes one image embedding, without parts of an encoder or"
+    " LoRA weights"
+)
 
 
 def pin_adapter(name: str, revision: str | None = None) -> Pin:
-    """Pin an adapter to a commit of the Hub, or to the content of a folder. Raises the same errors as `pin_model`."""
+    """Pin an adapter to a commit of the Hub, or to the content of a folder. Raises the same errors
+    as `pin_model`."""
     repository, file = _in_repository(name)
     if file is None or local_folder(name) is not None:
         return pin_model(name, revision)
@@ -45,7 +50,8 @@ def pin_adapter(name: str, revision: str | None = None) -> Pin:
 
 
 def adapter_width(name: str, revision: str | None = None) -> int:
-    """Read the width of an adapter's embeddings from the file's header. Raises the same errors as `load_adapter`."""
+    """Read the width of an adapter's embeddings from the file's header. Raises the same errors as
+    `load_adapter`."""
     from safetensors import safe_open
 
     file = named_file(name, revision)
@@ -68,7 +74,9 @@ class _State:
 
     @classmethod
     def of(cls, unet: Any) -> _State:
-        return cls(dict(unet.attn_processors), unet.encoder_hid_proj, unet.config.encoder_hid_dim_type)
+        return cls(
+            dict(unet.attn_processors), unet.encoder_hid_proj, unet.config.encoder_hid_dim_type
+        )
 
     def put_into(self, unet: Any) -> None:
         unet.set_attn_processor(dict(self.processors))
@@ -94,20 +102,27 @@ class Adapter:
 
 
 def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapter:
-    """Load an adapter for a loaded pipeline. UserError for an unfit file, RunFailure for another model's adapter."""
+    """Load an adapter for a loaded pipeline. UserError for an unfit file, RunFailure for another
+    model's adapter."""
     import torch
 
-    tensors: dict[str, torch.Tensor] = while_loading(name, lambda: read_safetensors(named_file(name, revision)))
+    tensors: dict[str, torch.Tensor] = while_loading(
+        name, lambda: read_safetensors(named_file(name, revision))
+    )
     _checked_width(name, {key: tuple(tensor.shape) for key, tensor in tensors.items()})
     for key, tensor in tensors.items():
         if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
-            raise UserError(f"adapter '{name}': {key[:80]} holds no finite floating-point numbers; it is not loaded")
+            raise UserError(
+                f"adapter '{name}': {key[:80]} holds no finite floating-point numbers; it is not"
+                " loaded"
+            )
     unet = pipeline.unet
     crossed = sum(key.endswith("attn2.processor") for key in unet.attn_processors)
     layers = sum(key.startswith(_LAYERS) for key in tensors) // 2
     if layers != crossed:
         raise RunFailure(
-            f"adapter '{name}' has {layers} layers, and the generator attends to prompts in {crossed}",
+            f"adapter '{name}' has {layers} layers, and the generator attends to prompts in"
+            f" {crossed}",
             "Name the adapter that was made for this generator.",
         )
     without = _State.of(unet)
@@ -115,16 +130,20 @@ def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapt
     with quiet_diffusers():
         while_loading(
             name,
-            lambda: pipeline.load_ip_adapter(state, subfolder="", weight_name="", image_encoder_folder=None),
+            lambda: pipeline.load_ip_adapter(
+                state, subfolder="", weight_name="", image_encoder_folder=None
+            ),
         )
 
-    def embeddings_on(image: Any, embeddings: list[torch.Tensor], device: Any, *_: Any) -> list[torch.Tensor]:
+    def embeddings_on(
+        image: Any, embeddings: list[torch.Tensor], device: Any, *_: Any
+    ) -> list[torch.Tensor]:
         assert image is None
         return [embedding.to(device) for embedding in embeddings]
 
-    # diffusers 0.42 repeats the embeddings of a batch by the size of the batch, so every picture would attend to the
-    # embeddings of the other pictures. Here each image has one embedding already: [batch, 1, width], or
-    # [2 × batch, 1, width] with guidance.
+    # diffusers 0.42 repeats the embeddings of a batch by the size of the batch, so every picture
+    # would attend to the embeddings of the other pictures. Here each image has one embedding
+    # already: [batch, 1, width], or [2 × batch, 1, width] with guidance.
     pipeline.prepare_ip_adapter_image_embeds = embeddings_on
     within = _State.of(unet)
     unet.eval().requires_grad_(False)
@@ -143,14 +162,24 @@ def _checked_width(name: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
     others = len(shapes) - len(projection) - len(layers)
     numbers = sorted({key.partition(".")[0] for key in layers})
     complete = {f"{number}.{part}.weight" for number in numbers for part in ("to_k_ip", "to_v_ip")}
-    if form is None or others or not layers or set(layers) != complete or len(shapes[_PROJECTION + form]) != 2:
+    if (
+        form is None
+        or others
+        or not layers
+        or set(layers) != complete
+        or len(shapes[_PROJECTION + form]) != 2
+    ):
         first = ", ".join(sorted(shapes)[:3])
-        raise UserError(f"adapter '{name}': found {len(shapes)} tensors ({first[:200]}, …), {_EXPECTED}")
+        raise UserError(
+            f"adapter '{name}': found {len(shapes)} tensors ({first[:200]}, …), {_EXPECTED}"
+        )
     return projection[form][1]
 
 
 def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+    return {
+        key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)
+    }
 
 
 def _in_repository(name: str) -> tuple[str, str | None]:
@@ -158,11 +187,13 @@ def _in_repository(name: str) -> tuple[str, str | None]:
     return (name, None) if len(parts) < 3 else ("/".join(parts[:2]), parts[2])
 
 
-def named_file(name: str, revision: str | None, what: str = "adapter", usual: str = ADAPTER_FILE) -> Path:
+def named_file(
+    name: str, revision: str | None, what: str = "adapter", usual: str = ADAPTER_FILE
+) -> Path:
     """Return the safetensors file that a name means, in a folder or fetched from the Hub.
 
-    usual: the name of the file to take if `name` does not say which. UserError for another file format, and for a
-    folder without `usual` unless the folder has exactly one safetensors file.
+    usual: the name of the file to take if `name` does not say which. UserError for another file
+    format, and for a folder without `usual` unless the folder has exactly one safetensors file.
     """
     folder = local_folder(name)
     if folder is not None:
@@ -170,7 +201,8 @@ def named_file(name: str, revision: str | None, what: str = "adapter", usual: st
         named = [file for file in files if file.name == usual] or files
         if len(named) != 1:
             raise UserError(
-                f"{what} '{name}': {folder} has {len(files)} safetensors files, expected {usual}, or only one"
+                f"{what} '{name}': {folder} has {len(files)} safetensors files, expected {usual},"
+                " or only one"
             )
         return named[0]
     repository, file = _in_repository(name)
@@ -178,7 +210,10 @@ def named_file(name: str, revision: str | None, what: str = "adapter", usual: st
     refuse_shadowed(repository, what)
     file = file or usual
     if not file.endswith(_SAFE):
-        raise UserError(f"{what} '{name}': {file} is not a safetensors file, and only safetensors files are read")
+        raise UserError(
+            f"{what} '{name}': {file} is not a safetensors file, and only safetensors files are"
+            " read"
+        )
     from huggingface_hub import hf_hub_download
 
     return Path(while_loading(name, lambda: hf_hub_download(repository, file, revision=revision)))

@@ -1,7 +1,9 @@
-"""Read tables that other programs wrote: CSV, Parquet, and JSON with a mapping on each line or in a list.
+"""Read tables that other programs wrote: CSV, Parquet, and JSON with a mapping on each line or in a
+list.
 
-Only the columns asked for are read, in batches of bounded size, and sizes are checked before anything is decoded. What
-spreadsheets and pandas do to a CSV is undone: other delimiters, UTF-16, a decimal comma, spaces after delimiters.
+Only the columns asked for are read, in batches of bounded size, and sizes are checked before
+anything is decoded. What spreadsheets and pandas do to a CSV is undone: other delimiters, UTF-16, a
+decimal comma, spaces after delimiters.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import parse_json
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.foreign_tables import MOST_COLUMNS, NUMBER, TEXT, WHOLE, parquet_types, read_foreign_parquet
+from counterfoil.foreign_tables import (
+    MOST_COLUMNS,
+    NUMBER,
+    TEXT,
+    WHOLE,
+    parquet_types,
+    read_foreign_parquet,
+)
 from counterfoil.models.loading_errors import error_line
 from counterfoil.regular_files import UnfitFile, open_regular
 
@@ -56,7 +65,8 @@ _READ_AS: Mapping[ColumnKind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class AnswerTable:
-    """A table, opened once to see its columns. numeric: the columns whose first values are numbers."""
+    """A table, opened once to see its columns. numeric: the columns whose first values are
+    numbers."""
 
     path: Path
     columns: tuple[str, ...]
@@ -86,7 +96,8 @@ class AnswerTable:
             else:
                 read = _json(file, types, ending)
             for batch in read:
-                # Columns are taken by index, because pyarrow searches all names for a column's name.
+                # Columns are taken by index, because pyarrow searches all names for a column's
+                # name.
                 index = {name: number for number, name in enumerate(batch.schema.names)}
                 columns = [batch.column(index[name]).cast(type) for name, type in types.items()]
                 typed = pa.RecordBatch.from_arrays(columns, list(types))
@@ -95,25 +106,36 @@ class AnswerTable:
 
 
 def open_table(path: Path, who: str, keys: Sequence[str]) -> AnswerTable:
-    """Read the columns of a table that has one of the columns `keys`. who: begins every message ("model 'x'")."""
+    """Read the columns of a table that has one of the columns `keys`. who: begins every message
+    ("model 'x'")."""
     with _opened(path, who) as file:
         ending = path.suffix.lower()
         if ending in _PARQUET:
             types = parquet_types(file)
             # A column without a value may be read as anything, also as text.
-            numeric = {name for name, read_as in types.items() if NUMBER in read_as and TEXT not in read_as}
+            numeric = {
+                name for name, read_as in types.items() if NUMBER in read_as and TEXT not in read_as
+            }
             columns = list(types)
         elif ending in _CSV:
             form = csv_form(file, keys)
             columns = form.columns
             cells = [[row[at] for row in form.rows if at < len(row)] for at in range(len(columns))]
-            numeric = {name for name, column in zip(columns, cells, strict=True) if _are_numbers(column, form.decimal)}
+            numeric = {
+                name
+                for name, column in zip(columns, cells, strict=True)
+                if _are_numbers(column, form.decimal)
+            }
         else:
             records = [*islice(_records(file, ending), _LOOKED_AT)]
             columns = [*dict.fromkeys(name for record in records for name in record)]
-            numeric = {name for name in columns if all(_is_number(record.get(name)) for record in records)}
+            numeric = {
+                name for name in columns if all(_is_number(record.get(name)) for record in records)
+            }
     if len(columns) > MOST_COLUMNS:
-        raise UserError(f"{who}: {path} has {len(columns):,} columns, expected at most {MOST_COLUMNS:,}")
+        raise UserError(
+            f"{who}: {path} has {len(columns):,} columns, expected at most {MOST_COLUMNS:,}"
+        )
     return AnswerTable(path, tuple(columns), frozenset(numeric), who)
 
 
@@ -143,23 +165,30 @@ class CsvForm:
 
 _DELIMITERS = (",", ";", "\t")
 _FRACTION = r"\s*[+-]?\d*{}\d+(e[+-]?\d+)?\s*"
-_WITH_COMMA, _WITH_POINT = (re.compile(_FRACTION.format(mark), re.IGNORECASE) for mark in (",", r"\."))
+_WITH_COMMA, _WITH_POINT = (
+    re.compile(_FRACTION.format(mark), re.IGNORECASE) for mark in (",", r"\.")
+)
 
 
 def csv_form(file: IO[bytes], keys: Sequence[str]) -> CsvForm:
-    """Read the format of a CSV file that has one of the columns `keys`, and go back to its beginning.
+    """Read the format of a CSV file that has one of the columns `keys`, and go back to its
+    beginning.
 
     Raise ValueError if it is not CSV.
     """
     head = file.read(_MOST_HEADER_BYTES)
     file.seek(0)
-    encoding = "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    encoding = (
+        "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    )
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(head)
     except UnicodeError:
         text = "\0"
     if "\0" in text:
-        raise ValueError("it is neither UTF-8 nor UTF-16 text with its mark; save it as CSV in UTF-8")
+        raise ValueError(
+            "it is neither UTF-8 nor UTF-16 text with its mark; save it as CSV in UTF-8"
+        )
     parsed = {
         mark: list(islice(csv.reader(io.StringIO(text, newline=""), delimiter=mark), _LOOKED_AT))
         for mark in _DELIMITERS
@@ -174,9 +203,13 @@ def csv_form(file: IO[bytes], keys: Sequence[str]) -> CsvForm:
     comma = any(map(_WITH_COMMA.fullmatch, cells)) and not any(map(_WITH_POINT.fullmatch, cells))
     spaced = len(header) > 1 and all(cell.startswith(" ") for cell in header[1:])
     if spaced:
-        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+        lines = csv.reader(
+            io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True
+        )
         header, *rows = islice(lines, _LOOKED_AT)
-    return CsvForm(header, encoding.removesuffix("-sig"), delimiter, "," if comma else ".", spaced, rows)
+    return CsvForm(
+        header, encoding.removesuffix("-sig"), delimiter, "," if comma else ".", spaced, rows
+    )
 
 
 def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
@@ -193,7 +226,10 @@ def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.Rec
         reader = pc.open_csv(
             file,
             read_options=pc.ReadOptions(
-                block_size=_MOST_HEADER_BYTES, encoding=form.encoding, column_names=names, skip_rows_after_names=1
+                block_size=_MOST_HEADER_BYTES,
+                encoding=form.encoding,
+                column_names=names,
+                skip_rows_after_names=1,
             ),
             parse_options=pc.ParseOptions(delimiter=form.delimiter, newlines_in_values=True),
             convert_options=pc.ConvertOptions(
@@ -208,14 +244,21 @@ def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.Rec
             for start in range(0, batch.num_rows, _MOST_ROWS_A_BATCH):
                 yield batch.slice(start, _MOST_ROWS_A_BATCH)
     except pa.ArrowInvalid as error:
-        message = re.sub(r"CSV column #(\d+)", lambda match: f"column {form.columns[int(match[1])][:40]!r}", str(error))
+        message = re.sub(
+            r"CSV column #(\d+)",
+            lambda match: f"column {form.columns[int(match[1])][:40]!r}",
+            str(error),
+        )
         if "conversion error to double" in message:
             message += "; each column but that of the image must have the scores of one class"
         raise ValueError(message) from error
 
 
-def _spaced_csv(file: BufferedReader, form: CsvForm, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-    """Read a CSV with spaces after its delimiters. pyarrow would read these spaces as parts of texts."""
+def _spaced_csv(
+    file: BufferedReader, form: CsvForm, types: dict[str, pa.DataType]
+) -> Iterator[pa.RecordBatch]:
+    """Read a CSV with spaces after its delimiters. pyarrow would read these spaces as parts of
+    texts."""
     import pyarrow as pa
 
     text = io.TextIOWrapper(file, form.encoding, newline="")
@@ -226,13 +269,16 @@ def _spaced_csv(file: BufferedReader, form: CsvForm, types: dict[str, pa.DataTyp
         wrong = next((row for row in rows if len(row) != len(form.columns)), None)
         if wrong is not None:
             raise ValueError(
-                f"expected {len(form.columns)} columns, got {len(wrong)}, in a row before {reader.line_num}"
+                f"expected {len(form.columns)} columns, got {len(wrong)}, in a row before"
+                f" {reader.line_num}"
             )
         arrays = []
         for name, type in types.items():
             cells = [row[index[name]].strip() or None for row in rows]
             if type == pa.float64():
-                cells = [None if cell is None else cell.replace(form.decimal, ".") for cell in cells]
+                cells = [
+                    None if cell is None else cell.replace(form.decimal, ".") for cell in cells
+                ]
             arrays.append(pa.array(cells, pa.string()))
         yield pa.RecordBatch.from_arrays(arrays, list(types))
 
@@ -242,12 +288,17 @@ def _rows_a_batch(columns: int) -> int:
 
 
 def columns_called(wanted: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Map the wanted columns that exist to their names in the file. Case is ignored if no name is exact."""
+    """Map the wanted columns that exist to their names in the file. Case is ignored if no name is
+    exact."""
     exact = {name: name for name in wanted if name in names}
-    return exact or {name.strip().casefold(): name for name in names if name.strip().casefold() in wanted}
+    return exact or {
+        name.strip().casefold(): name for name in names if name.strip().casefold() in wanted
+    }
 
 
-def _json(file: BufferedReader, types: Mapping[str, pa.DataType], ending: str) -> Iterator[pa.RecordBatch]:
+def _json(
+    file: BufferedReader, types: Mapping[str, pa.DataType], ending: str
+) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     records = _records(file, ending)
@@ -255,9 +306,14 @@ def _json(file: BufferedReader, types: Mapping[str, pa.DataType], ending: str) -
         arrays = []
         for name, type in types.items():
             values = [row.get(name) for row in rows]
-            wrong = next((value for value in values if not (_is_number(value) or isinstance(value, str))), None)
+            wrong = next(
+                (value for value in values if not (_is_number(value) or isinstance(value, str))),
+                None,
+            )
             if wrong is not None:
-                raise ValueError(f"column {name[:40]!r} has {str(wrong)[:40]!r}, expected a text or a number")
+                raise ValueError(
+                    f"column {name[:40]!r} has {str(wrong)[:40]!r}, expected a text or a number"
+                )
             if type == pa.string():
                 values = [None if value is None or value == "" else str(value) for value in values]
             arrays.append(pa.array(values, type))
@@ -274,7 +330,9 @@ def _records(file: BufferedReader, ending: str) -> Iterator[Mapping[str, Any]]:
         return
     content = file.read(_MOST_JSON_BYTES + 1)
     if len(content) > _MOST_JSON_BYTES:
-        raise ValueError(f"it is JSON of more than {_MOST_JSON_BYTES:,} bytes; write CSV or Parquet")
+        raise ValueError(
+            f"it is JSON of more than {_MOST_JSON_BYTES:,} bytes; write CSV or Parquet"
+        )
     document = parse_json(content)
     if not isinstance(document, list):
         raise ValueError("it is JSON without a list; write a list with a mapping for each image")
@@ -294,7 +352,9 @@ def _opened(path: Path, who: str) -> Iterator[BufferedReader]:
     import pyarrow as pa
 
     if path.suffix.lower() not in (*_CSV, *_PARQUET, *_JSON, *_LINES):
-        raise UserError(f"{who}: {path} is not a file of predictions: expected .parquet, .csv, .json or .jsonl")
+        raise UserError(
+            f"{who}: {path} is not a file of predictions: expected .parquet, .csv, .json or .jsonl"
+        )
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -305,7 +365,14 @@ def _opened(path: Path, who: str) -> Iterator[BufferedReader]:
         raise UserError(f"{who}: there is no file {path}", "Correct the path.") from error
     except UnfitFile as error:
         raise UserError(f"{who}: {path} {error.strerror}") from error
-    except (pa.ArrowException, csv.Error, json.JSONDecodeError, ValueError, OverflowError, RecursionError) as error:
+    except (
+        pa.ArrowException,
+        csv.Error,
+        json.JSONDecodeError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise UserError(f"{who}: {path} cannot be read: {error_line(error)}") from error
     except OSError as error:
         raise RunFailure(f"{who}: {path} cannot be read: {error.strerror or error}") from error

@@ -44,7 +44,8 @@ _PREPARED = ("mean", "std", "interpolation", "resize_mode")
 class ClipModel:
     """An open_clip model in eval mode.
 
-    Embeddings are float32 and have unit length, so the dot product of two embeddings is their cosine.
+    Embeddings are float32 and have unit length, so the dot product of two embeddings is their
+    cosine.
     """
 
     name: str
@@ -56,7 +57,8 @@ class ClipModel:
     def embed_images(self, images: Sequence[Image.Image], batch_size: int) -> np.ndarray:
         """Return the embeddings [n, width] of n images.
 
-        Every batch is padded to `batch_size`, so that the other images of a batch change no bit of an embedding.
+        Every batch is padded to `batch_size`, so that the other images of a batch change no bit of
+        an embedding.
         """
         import torch
 
@@ -65,7 +67,10 @@ class ClipModel:
             part = [self.preprocess(image) for image in images[start : start + batch_size]]
             count = len(part)
             part += [part[-1]] * (batch_size - count)
-            with computing(f"model {self.name!r}", "embed images", self.device), torch.inference_mode():
+            with (
+                computing(f"model {self.name!r}", "embed images", self.device),
+                torch.inference_mode(),
+            ):
                 features = self.module.encode_image(torch.stack(part).to(self.device))
             parts.append(_unit(features.float().cpu().numpy()[:count]))
         return np.concatenate(parts)
@@ -96,7 +101,8 @@ def _unit(rows: np.ndarray) -> np.ndarray:
 
 
 def pin_clip(name: str, weights: str | None) -> Pin:
-    """Pin a CLIP model to the files of a folder, to a commit of the Hub, or to a weights tag of open_clip."""
+    """Pin a CLIP model to the files of a folder, to a commit of the Hub, or to a weights tag of
+    open_clip."""
     if weights is None and (local_folder(name) is not None or name.startswith(HUB)):
         return pin_model(name)
     refuse_unknown_weights(name, weights)
@@ -107,12 +113,15 @@ def pin_clip(name: str, weights: str | None) -> Pin:
     revision = None
     if repository:
         with contextlib.suppress(RunFailure):
-            # If the Hub cannot be reached, architecture and weights tag identify the model without a commit.
+            # If the Hub cannot be reached, architecture and weights tag identify the model without
+            # a commit.
             revision = pin_model(repository).revision
     return Pin(f"{name}/{weights}", revision, config.get("sha256") or None, None)
 
 
-def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, revision: str | None = None) -> ClipModel:
+def load_clip(
+    name: str, weights: str | None = None, device: str = "cpu", *, revision: str | None = None
+) -> ClipModel:
     """Load a model for inference in float32. `revision` is the commit of weights and configuration.
 
     UserError for an unknown name; RunFailure if the model cannot be read.
@@ -132,22 +141,30 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
             refuse_unknown_weights(name, weights)
     never_ask_for_code()
     with _loading(name):
-        # By default, open_clip reads pickles with weights_only=True, and prefers safetensors if a model has both.
+        # By default, open_clip reads pickles with weights_only=True, and prefers safetensors if a
+        # model has both.
         chosen: dict[str, Any] = {"pretrained": weights}
         tokens_of = resolved
         if folder is None and (revision is not None or name.startswith(HUB)):
-            # Without a pin, take the current commit of the branch: the loaded files are then the checked files.
+            # Without a pin, take the current commit of the branch: the loaded files are then the
+            # checked files.
             resolved, tokens_of, chosen = _at_commit(name, weights, revision)
         if resolved.startswith(LOCAL) and not name.startswith(LAB):
             files = weights_in(Path(resolved.removeprefix(LOCAL)))
             for file in files:
                 if file.suffix != SAFE:
                     refuse_packed(file, name)
-            refuse_overgrown(name, files, lambda: open_clip.create_model(resolved, load_weights=False))
-        module, _, preprocess = open_clip.create_model_and_transforms(resolved, precision="fp32", **chosen)
+            refuse_overgrown(
+                name, files, lambda: open_clip.create_model(resolved, load_weights=False)
+            )
+        module, _, preprocess = open_clip.create_model_and_transforms(
+            resolved, precision="fp32", **chosen
+        )
         text = (open_clip.get_model_config(resolved) or {}).get("text_cfg", {})
         # Without this option, a tokenizer of transformers could run its author's code.
-        no_code: dict[str, Any] = {"trust_remote_code": False} if text.get("hf_tokenizer_name") else {}
+        no_code: dict[str, Any] = (
+            {"trust_remote_code": False} if text.get("hf_tokenizer_name") else {}
+        )
         tokenizer = open_clip.get_tokenizer(tokens_of, **no_code)
         module = module.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
         refuse_infinite(name, module)
@@ -156,7 +173,8 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
 
 @contextlib.contextmanager
 def _loading(name: str) -> Iterator[None]:
-    """Report errors as `loading` does. Silence open_clip, which also logs each error that it raises."""
+    """Report errors as `loading` does. Silence open_clip, which also logs each error that it
+    raises."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -166,7 +184,9 @@ def _loading(name: str) -> Iterator[None]:
         logging.disable(level)
 
 
-def _at_commit(name: str, weights: str | None, commit: str | None) -> tuple[str, str, dict[str, Any]]:
+def _at_commit(
+    name: str, weights: str | None, commit: str | None
+) -> tuple[str, str, dict[str, Any]]:
     """Fetch a model's files of one commit of the Hub.
 
     Return the model name, the tokenizer name and the options that let open_clip load these files.
@@ -182,7 +202,9 @@ def _at_commit(name: str, weights: str | None, commit: str | None) -> tuple[str,
         settings = read_config(config, name).get("model_cfg", {}).get("text_cfg", {})
         folder = tokenizer = f"{LOCAL}{config.parent}"
         if settings.get("hf_tokenizer_name") in (None, "", repository):
-            snapshot_download(repository, revision=commit, allow_patterns=[*_TOKENIZER_FILES, "config.json"])
+            snapshot_download(
+                repository, revision=commit, allow_patterns=[*_TOKENIZER_FILES, "config.json"]
+            )
         else:
             tokenizer = name
         refuse_odd_clip(name, config.parent)
@@ -204,16 +226,20 @@ def refuse_unknown_weights(
     weights: str = "screen.weights",
     hint: str | None = None,
 ) -> None:
-    """Raise UserError for an architecture or a tag that open_clip lacks. model, weights: what names them."""
+    """Raise UserError for an architecture or a tag that open_clip lacks. model, weights: what names
+    them."""
     import open_clip
 
     known = open_clip.list_models()
     if architecture not in known:
-        raise UserError(f"{model}: open_clip has no '{architecture}'{did_you_mean(architecture, known)}", hint)
+        raise UserError(
+            f"{model}: open_clip has no '{architecture}'{did_you_mean(architecture, known)}", hint
+        )
     tags = open_clip.list_pretrained_tags_by_model(architecture)
     if tag not in tags:
         raise UserError(
-            f"{weights}: found {f'the tag {tag!r}' if tag else 'no tag'}, expected one of open_clip's for"
+            f"{weights}: found {f'the tag {tag!r}' if tag else 'no tag'}, expected one of"
+            " open_clip's for"
             f" {architecture}: {', '.join(tags) or 'it has none'}{did_you_mean(tag or '', tags)}"
         )
 
@@ -222,17 +248,20 @@ CONFIG = "open_clip_config.json"
 LONGEST_CONTEXT = 8192  # open_clip allocates an attention mask of LONGEST_CONTEXT ** 2 numbers
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pth")  # open_clip searches for weights by these patterns
 LARGEST_IMAGE = 1024  # pixels of a side; published CLIP models take 224 to 512
-# The largest ratio of a model's estimated float32 size to the size of its files. Weights in half precision double in
-# size when they are loaded as float32. Another factor of two, and
+# The largest ratio of a model's estimated float32 size to the size of its files. Weights in half
+# precision double in size when they are loaded as float32. Another factor of two, and
 # _SLACK bytes, allow for errors of the estimate (`_parameters`).
 _UNFOLDS = 4
 _SLACK = 64 << 20
 
 
 def refuse_odd_clip(model: str, folder: Path) -> None:
-    """Raise UserError, with all problems, if a configuration names other folders or asks for absurd sizes."""
+    """Raise UserError, with all problems, if a configuration names other folders or asks for absurd
+    sizes."""
     if not (folder / CONFIG).is_file():
-        raise UserError(f"model {model!r}: {folder} has no {CONFIG}, so it is not an open_clip folder")
+        raise UserError(
+            f"model {model!r}: {folder} has no {CONFIG}, so it is not an open_clip folder"
+        )
     config = read_config(folder / CONFIG, model)
     towers = config.get("model_cfg", config)
     document = {"model_cfg": towers, "preprocess_cfg": config.get("preprocess_cfg") or None}
@@ -246,7 +275,8 @@ def refuse_odd_clip(model: str, folder: Path) -> None:
         held = sum(file.stat().st_size for file in files)
         if needed > held * _UNFOLDS + _SLACK:
             problems.append(
-                f"its sizes ask for {needed / 1e9:.1f} GB of weights, and its files hold {held / 1e9:.3f} GB"
+                f"its sizes ask for {needed / 1e9:.1f} GB of weights, and its files hold"
+                f" {held / 1e9:.3f} GB"
             )
     problems = [f"{CONFIG}: {problem}" for problem in problems]
     problems += folder_problems(folder, ("auto_map",))
@@ -263,24 +293,32 @@ def _of_no_path(name: str) -> bool:
 
 _ElsewhereName = Annotated[str, fulfils(lambda name: not (name and is_local(name)))]
 _ImageSide = Annotated[int, Field(ge=1, le=LARGEST_IMAGE)]
-_Numbers = Annotated[tuple[float, float, float], Strict(False)]  # the tuple is not strict, because JSON has only lists
+# the tuple is not strict, because JSON has only lists
+_Numbers = Annotated[tuple[float, float, float], Strict(False)]
 _Above = Annotated[float, Field(gt=0)]
 _ELSEWHERE = expected("a name, and not a folder of this machine")
 
 
 class VisionTower(Foreign):
-    image_size: Annotated[_ImageSide | list[_ImageSide | None] | None, expected(f"1 to {LARGEST_IMAGE}")] = None
-    timm_model_name: Annotated[Annotated[str, fulfils(known_to_timm)] | None, expected("an architecture of timm")] = (
-        None
-    )
+    image_size: Annotated[
+        _ImageSide | list[_ImageSide | None] | None, expected(f"1 to {LARGEST_IMAGE}")
+    ] = None
+    timm_model_name: Annotated[
+        Annotated[str, fulfils(known_to_timm)] | None, expected("an architecture of timm")
+    ] = None
 
 
 class TextTower(Foreign):
-    context_length: Annotated[int | None, Field(ge=1, le=LONGEST_CONTEXT), expected(f"1 to {LONGEST_CONTEXT}")] = None
-    hf_model_name: Annotated[Annotated[_ElsewhereName, fulfils(_of_no_path)] | None, _ELSEWHERE] = None
+    context_length: Annotated[
+        int | None, Field(ge=1, le=LONGEST_CONTEXT), expected(f"1 to {LONGEST_CONTEXT}")
+    ] = None
+    hf_model_name: Annotated[Annotated[_ElsewhereName, fulfils(_of_no_path)] | None, _ELSEWHERE] = (
+        None
+    )
     hf_tokenizer_name: Annotated[_ElsewhereName | None, _ELSEWHERE] = None
-    # open_clip's own models have only these keys. open_clip passes all keys to transformers unchanged. Keys such as
-    # `trust_remote_code`, `gguf_file` and `bpe_path` would run the author's code or read files of this machine.
+    # open_clip's own models have only these keys. open_clip passes all keys to transformers
+    # unchanged. Keys such as `trust_remote_code`, `gguf_file` and `bpe_path` would run the author's
+    # code or read files of this machine.
     tokenizer_kwargs: Annotated[
         dict[Literal["clean", "strip_sep_token", "language"], Any] | None,
         expected("only clean, strip_sep_token, language"),
@@ -295,12 +333,14 @@ class _Towers(Foreign):
 class _Prepared(Foreign):
     mean: Annotated[_Numbers | None, expected("three numbers")] = None
     std: Annotated[
-        Annotated[tuple[_Above, _Above, _Above], Strict(False)] | None, expected("three numbers above 0")
+        Annotated[tuple[_Above, _Above, _Above], Strict(False)] | None,
+        expected("three numbers above 0"),
     ] = None
 
 
 class ClipDocument(Foreign):
-    """The content of open_clip_config.json. Older files contain only the mapping `model_cfg`, without its key."""
+    """The content of open_clip_config.json. Older files contain only the mapping `model_cfg`,
+    without its key."""
 
     model_cfg: _Towers
     preprocess_cfg: _Prepared | None = None

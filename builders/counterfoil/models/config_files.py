@@ -1,8 +1,9 @@
 """Read and check a model's configuration, which is not trusted, before anything is built from it.
 
-Subclasses of `Foreign` declare the keys that Counterfoil uses. Their types are strict, and each type has a message that
-says which value it expects. The numbers under all other keys are checked too, because a library may use them as sizes.
-Other keys are also searched for names of code and of other files.
+Subclasses of `Foreign` declare the keys that Counterfoil uses. Their types are strict, and each
+type has a message that says which value it expects. The numbers under all other keys are checked
+too, because a library may use them as sizes. Other keys are also searched for names of code and of
+other files.
 """
 
 from __future__ import annotations
@@ -23,33 +24,38 @@ from counterfoil.models.weights_files import shard_problems
 from counterfoil.regular_files import UnfitFile, irregularity, read_regular
 
 CONFIG = "config.json"
-# The files with an image processor's settings. transformers introduced the first one later than the second.
+# The files with an image processor's settings. transformers introduced the first one later than the
+# second.
 PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 # Only class names make a configuration long: 21,841 names take 0.3 MB.
 MOST_CONFIG_BYTES = 1_000_000
-# A configuration of transformers lists the class names twice, which takes 2 MB for the largest models.
+# A configuration of transformers lists the class names twice, which takes 2 MB for the largest
+# models.
 MOST_JSON_BYTES = 8_000_000
 MOST_CLASSES = 1_000_000
-# In the models that timm, open_clip and diffusers list, the largest number is a vocabulary of 901,629 words.
+# In the models that timm, open_clip and diffusers list, the largest number is a vocabulary of
+# 901,629 words.
 LARGEST_NUMBER = 1_000_000
 # The deepest published vision and text models have some 100 layers.
 MOST_LAYERS = 256
 LONGEST_TEXT = 200
 LONGEST_LABEL = 1_000
-# Four times the largest input side of a model in timm 1.0.31 (1,024 pixels). An image of this side takes 201 MB as
-# float32.
+# Four times the largest input side of a model in timm 1.0.31 (1,024 pixels). An image of this side
+# takes 201 MB as float32.
 LARGEST_SIDE = 4096
-# Before the crop, an image is resized to the input side divided by crop_pct. timm's models use 0.875 to 1.15.
+# Before the crop, an image is resized to the input side divided by crop_pct. timm's models use
+# 0.875 to 1.15.
 LEAST_CROP = 0.1
 MOST_CROP = 2.0
-# An RGB image of so many pixels takes 400 MB. Without this limit, an image that is one pixel high could become
-# arbitrarily wide when it is resized by its shorter side.
+# An RGB image of so many pixels takes 400 MB. Without this limit, an image that is one pixel high
+# could become arbitrarily wide when it is resized by its shorter side.
 MOST_RESIZED_PIXELS = 1 << 27
 # Vocabularies may contain any word, so they are not searched.
 LISTS_OF_WORDS = ("tokenizer.json", "vocab.json")
 _MOST_FILES = 1_000
 _MOST_PROBLEMS = 20
-# The value of such a key names code, a kernel, a quantiser, or weights or a model outside the folder.
+# The value of such a key names code, a kernel, a quantiser, or weights or a model outside the
+# folder.
 _NOT_FOLLOWED = (
     "auto_map", "attn_implementation", "_attn_implementation", "experts_implementation", "quantization_config",
     "compression_config", "transformers_weights", "backbone", "backbone_kwargs", "use_pretrained_backbone",
@@ -58,7 +64,14 @@ _NOT_FOLLOWED = (
 # These values select code that is part of transformers.
 _HARMLESS = ("eager", "sdpa")
 # These keys describe how the configuration was written. They do not describe the model.
-_NOT_THE_MODELS = ("architectures", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "_commit_hash")
+_NOT_THE_MODELS = (
+    "architectures",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "_name_or_path",
+    "_commit_hash",
+)
 
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 60
@@ -67,7 +80,8 @@ _brief.maxlevel = 3
 
 
 class Foreign(BaseModel):
-    """The base class of declared documents. Undeclared keys are ignored, and no value is converted to another type."""
+    """The base class of declared documents. Undeclared keys are ignored, and no value is converted
+    to another type."""
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, frozen=True)
 
@@ -76,14 +90,17 @@ AnyForeign = TypeVar("AnyForeign", bound=Foreign)
 
 
 def expected(words: str, before: str = "expected ") -> WrapValidator:
-    """Return a validator that replaces pydantic's message by `words`, for the preceding type in an `Annotated`."""
+    """Return a validator that replaces pydantic's message by `words`, for the preceding type in an
+    `Annotated`."""
 
     def checked(value: Any, handler: Any) -> Any:
         try:
             return handler(value)
         except ValueError as error:
             problems = error.errors(include_url=False) if isinstance(error, ValidationError) else []
-            if problems and all(problem["loc"] and problem["type"] == "expected" for problem in problems):
+            if problems and all(
+                problem["loc"] and problem["type"] == "expected" for problem in problems
+            ):
                 raise  # a part of the value has a message of its own
             raise PydanticCustomError("expected", "{words}", {"words": before + words}) from None
 
@@ -93,7 +110,8 @@ def expected(words: str, before: str = "expected ") -> WrapValidator:
 def declared(
     kind: type[AnyForeign], document: Mapping[str, Any], prefix: str = ""
 ) -> tuple[AnyForeign | None, list[str]]:
-    """Check the declared keys of a document. Return their values, or None and a line for each wrong or missing key.
+    """Check the declared keys of a document. Return their values, or None and a line for each wrong
+    or missing key.
 
     Each line begins with `prefix`.
     """
@@ -147,7 +165,8 @@ def shown(value: Any) -> str:
 
 
 def read_config(file: Path, model: str, most_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
-    """Read a JSON file of a model. UserError if the file cannot be read or does not contain a mapping."""
+    """Read a JSON file of a model. UserError if the file cannot be read or does not contain a
+    mapping."""
     try:
         document = json.loads(read_regular(file, most_bytes).decode("utf-8"))
     except OSError as error:
@@ -156,11 +175,15 @@ def read_config(file: Path, model: str, most_bytes: int = MOST_CONFIG_BYTES) -> 
         reason = words if words.startswith(("is ", "has ")) else f"cannot be read: {words}"
         raise UserError(f"model {model!r}: {file} {reason}") from error
     except RecursionError as error:
-        raise UserError(f"model {model!r}: {file} is not readable JSON: it is nested too deeply") from error
+        raise UserError(
+            f"model {model!r}: {file} is not readable JSON: it is nested too deeply"
+        ) from error
     except ValueError as error:
         raise UserError(f"model {model!r}: {file} is not readable JSON: {error}") from error
     if not isinstance(document, dict):
-        raise UserError(f"model {model!r}: {file} should hold a JSON mapping, not {shown(document)}")
+        raise UserError(
+            f"model {model!r}: {file} should hold a JSON mapping, not {shown(document)}"
+        )
     return document
 
 
@@ -182,14 +205,19 @@ def _most_of(key: str) -> int:
     return MOST_LAYERS if "layers" in key else LARGEST_NUMBER
 
 
-def number_problems(config: Any, path: str, most_of: Callable[[str], int] = _most_of) -> Iterator[str]:
-    """Yield a line for each number that is too large for any model. `most_of` returns the largest number for a key."""
+def number_problems(
+    config: Any, path: str, most_of: Callable[[str], int] = _most_of
+) -> Iterator[str]:
+    """Yield a line for each number that is too large for any model. `most_of` returns the largest
+    number for a key."""
     waiting: list[tuple[str, str, Any]] = [(path, "", config)]
     while waiting:
         path, key, value = waiting.pop()
         if isinstance(value, Mapping):
             prefix = f"{path}." if path else ""
-            waiting += [(f"{prefix}{shown_key(name)}", name, inner) for name, inner in value.items()]
+            waiting += [
+                (f"{prefix}{shown_key(name)}", name, inner) for name, inner in value.items()
+            ]
         elif isinstance(value, list):
             waiting += [(path, key, inner) for inner in value]
         elif isinstance(value, float) and not math.isfinite(value):
@@ -200,38 +228,61 @@ def number_problems(config: Any, path: str, most_of: Callable[[str], int] = _mos
 
 def refuse_problems(model: str, problems: Sequence[str]) -> None:
     if problems:
-        raise UserError([f"model {model!r}: {problem}" for problem in problems[:_MOST_PROBLEMS]], "It is not loaded.")
+        raise UserError(
+            [f"model {model!r}: {problem}" for problem in problems[:_MOST_PROBLEMS]],
+            "It is not loaded.",
+        )
 
 
 def without_places(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration of transformers without the keys that describe how the configuration was written."""
+    """Return a configuration of transformers without the keys that describe how the configuration
+    was written."""
     return {key: value for key, value in document.items() if key not in _NOT_THE_MODELS}
 
 
-def checked_processor(model: str, folder: Path, pixels: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Read and check the settings of an image processor. `pixels` are the keys whose value is a number of pixels."""
+def checked_processor(
+    model: str, folder: Path, pixels: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """Read and check the settings of an image processor. `pixels` are the keys whose value is a
+    number of pixels."""
     for name in PROCESSORS:
         if not (folder / name).exists():
             continue
         document = read_config(folder / name, model)
         processor = document if name == PROCESSORS[1] else document.get("image_processor")
         if isinstance(processor, dict):
-            numbers = number_problems(processor, "", lambda key: MOST_RESIZED_PIXELS if key in pixels else LARGEST_SIDE)
-            problems = [*followed_problems(processor), *numbers, *declared(_ProcessorForm, processor)[1]]
+            numbers = number_problems(
+                processor, "", lambda key: MOST_RESIZED_PIXELS if key in pixels else LARGEST_SIDE
+            )
+            problems = [
+                *followed_problems(processor),
+                *numbers,
+                *declared(_ProcessorForm, processor)[1],
+            ]
             refuse_problems(model, [f"{name}: {problem}" for problem in problems])
-            return {k: v for k, v in processor.items() if not k.startswith("_") and k != "processor_class"}
+            return {
+                k: v
+                for k, v in processor.items()
+                if not k.startswith("_") and k != "processor_class"
+            }
     raise UserError(
-        f"model {model!r}: {folder} has no {PROCESSORS[1]}, so it does not say how images are prepared",
+        f"model {model!r}: {folder} has no {PROCESSORS[1]}, so it does not say how images are"
+        " prepared",
         "Save the image processor into the same folder: processor.save_pretrained(FOLDER)",
     )
 
 
 def followed_problems(document: Any, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
-    """Search a JSON document and its nested values. Yield a line for each of `keys` that names code or other files."""
+    """Search a JSON document and its nested values. Yield a line for each of `keys` that names code
+    or other files."""
     for values in mappings_in(document):
         for key in keys:
             if values.get(key) and values[key] not in _HARMLESS:
-                what = "names code of its author, which is never run" if key == "auto_map" else "is not followed"
+                what = (
+                    "names code of its author, which is never run"
+                    if key == "auto_map"
+                    else "is not followed"
+                )
                 yield f"{key} {what}"
 
 
@@ -248,7 +299,8 @@ def mappings_in(document: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def folder_problems(folder: Path, keys: Sequence[str]) -> Iterator[str]:
-    """Check the files of a folder. Yield a line for each irregular file and for JSON that names code or other files."""
+    """Check the files of a folder. Yield a line for each irregular file and for JSON that names
+    code or other files."""
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     if len(files) > _MOST_FILES:
         yield f"{len(files):,} files, expected at most {_MOST_FILES:,}"
@@ -272,7 +324,10 @@ def folder_problems(folder: Path, keys: Sequence[str]) -> Iterator[str]:
                 continue
             else:
                 shards = shard_problems(document) if isinstance(document, dict) else ()
-                yield from (f"{name}: {problem}" for problem in (*followed_problems(document, keys), *shards))
+                yield from (
+                    f"{name}: {problem}"
+                    for problem in (*followed_problems(document, keys), *shards)
+                )
 
 
 class _ProcessorForm(Foreign):
@@ -281,8 +336,11 @@ class _ProcessorForm(Foreign):
     feature_extractor_type: _ClassName = None
 
 
-def refuse_unlike_sides(model: str, image: tuple[int, int], sides: tuple[int, int], mode: str = "center") -> None:
-    """Raise UserError if an image (width, height), resized to `sides` (height, width), would be huge or empty."""
+def refuse_unlike_sides(
+    model: str, image: tuple[int, int], sides: tuple[int, int], mode: str = "center"
+) -> None:
+    """Raise UserError if an image (width, height), resized to `sides` (height, width), would be
+    huge or empty."""
     if mode == "squash":
         return
     width, height = image
@@ -291,7 +349,8 @@ def refuse_unlike_sides(model: str, image: tuple[int, int], sides: tuple[int, in
     resized = round(width * scale), round(height * scale)
     if min(resized) < 1 or resized[0] * resized[1] > MOST_RESIZED_PIXELS:
         raise UserError(
-            f"an image of {width:,} x {height:,} pixels would be resized to {resized[0]:,} x {resized[1]:,} "
+            f"an image of {width:,} x {height:,} pixels would be resized to {resized[0]:,} x"
+            f" {resized[1]:,} "
             f"for model {model!r}",
             "Remove this image: nothing can be seen in it.",
         )

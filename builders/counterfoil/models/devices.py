@@ -29,15 +29,17 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
     from counterfoil.recipe.kinds import GeneratorKind
 
-# The version of Counterfoil that last changed the bytes of an image or a row. Raise this number with every such change.
-# The stack has this number instead of the installed version, so that later versions can resume a directory.
+# The version of Counterfoil that last changed the bytes of an image or a row. Raise this number
+# with every such change. The stack has this number instead of the installed version, so that later
+# versions can resume a directory.
 RENDERING_VERSION = "0.2.0"
 
 # The libraries that draw and score images, and those that encode and store them.
 _OF_MODELS = ("torch", "diffusers", "transformers", "open-clip-torch", "timm")
 _LIBRARIES = ("numpy", "pillow", "pyarrow", "webdataset")
 
-# Value of the setting `quantize` → the package that quantises, and the extra of Counterfoil that installs it.
+# Value of the setting `quantize` → the package that quantises, and the extra of Counterfoil that
+# installs it.
 _QUANTISERS = {
     "bnb-8bit": ("bitsandbytes", "bnb"),
     "bnb-4bit": ("bitsandbytes", "bnb"),
@@ -46,22 +48,26 @@ _QUANTISERS = {
 
 
 def resolve_device(device: str = "auto") -> str:
-    """Return one device. `auto` and `cuda` give the first GPU; `auto` gives the CPU if there is no GPU.
+    """Return one device. `auto` and `cuda` give the first GPU; `auto` gives the CPU if there is no
+    GPU.
 
     UserError if `device` names several devices.
     """
     first, *others = resolve_devices(device)
     if "," in device and others:
-        raise UserError(f"device: found '{device[:80]}', expected one: this work takes a single device")
+        raise UserError(
+            f"device: found '{device[:80]}', expected one: this work takes a single device"
+        )
     return first
 
 
 def resolve_devices(device: str = "auto") -> tuple[str, ...]:
     """Return the devices that a setting names, such as `("cuda:0", "cuda:2")` or `("cpu",)`.
 
-    `auto` means every visible GPU, or the CPU if no GPU is visible. `cuda` means every visible GPU. Commas separate the
-    names of several GPUs. UserError if a device is unknown, absent or named twice, or if the list names anything except
-    GPUs. GPUs are counted without making a CUDA context.
+    `auto` means every visible GPU, or the CPU if no GPU is visible. `cuda` means every visible GPU.
+    Commas separate the names of several GPUs. UserError if a device is unknown, absent or named
+    twice, or if the list names anything except GPUs. GPUs are counted without making a CUDA
+    context.
     """
     words = [word.strip() for word in device.split(",")]
     if words == ["auto"] and (gpus := _all_gpus()):
@@ -81,7 +87,9 @@ def resolve_devices(device: str = "auto") -> tuple[str, ...]:
                 _refuse(device, "no GPU is visible to torch here")
             if gpu not in visible:
                 count = len(visible)
-                available = "cuda:0 alone" if count == 1 else f"{count} GPUs, cuda:0 to cuda:{count - 1}"
+                available = (
+                    "cuda:0 alone" if count == 1 else f"{count} GPUs, cuda:0 to cuda:{count - 1}"
+                )
                 _refuse(device, f"there is no {gpu}, but {available}")
             if chosen.count(gpu) > 1:
                 _refuse(device, f"{gpu} is named twice")
@@ -103,18 +111,25 @@ def _all_gpus() -> tuple[str, ...]:
             return ()
     import torch
 
-    # Neither call makes a CUDA context. `device_count` alone would also count GPUs whose driver is too old.
-    return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) if torch.cuda.is_available() else ()
+    # Neither call makes a CUDA context. `device_count` alone would also count GPUs whose driver is
+    # too old.
+    return (
+        tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+        if torch.cuda.is_available()
+        else ()
+    )
 
 
 def _refuse(device: str, reason: str, error: BaseException | None = None) -> NoReturn:
     raise UserError(
-        f"device '{device[:80]}' cannot be used: {reason}", "Use auto, cpu, cuda (every GPU), cuda:1 or cuda:0,cuda:2."
+        f"device '{device[:80]}' cannot be used: {reason}",
+        "Use auto, cpu, cuda (every GPU), cuda:1 or cuda:0,cuda:2.",
     ) from error
 
 
 def holds_context(device: str) -> bool:
-    """Return whether work on a device makes a context, which takes memory until the process ends."""
+    """Return whether work on a device makes a context, which takes memory until the process
+    ends."""
     return device.startswith("cuda")
 
 
@@ -126,7 +141,8 @@ def touch(device: str) -> None:
 
 
 def prepare_worker(device: str) -> None:
-    """Prepare a worker process: set one thread and reuse freed memory on a CPU, or make its GPU the default device."""
+    """Prepare a worker process: set one thread and reuse freed memory on a CPU, or make its GPU the
+    default device."""
     if device == "cpu":
         if "torch" in sys.modules:  # else it reads the variables that the process was started with
             sys.modules["torch"].set_num_threads(1)
@@ -154,14 +170,17 @@ _LARGEST = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Let this process reuse large blocks of freed memory. Return False if its C library is not glibc.
+    """Let this process reuse large blocks of freed memory. Return False if its C library is not
+    glibc.
 
-    By default, glibc maps each block of 32 MB or more anew, and unmaps a freed block. The kernel clears the pages of
-    every new block, which takes a third of the time of many networks. With this setting, the process keeps up to 2 GB
-    of freed memory.
+    By default, glibc maps each block of 32 MB or more anew, and unmaps a freed block. The kernel
+    clears the pages of every new block, which takes a third of the time of many networks. With this
+    setting, the process keeps up to 2 GB of freed memory.
     """
     libc = _glibc()
-    return libc is not None and bool(libc.mallopt(_MMAP_MAX, 0) and libc.mallopt(_TRIM_THRESHOLD, _LARGEST))
+    return libc is not None and bool(
+        libc.mallopt(_MMAP_MAX, 0) and libc.mallopt(_TRIM_THRESHOLD, _LARGEST)
+    )
 
 
 def give_back_memory() -> None:
@@ -189,12 +208,19 @@ def one_thread() -> Iterator[None]:
 
 
 def stack_of(
-    device: str, dtype: str, batch_size: int, libraries: Sequence[str] = (), *, compiled: bool = False
+    device: str,
+    dtype: str,
+    batch_size: int,
+    libraries: Sequence[str] = (),
+    *,
+    compiled: bool = False,
 ) -> dict[str, Any]:
-    """Return the stack: everything besides the recipe and its inputs that images depend on, to the byte.
+    """Return the stack: everything besides the recipe and its inputs that images depend on, to the
+    byte.
 
-    CONTRIBUTING explains it under “Same bytes”. `libraries` are packages that only some recipes use. UserError if such
-    a package is absent, or if `compiled` is set and this machine has no compiler.
+    CONTRIBUTING explains it under “Same bytes”. `libraries` are packages that only some recipes
+    use. UserError if such a package is absent, or if `compiled` is set and this machine has no
+    compiler.
     """
     import torch
 
@@ -215,7 +241,10 @@ def stack_of(
 
 
 def _versions(libraries: Sequence[str]) -> dict[str, str]:
-    versions = {"counterfoil": RENDERING_VERSION, "python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    versions = {
+        "counterfoil": RENDERING_VERSION,
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+    }
     for name in libraries:
         try:
             versions[name] = metadata.version(name)
@@ -228,15 +257,21 @@ def _versions(libraries: Sequence[str]) -> dict[str, str]:
 def kernels_digest() -> str:
     """Hash the results of some common operations on this processor, in float32, with one thread.
 
-    MKL and oneDNN choose kernels by the maker and the model of the processor. So two processors with the same
-    instruction set may give results that differ in the last bits.
+    MKL and oneDNN choose kernels by the maker and the model of the processor. So two processors
+    with the same instruction set may give results that differ in the last bits.
     """
     import torch
     from torch.nn import functional
 
     def numbers(*shape: int) -> torch.Tensor:
         # Every processor rounds these operations in the same way.
-        return torch.arange(math.prod(shape), dtype=torch.float32).mul(0.61803399).frac().sub(0.5).reshape(shape)
+        return (
+            torch.arange(math.prod(shape), dtype=torch.float32)
+            .mul(0.61803399)
+            .frac()
+            .sub(0.5)
+            .reshape(shape)
+        )
 
     with one_thread(), torch.inference_mode():
         words = numbers(2, 77, 128)
@@ -264,7 +299,8 @@ def kernels_digest() -> str:
 
 
 def libraries_of(generator: GeneratorKind) -> tuple[str, ...]:
-    """Return the packages that only some generators need: for quantising, for LoRA, and for the generator's kind."""
+    """Return the packages that only some generators need: for quantising, for LoRA, and for the
+    generator's kind."""
     quantize = generator.get("quantize")
     quantiser = () if quantize is None else (_QUANTISERS[quantize][0],)
     return (*quantiser, *(("peft",) if generator.get("lora") else ()), *generator.libraries)
@@ -276,13 +312,23 @@ def rendering_stack(device: str, recipe: Recipe) -> dict[str, Any]:
     Without a model, images depend on a few libraries alone, on every processor and device.
     """
     generator = recipe.generator
-    libraries = (*libraries_of(generator), *sorted({plugin.package for plugin in recipe.plugins.values()}))
+    libraries = (
+        *libraries_of(generator),
+        *sorted({plugin.package for plugin in recipe.plugins.values()}),
+    )
     if not recipe.runs_models:
         return {"versions": _versions((*_LIBRARIES, *libraries))}
-    return stack_of(device, generator.dtype, generator.batch_size, libraries, compiled=generator.get("compile", False))
+    return stack_of(
+        device,
+        generator.dtype,
+        generator.batch_size,
+        libraries,
+        compiled=generator.get("compile", False),
+    )
 
 
-# The files with the limit and the use of a container's memory, in control groups of version 2 and of version 1.
+# The files with the limit and the use of a container's memory, in control groups of version 2 and
+# of version 1.
 _CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -290,7 +336,8 @@ _CGROUPS = (
 
 
 def free_bytes(device: str = "cpu") -> int:
-    """Return the free memory of a device in bytes. In a container, return at most the container's free memory."""
+    """Return the free memory of a device in bytes. In a container, return at most the container's
+    free memory."""
     if device.startswith("cuda"):
         import torch
 
@@ -299,8 +346,9 @@ def free_bytes(device: str = "cpu") -> int:
 
     free = psutil.virtual_memory().available
     for limit, used in _CGROUPS:
-        # There is no limit if the file is absent or contains the word "max". The kernel counts its cache of files as
-        # used memory, but can free it. So at least a quarter of the limit counts as free here.
+        # There is no limit if the file is absent or contains the word "max". The kernel counts its
+        # cache of files as used memory, but can free it. So at least a quarter of the limit counts
+        # as free here.
         with contextlib.suppress(OSError, ValueError):
             most = int(Path(limit).read_text(encoding="ascii"))
             free = min(free, max(most - int(Path(used).read_text(encoding="ascii")), most // 4))
@@ -309,7 +357,8 @@ def free_bytes(device: str = "cpu") -> int:
 
 # Part of the stack on a GPU, because these settings change the bytes of images.
 _ARITHMETIC = {
-    # Matrix products of float32 use TF32, in CLIP and in recipes with float32. Convolutions use TF32 by default.
+    # Matrix products of float32 use TF32, in CLIP and in recipes with float32. Convolutions use
+    # TF32 by default.
     "float32": "tf32",
     # The NHWC layout, which tensor cores read without a copy.
     "layout": "channels last",
@@ -319,7 +368,8 @@ _CONVOLVING = ("unet", "vae", "movq")
 
 
 def arithmetic(device: str) -> dict[str, Any]:
-    """Return the settings of a GPU that the bytes of images depend on. Return an empty mapping for a CPU."""
+    """Return the settings of a GPU that the bytes of images depend on. Return an empty mapping for
+    a CPU."""
     return {"arithmetic": dict(_ARITHMETIC)} if device.startswith("cuda") else {}
 
 
@@ -359,13 +409,15 @@ def channels_last(pipeline: Any) -> None:
 
     for name in _CONVOLVING:
         part = getattr(pipeline, name, None)
-        if isinstance(part, torch.nn.Module) and all(weights.ndim < 5 for weights in part.parameters()):
+        if isinstance(part, torch.nn.Module) and all(
+            weights.ndim < 5 for weights in part.parameters()
+        ):
             # torch 2.10 has no type annotation for a call with only a memory format.
             part.to(memory_format=torch.channels_last)  # pyrefly: ignore[no-matching-overload]
 
 
-# The number of block shapes that torch keeps compiled code for. torch's default, 8, is only just enough for Stable
-# Diffusion.
+# The number of block shapes that torch keeps compiled code for. torch's default, 8, is only just
+# enough for Stable Diffusion.
 _KINDS = 64
 
 
@@ -381,7 +433,8 @@ def compile_blocks(pipeline: Any, name: str, device: str) -> None:
     blocks = getattr(model, "_repeated_blocks", None) or []
     if not any(type(part).__name__ in blocks for part in model.modules()):
         raise UserError(
-            f"generator.compile: '{name}' draws with a {type(model).__name__} without repeated blocks, so there"
+            f"generator.compile: '{name}' draws with a {type(model).__name__} without repeated"
+            " blocks, so there"
             f" is nothing to compile",
             "Leave generator.compile out.",
         )
@@ -394,14 +447,17 @@ def compile_blocks(pipeline: Any, name: str, device: str) -> None:
 
 
 def compiler_of(device: str) -> str:
-    """Return the name and version of the compiler that torch uses for a device. UserError if it is absent here."""
+    """Return the name and version of the compiler that torch uses for a device. UserError if it is
+    absent here."""
     hint = "Install it, or leave generator.compile out."
     if device.startswith("cuda"):
         from torch.utils._triton import has_triton
 
         if not has_triton():
             raise UserError(
-                f"generator.compile: torch compiles for {device} with Triton, which does not work here", hint
+                f"generator.compile: torch compiles for {device} with Triton, which does not work"
+                " here",
+                hint,
             )
         return f"Triton {metadata.version('triton')}"
     from torch._inductor.cpp_builder import get_cpp_compiler
@@ -411,21 +467,31 @@ def compiler_of(device: str) -> str:
         compiler = get_cpp_compiler()
     except InvalidCxxCompiler as error:
         raise UserError(
-            f"generator.compile: torch compiles for {device} with a C++ compiler, and none works here", hint
+            f"generator.compile: torch compiles for {device} with a C++ compiler, and none works"
+            " here",
+            hint,
         ) from error
-    output = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [compiler, "--version"], capture_output=True, text=True, check=True
+    ).stdout
     return output.splitlines()[0].strip()
 
 
 def absent_library(package: str, needing: str = "the recipe") -> str:
-    """Return the message for a package that is not installed. `needing` names what needs the package."""
-    key, extras = ("lora", {"peft": "lora"}) if package == "peft" else ("quantize", dict(_QUANTISERS.values()))
+    """Return the message for a package that is not installed. `needing` names what needs the
+    package."""
+    key, extras = (
+        ("lora", {"peft": "lora"})
+        if package == "peft"
+        else ("quantize", dict(_QUANTISERS.values()))
+    )
     extra = f": pip install 'counterfoil[{extras[package]}]'" if package in extras else ""
     return f"generator.{key}: {needing} needs {package}, which is not installed{extra}"
 
 
 def quantize_problem(quantize: str | None, device: str | None = None) -> str | None:
-    """Return why this machine cannot quantise weights, or None if it can. `device` is None if it is not yet known."""
+    """Return why this machine cannot quantise weights, or None if it can. `device` is None if it is
+    not yet known."""
     if quantize is None:
         return None
     package, _ = _QUANTISERS[quantize]
@@ -434,16 +500,24 @@ def quantize_problem(quantize: str | None, device: str | None = None) -> str | N
     except metadata.PackageNotFoundError:
         return absent_library(package, quantize)
     if package == "bitsandbytes" and device is not None and not device.startswith("cuda"):
-        return f"generator.quantize: {quantize} needs a GPU, and this is {device}; expected torchao-int8 or null"
+        return (
+            f"generator.quantize: {quantize} needs a GPU, and this is {device}; expected"
+            " torchao-int8 or null"
+        )
     return None
 
 
 def quantized_parts(index: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parts of a pipeline to quantise: the UNet or transformer, and text encoders other than CLIP."""
+    """Return the parts of a pipeline to quantise: the UNet or transformer, and text encoders other
+    than CLIP."""
     parts = []
     for part, value in index.items():
         class_name = value[1] if isinstance(value, list) and len(value) == 2 else None
-        encodes = part.startswith("text_encoder") and isinstance(class_name, str) and not class_name.startswith("CLIP")
+        encodes = (
+            part.startswith("text_encoder")
+            and isinstance(class_name, str)
+            and not class_name.startswith("CLIP")
+        )
         if encodes or (part in ("unet", "transformer") and class_name is not None):
             parts.append(part)
     return tuple(parts)
@@ -461,8 +535,11 @@ class Quantization:
     device: str
 
     @classmethod
-    def of(cls, quantize: str | None, index: Mapping[str, Any], number_type: torch.dtype, device: str) -> Quantization:
-        """Make the settings for a recipe's `quantize`. UserError if its library is absent or cannot use the device."""
+    def of(
+        cls, quantize: str | None, index: Mapping[str, Any], number_type: torch.dtype, device: str
+    ) -> Quantization:
+        """Make the settings for a recipe's `quantize`. UserError if its library is absent or cannot
+        use the device."""
         if quantize is None:
             return cls((), None, device)
         if (problem := quantize_problem(quantize, device)) is not None:
@@ -470,13 +547,18 @@ class Quantization:
         from diffusers.quantizers import PipelineQuantizationConfig
 
         parts = quantized_parts(index)
-        # diffusers and transformers have classes of the same names. Each library accepts only its own class.
-        mapping = {part: _setting(quantize, importlib.import_module(index[part][0]), number_type) for part in parts}
+        # diffusers and transformers have classes of the same names. Each library accepts only its
+        # own class.
+        mapping = {
+            part: _setting(quantize, importlib.import_module(index[part][0]), number_type)
+            for part in parts
+        }
         return cls(parts, PipelineQuantizationConfig(quant_mapping=mapping), device)
 
     @contextlib.contextmanager
     def loading(self, options: dict[str, Any]) -> Iterator[None]:
-        """Add the quantisation settings to the options of `from_pretrained` while a pipeline loads."""
+        """Add the quantisation settings to the options of `from_pretrained` while a pipeline
+        loads."""
         if not self.parts:
             yield
             return
@@ -484,7 +566,11 @@ class Quantization:
 
         options["quantization_config"] = self.settings
         # bitsandbytes quantises on the current GPU, which may not be this worker's.
-        with torch.cuda.device(self.device) if self.device.startswith("cuda") else contextlib.nullcontext():
+        with (
+            torch.cuda.device(self.device)
+            if self.device.startswith("cuda")
+            else contextlib.nullcontext()
+        ):
             yield
 
 
@@ -496,4 +582,6 @@ def _setting(quantize: str, library: Any, number_type: torch.dtype) -> Any:
         return library.BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=number_type
         )
-    return library.TorchAoConfig(importlib.import_module("torchao.quantization").Int8WeightOnlyConfig())
+    return library.TorchAoConfig(
+        importlib.import_module("torchao.quantization").Int8WeightOnlyConfig()
+    )

@@ -1,4 +1,5 @@
-"""Check the configurations of a diffusers pipeline, and load the pipeline by name, such as a generator of the lab."""
+"""Check the configurations of a diffusers pipeline, and load the pipeline by name, such as a
+generator of the lab."""
 
 from __future__ import annotations
 
@@ -55,11 +56,13 @@ def load_pipeline(
     offload: str = "none",
     compiled: bool = False,
 ) -> Any:
-    """Load a diffusers pipeline on `device`, with all parts in one number type and without the safety filter.
+    """Load a diffusers pipeline on `device`, with all parts in one number type and without the
+    safety filter.
 
-    tokens: class tokens to add to the vocabulary, as placeholder → one array of vectors [n, width] for each text
-    encoder. `quantize`, `offload` and `compiled` are settings of a recipe. UserError if the pipeline or the scheduler
-    does not exist; RunFailure if the pipeline cannot be fetched or read.
+    tokens: class tokens to add to the vocabulary, as placeholder → one array of vectors [n, width]
+    for each text encoder. `quantize`, `offload` and `compiled` are settings of a recipe. UserError
+    if the pipeline or the scheduler does not exist; RunFailure if the pipeline cannot be fetched or
+    read.
     """
     import diffusers
     import torch
@@ -74,14 +77,26 @@ def load_pipeline(
             "Prompt by class name, with `tokens: null`.",
         )
     number_type = resolve_dtype(dtype, device)
-    options: dict[str, Any] = {"dtype": number_type, "use_safetensors": True, "trust_remote_code": False}
+    options: dict[str, Any] = {
+        "dtype": number_type,
+        "use_safetensors": True,
+        "trust_remote_code": False,
+    }
     quantization = Quantization.of(quantize, read_config(folder / INDEX, name), number_type, device)
     with loading(name), quiet_diffusers(), quantization.loading(options):
-        # For the families with `as_named`, AutoPipelineForText2Image would open another class, or fail.
-        opener = diffusers.DiffusionPipeline if family.as_named else diffusers.AutoPipelineForText2Image
+        # For the families with `as_named`, AutoPipelineForText2Image would open another class, or
+        # fail.
+        opener = (
+            diffusers.DiffusionPipeline if family.as_named else diffusers.AutoPipelineForText2Image
+        )
         pipeline: Any = opener.from_pretrained(_source(name), revision=revision, **options)
-        # Remove the safety filter, and the image encoders, because no call of the pipeline passes an image to encode.
-        parts = ["safety_checker", "feature_extractor", *([] if family.takes == "every" else ["image_encoder"])]
+        # Remove the safety filter, and the image encoders, because no call of the pipeline passes
+        # an image to encode.
+        parts = [
+            "safety_checker",
+            "feature_extractor",
+            *([] if family.takes == "every" else ["image_encoder"]),
+        ]
         if family.prompts == "plain":
             parts = [part for part in parts if part in type(pipeline)._optional_components]
         for part in parts:
@@ -133,20 +148,28 @@ def generator_pipeline(
 
 
 def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any]:
-    """Return a pipeline's family, and the width of the image embeddings that the pipeline takes, or None.
+    """Return a pipeline's family, and the width of the image embeddings that the pipeline takes, or
+    None.
 
     Both come from the configurations of the pipeline.
     """
     folder = configurations(name, revision)
     family = family_in(folder, name)
-    width = None if family.width is None else family.width(read_config(folder / "unet" / "config.json", name))
+    width = (
+        None
+        if family.width is None
+        else family.width(read_config(folder / "unet" / "config.json", name))
+    )
     if family.takes == "every" and not is_integer(width, 1, LARGEST_NUMBER):
-        raise UserError(f"model '{name}': unet/config.json does not say which image embeddings it takes")
+        raise UserError(
+            f"model '{name}': unet/config.json does not say which image embeddings it takes"
+        )
     return family, width
 
 
 def index_here(name: str, revision: str | None) -> dict[str, Any] | None:
-    """Read a pipeline's index, which maps part → [library, class]. Return None if the index is not on this machine.
+    """Read a pipeline's index, which maps part → [library, class]. Return None if the index is not
+    on this machine.
 
     The function fetches no file, and does not import diffusers.
     """
@@ -169,23 +192,29 @@ def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
 def text_widths(name: str, revision: str | None = None) -> list[int]:
     from transformers import CLIPTextConfig
 
-    return [config.hidden_size for config in _clip_parts(name, revision, "text_encoder", CLIPTextConfig)]
+    return [
+        config.hidden_size for config in _clip_parts(name, revision, "text_encoder", CLIPTextConfig)
+    ]
 
 
 def _source(name: str) -> str:
-    """Return the folder or the Hub id that a model name refers to. UserError if the folder has no pipeline."""
+    """Return the folder or the Hub id that a model name refers to. UserError if the folder has no
+    pipeline."""
     folder = local_folder(name)
     if folder is None:
         repository = name.removeprefix(HUB)
         refuse_shadowed(repository, "model")
         return repository
     if not (folder / INDEX).is_file():
-        raise UserError(f"model '{name}': {folder} has no {INDEX}, so it is not a diffusers pipeline")
+        raise UserError(
+            f"model '{name}': {folder} has no {INDEX}, so it is not a diffusers pipeline"
+        )
     return str(folder)
 
 
 def configurations(name: str, revision: str | None) -> Path:
-    """Fetch and check a pipeline's configurations. Return their folder. Raises the same errors as `load_pipeline`."""
+    """Fetch and check a pipeline's configurations. Return their folder. Raises the same errors as
+    `load_pipeline`."""
     from huggingface_hub import snapshot_download
 
     with loading(name):
@@ -193,14 +222,17 @@ def configurations(name: str, revision: str | None) -> Path:
         if local_folder(name) is None:
             words = [f"*/{file}" for file in LISTS_OF_WORDS]
             wanted = [INDEX, "*/*.json"]
-            source = snapshot_download(source, revision=revision, allow_patterns=wanted, ignore_patterns=words)
+            source = snapshot_download(
+                source, revision=revision, allow_patterns=wanted, ignore_patterns=words
+            )
         never_ask_for_code()
         refuse_odd_pipeline(name, Path(source))
         return Path(source)
 
 
 def _clip_parts(name: str, revision: str | None, part: str, kind: Any) -> list[Any]:
-    """Read `part` and `part_2` if their class is one of CLIP's. Only CLIP's classes can load class tokens."""
+    """Read `part` and `part_2` if their class is one of CLIP's. Only CLIP's classes can load class
+    tokens."""
     with loading(name):
         index = read_config(configurations(name, revision) / INDEX, name)
         classes = {key: (index.get(key) or [None, None])[1] for key in (part, f"{part}_2")}
@@ -211,8 +243,8 @@ def _clip_parts(name: str, revision: str | None, part: str, kind: Any) -> list[A
         ]
 
 
-# The image side in pixels if neither the model nor the pipeline states one. All models without a stated size date from
-# 2024 or later, and were trained on images of this side.
+# The image side in pixels if neither the model nor the pipeline states one. All models without a
+# stated size date from 2024 or later, and were trained on images of this side.
 _USUAL_SIDE = 1024
 
 
@@ -229,16 +261,22 @@ def native_size(pipeline: Any) -> int:
 
 
 def check_scheduler(name: str) -> None:
-    """Raise UserError, with the most similar known name, if diffusers has no scheduler `name`. Load no model."""
+    """Raise UserError, with the most similar known name, if diffusers has no scheduler `name`. Load
+    no model."""
     import diffusers
 
-    known = [n.removesuffix("Scheduler") for n in dir(diffusers.schedulers) if n.endswith("Scheduler")]
+    known = [
+        n.removesuffix("Scheduler") for n in dir(diffusers.schedulers) if n.endswith("Scheduler")
+    ]
     if name.removesuffix("Scheduler") not in known:
-        raise UserError(f"generator.scheduler: diffusers has no '{name[:80]}'{did_you_mean(name, known)}")
+        raise UserError(
+            f"generator.scheduler: diffusers has no '{name[:80]}'{did_you_mean(name, known)}"
+        )
 
 
 _OTHER_ENCODER = (
-    "These tokens were learned for another text encoder: name or learn some for this one, or prompt by class name with"
+    "These tokens were learned for another text encoder: name or learn some for this one, or prompt"
+    " by class name with"
     " `tokens: null`."
 )
 
@@ -246,40 +284,54 @@ _OTHER_ENCODER = (
 def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tensor, ...]]) -> None:
     """Add all class tokens to the vocabulary in a single call for each text encoder.
 
-    A separate call for each token would resize the embedding matrix each time: minutes for a thousand tokens.
+    A separate call for each token would resize the embedding matrix each time: minutes for a
+    thousand tokens.
     """
     encoders: list[tuple[Any, Any]] = [
         (getattr(pipeline, f"tokenizer{suffix}"), encoder)
         for suffix in ("", "_2")
-        if type(encoder := getattr(pipeline, f"text_encoder{suffix}", None)).__name__.startswith("CLIP")
+        if type(encoder := getattr(pipeline, f"text_encoder{suffix}", None)).__name__.startswith(
+            "CLIP"
+        )
     ]
     widths = [encoder.get_input_embeddings().weight.shape[1] for _, encoder in encoders]
     problems = []
     for token, vectors in tokens.items():
         if len(vectors) != len(encoders):
             problems.append(
-                f"class token {token}: vectors for {len(vectors)} text encoders, expected {len(encoders)} by {name}"
+                f"class token {token}: vectors for {len(vectors)} text encoders, expected"
+                f" {len(encoders)} by {name}"
             )
             continue
         for vector, width in zip(vectors, widths, strict=True):
             if vector.shape[-1] != width:
-                problems.append(f"class token {token}: width {vector.shape[-1]}, expected {width} by {name}")
+                problems.append(
+                    f"class token {token}: width {vector.shape[-1]}, expected {width} by {name}"
+                )
     if problems:
         raise UserError(problems, _OTHER_ENCODER)
     vocabularies = [tokenizer.get_vocab() for tokenizer, _ in encoders]
     taken = [token for vocabulary in vocabularies for token in tokens if token in vocabulary]
     if taken:
         raise UserError(
-            [f"class token {token!r} is already in the vocabulary of {name}" for token in dict.fromkeys(taken)],
+            [
+                f"class token {token!r} is already in the vocabulary of {name}"
+                for token in dict.fromkeys(taken)
+            ],
             "Rename the tensor in the token's file, such as '<bag>'.",
         )
     placeholders = list(tokens)
     for index, (tokenizer, encoder) in enumerate(encoders):
         states = [{token: tokens[token][index]} for token in placeholders]
-        pipeline.load_textual_inversion(states, token=placeholders, tokenizer=tokenizer, text_encoder=encoder)
-    # For every prompt, diffusers' own method searches all added tokens, which takes longer than encoding the prompt.
+        pipeline.load_textual_inversion(
+            states, token=placeholders, tokenizer=tokenizer, text_encoder=encoder
+        )
+    # For every prompt, diffusers' own method searches all added tokens, which takes longer than
+    # encoding the prompt.
     words = {
-        token: " ".join([token, *(f"{token}_{number}" for number in range(1, len(tokens[token][0])))])
+        token: " ".join(
+            [token, *(f"{token}_{number}" for number in range(1, len(tokens[token][0])))]
+        )
         for token in sorted(tokens, key=len, reverse=True)
         if len(tokens[token][0]) > 1
     }
@@ -316,22 +368,26 @@ def quiet_diffusers() -> Iterator[None]:
 
 
 INDEX = "model_index.json"
-# The parts of a pipeline come from these libraries. Some parts, such as safety checkers, come from a submodule of
-# diffusers.pipelines.
+# The parts of a pipeline come from these libraries. Some parts, such as safety checkers, come from
+# a submodule of diffusers.pipelines.
 _LIBRARIES = ("diffusers", "transformers")
 # The value of such a key names code or a kernel, by the model's author or from another repository.
 _NOT_FOLLOWED = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config")
 _MOST_TIMES = 100_000  # published schedulers have a thousand
-# Matches the number of a text encoder's layer: CLIP and language models write `.layers.N.`, T5 writes `.block.N.`.
+# Matches the number of a text encoder's layer: CLIP and language models write `.layers.N.`, T5
+# writes `.block.N.`.
 _LAYER = re.compile(r"\.(?:layers|block)\.(\d+)\.")
 _OF_IMAGES = re.compile(r"vis")  # a language model's layers for images
-# These parts are removed after loading. Their classes are not checked: transformers has dropped some old names.
+# These parts are removed after loading. Their classes are not checked: transformers has dropped
+# some old names.
 _NOT_KEPT = ("safety_checker", "feature_extractor", "image_encoder")
 _SCALE = 8  # pixels of an image side for each latent, for the usual autoencoders
 
 
 _Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE // _SCALE)]
-_DRAWN = expected(f"a whole number of at most {LARGEST_SIDE // _SCALE}, which draws {LARGEST_SIDE} pixels a side")
+_DRAWN = expected(
+    f"a whole number of at most {LARGEST_SIDE // _SCALE}, which draws {LARGEST_SIDE} pixels a side"
+)
 
 
 class UnetDocument(Foreign):
@@ -343,23 +399,35 @@ class TransformerDocument(Foreign):
 
 
 class SchedulerDocument(Foreign):
-    num_train_timesteps: Annotated[int, Field(ge=1, le=_MOST_TIMES), expected(f"1 to {_MOST_TIMES:,}")] = 1000
+    num_train_timesteps: Annotated[
+        int, Field(ge=1, le=_MOST_TIMES), expected(f"1 to {_MOST_TIMES:,}")
+    ] = 1000
 
 
 _DECLARED: Mapping[str, type[Foreign]] = {"unet": UnetDocument, "transformer": TransformerDocument}
 
 
 def refuse_odd_pipeline(model: str, folder: Path) -> None:
-    """Raise UserError, with all problems, if parts come from other libraries or have absurd sizes."""
+    """Raise UserError, with all problems, if parts come from other libraries or have absurd
+    sizes."""
     index = read_config(folder / INDEX, model)
-    problems = [*_part_problems(index), *(f"{INDEX}: {problem}" for problem in followed_problems(index, _NOT_FOLLOWED))]
-    for part in [name for name, value in index.items() if isinstance(value, list) and name.isidentifier()]:
+    problems = [
+        *_part_problems(index),
+        *(f"{INDEX}: {problem}" for problem in followed_problems(index, _NOT_FOLLOWED)),
+    ]
+    for part in [
+        name for name, value in index.items() if isinstance(value, list) and name.isidentifier()
+    ]:
         if (
             folder / part / "adapter_config.json"
         ).exists():  # with peft, transformers would load the model that the file names
-            problems.append(f"{part}/adapter_config.json is not followed; name LoRA weights as generator.lora")
+            problems.append(
+                f"{part}/adapter_config.json is not followed; name LoRA weights as generator.lora"
+            )
         if not problems:
-            problems += [f"{part}/{problem}" for problem in folder_problems(folder / part, _NOT_FOLLOWED)]
+            problems += [
+                f"{part}/{problem}" for problem in folder_problems(folder / part, _NOT_FOLLOWED)
+            ]
         file = folder / part / "config.json"
         if not problems and file.exists():
             config = read_config(file, model)
@@ -389,7 +457,11 @@ def _part_problems(index: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(name, str) or not name.isidentifier():
         yield f"{INDEX} names the pipeline {name!r:.80}, expected a class of diffusers"
     elif (why := why_no_family(name)) is not None:
-        yield f"{INDEX} names the pipeline {name[:80]}, {why}; it is not supported, expected one of {known_families()}"
+        yield (
+            f"{INDEX} names the pipeline {name[:80]}, {why}; it is not supported, expected one"
+            " of"
+            f" {known_families()}"
+        )
     for part, value in index.items():
         if part.startswith("_") or not isinstance(value, list):
             continue
@@ -405,10 +477,16 @@ def _part_problems(index: Mapping[str, Any]) -> Iterator[str]:
         elif library.isidentifier() and (pipelines / library).is_dir():
             module = getattr(diffusers.pipelines, library, None)
         if class_name is None or not class_name.isidentifier() or module is None:
-            yield f"{INDEX} takes '{part[:40]}' from {library!r:.80}, expected {' or '.join(_LIBRARIES)}"
+            yield (
+                f"{INDEX} takes '{part[:40]}' from {library!r:.80}, expected"
+                f" {' or '.join(_LIBRARIES)}"
+            )
         elif part not in _NOT_KEPT and not inspect.isclass(getattr(module, class_name, None)):
             near = did_you_mean(class_name, [known for known in dir(module) if known[:1].isupper()])
-            yield f"{INDEX} takes '{part[:40]}' to be {class_name[:80]}, which {library} does not have{near}"
+            yield (
+                f"{INDEX} takes '{part[:40]}' to be {class_name[:80]}, which {library} does not"
+                f" have{near}"
+            )
 
 
 def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -439,21 +517,24 @@ def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Itera
 
 
 def place_pipeline(pipeline: Any, device: str, offload: str) -> Any:
-    """Move the pipeline's weights to `device`. With `offload`, weights for a GPU wait in the machine's memory."""
+    """Move the pipeline's weights to `device`. With `offload`, weights for a GPU wait in the
+    machine's memory."""
     if offload == "none" or device.startswith("cpu"):
         return pipeline.to(device)
     return wait_in_memory(pipeline, device, offload)
 
 
 def wait_in_memory(pipeline: Any, device: str, offload: str) -> Any:
-    """Keep the weights in memory, and move each part (`model`) or layer (`sequential`) to `device` when it is called.
+    """Keep the weights in memory, and move each part (`model`) or layer (`sequential`) to `device`
+    when it is called.
 
     The pipeline is never moved as a whole. UserError if the pipeline does not support `model`.
     """
     if offload == "model":
         if pipeline.model_cpu_offload_seq is None:
             raise UserError(
-                f"generator.offload: {type(pipeline).__name__} does not say in which order its parts run, so"
+                f"generator.offload: {type(pipeline).__name__} does not say in which order its"
+                " parts run, so"
                 f" they cannot be moved part by part; expected sequential or none"
             )
         pipeline.enable_model_cpu_offload(device=device)
@@ -468,7 +549,8 @@ class PromptLength:
 
     @property
     def most(self) -> int:
-        """The largest number of tokens that every tokenizer reads of a prompt, including start and end tokens."""
+        """The largest number of tokens that every tokenizer reads of a prompt, including start and
+        end tokens."""
         return min(tokenizer.model_max_length for tokenizer in self.tokenizers)
 
     def fits(self, prompts: Sequence[str]) -> bool:
@@ -480,9 +562,14 @@ class PromptLength:
 
 
 def prompt_length(name: str, revision: str | None) -> PromptLength | None:
-    """Load the tokenizers of a pipeline, without weights. Return None unless all its text encoders are CLIP's."""
+    """Load the tokenizers of a pipeline, without weights. Return None unless all its text encoders
+    are CLIP's."""
     index = read_config(configurations(name, revision) / INDEX, name)
-    parts = [value for part, value in index.items() if part.startswith("text_encoder") and value[1] is not None]
+    parts = [
+        value
+        for part, value in index.items()
+        if part.startswith("text_encoder") and value[1] is not None
+    ]
     if not parts or not all(str(value[1]).startswith("CLIP") for value in parts):
         return None
     return PromptLength(tuple(load_tokenizers(name, revision)))

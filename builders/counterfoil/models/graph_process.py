@@ -1,8 +1,8 @@
 """Run one graph of ONNX Runtime in a process of its own, with limits on memory and time.
 
-`onnx_graphs.py` runs this file as a script and says there what a message is. The first request has the graph's file,
-and each later request has arrays. The script imports nothing of Counterfoil, because the import takes longer than a
-small graph.
+`onnx_graphs.py` runs this file as a script and says there what a message is. The first request has
+the graph's file, and each later request has arrays. The script imports nothing of Counterfoil,
+because the import takes longer than a small graph.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def serve_graph() -> None:
         _limit_memory(spare + opening["memory"])
         session = _session(onnxruntime, content, opening)
         del content
-        answer = {"inputs": _described(session.get_inputs()), "outputs": _described(session.get_outputs())}
+        answer = {
+            "inputs": _described(session.get_inputs()),
+            "outputs": _described(session.get_outputs()),
+        }
         answer["metadata"] = _metadata(session)
         arrays = []
     except Exception as error:  # a graph may raise anything
@@ -68,7 +71,8 @@ def serve_graph() -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Let the kernel end this process with its parent. Where it cannot, the time limit and the closed pipe do."""
+    """Let the kernel end this process with its parent. Where it cannot, the time limit and the
+    closed pipe do."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_KILL_ON_PARENT_DEATH, signal.SIGKILL)
         if os.getppid() != parent:
@@ -86,8 +90,11 @@ def _session(onnxruntime: Any, content: bytes, opening: dict[str, Any]) -> Any:
     options.intra_op_num_threads = opening["threads"]
     options.log_severity_level = 3
     with tempfile.TemporaryDirectory() as nothing:
-        # By default, external weights would be read from the working folder, and no hash would include them.
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", nothing)
+        # By default, external weights would be read from the working folder, and no hash would
+        # include them.
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", nothing
+        )
         session = onnxruntime.InferenceSession(content, options, providers=[provider])
     # ONNX Runtime goes on with the CPU if it cannot use a device.
     if provider not in session.get_providers():
@@ -105,7 +112,8 @@ def _own_memory() -> int:
 
 
 def _limit_memory(most: int) -> None:
-    # Some systems cannot limit the memory of a process. Libraries of files and of GPUs do not count as data.
+    # Some systems cannot limit the memory of a process. Libraries of files and of GPUs do not count
+    # as data.
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -127,7 +135,11 @@ def _described(entries: Any) -> list[tuple[str, str, list[Any]]]:
 def _metadata(session: Any) -> dict[str, str]:
     """Return the texts that the exporter stored in the graph, but not long ones."""
     texts = session.get_modelmeta().custom_metadata_map
-    return {name: text for name, text in texts.items() if len(name) + len(text) <= _LONGEST_METADATA // len(texts)}
+    return {
+        name: text
+        for name, text in texts.items()
+        if len(name) + len(text) <= _LONGEST_METADATA // len(texts)
+    }
 
 
 def _refuse_odd(names: list[str], arrays: list[Any], most_bytes: int) -> None:
@@ -144,7 +156,9 @@ def _refuse_odd(names: list[str], arrays: list[Any], most_bytes: int) -> None:
 def _problem(error: Exception) -> dict[str, Any]:
     text = " ".join(str(error).split())
     # ONNX Runtime has no type for too little memory.
-    memory = isinstance(error, MemoryError) or "bad_alloc" in text or "Failed to allocate memory" in text
+    memory = (
+        isinstance(error, MemoryError) or "bad_alloc" in text or "Failed to allocate memory" in text
+    )
     shown = f"{text[:_LONGEST_PROBLEM]} ({type(error).__name__})"
     return {"problem": shown, "memory": memory, "missing": isinstance(error, ImportError)}
 

@@ -1,8 +1,9 @@
 """Find images by the names that a file of answers gives them, by one rule for all its lines.
 
-A name is a key, or a path. Paths agree if their ends agree: a rule takes the same first folders off every path of the
-file and off every path of the dataset (`/data/photos/cat/1.jpg` and `val/cat/1.jpg`), so it does not matter below which
-folder a path begins. The rule that finds most images is taken. Accents, `./` and backslashes make no difference.
+A name is a key, or a path. Paths agree if their ends agree: a rule takes the same first folders off
+every path of the file and off every path of the dataset (`/data/photos/cat/1.jpg` and
+`val/cat/1.jpg`), so it does not matter below which folder a path begins. The rule that finds most
+images is taken. Accents, `./` and backslashes make no difference.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ Parts = tuple[str, ...]
 
 @dataclass(frozen=True)
 class FoundImages:
-    """rows: (lines,) the image that each line names, NO_IMAGE or SEVERAL. how: the rule in words; empty if exact."""
+    """rows: (lines,) the image that each line names, NO_IMAGE or SEVERAL. how: the rule in words;
+    empty if exact."""
 
     rows: Ints
     how: str = ""
@@ -39,8 +41,8 @@ class FoundImages:
 
 @dataclass(frozen=True)
 class _Rule:
-    """taken_off: the first folders of a path in the file that do not count. added: the first folders in the dataset,
-    or None if they differ from image to image.
+    """taken_off: the first folders of a path in the file that do not count. added: the first
+    folders in the dataset, or None if they differ from image to image.
     """
 
     taken_off: Parts
@@ -58,7 +60,9 @@ class _Rule:
         return f"paths agree without {' and '.join(texts)}" if texts else ""
 
 
-def find_images(names: Sequence[str], keys: Sequence[str], paths: Sequence[str], where: str) -> FoundImages:
+def find_images(
+    names: Sequence[str], keys: Sequence[str], paths: Sequence[str], where: str
+) -> FoundImages:
     """Return the image of each name. where: the file, for messages.
 
     Raise UserError if a name fits several images, or if two rules find different images.
@@ -75,14 +79,19 @@ def find_images(names: Sequence[str], keys: Sequence[str], paths: Sequence[str],
     if several.size:
         raise UserError(
             f"{where}: {names[several[0]][:80]!r} fits several images"
-            + (f", and {counted(several.size - 1, 'more line does', 'more lines do')}" if several.size > 1 else ""),
+            + (
+                f", and {counted(several.size - 1, 'more line does', 'more lines do')}"
+                if several.size > 1
+                else ""
+            ),
             "Write the key of each image, as `evaluate --write-keys FILE` lists it.",
         )
     return images
 
 
 def _by_rule(names: Sequence[str], paths: Sequence[str], exact: Ints, where: str) -> FoundImages:
-    """Return the images by the rule that fits most of them. exact: (lines,) the images of names written exactly."""
+    """Return the images by the rule that fits most of them. exact: (lines,) the images of names
+    written exactly."""
     of_names = [plain_parts(name) for name in names]
     ends = _Ends([plain_parts(path) for path in paths])
     best = _AS_WRITTEN
@@ -93,13 +102,21 @@ def _by_rule(names: Sequence[str], paths: Sequence[str], exact: Ints, where: str
             best = rule
             images = rows
             rivals = []
-        elif _fitted(rows) == _fitted(images) and best != _AS_WRITTEN and (rows != images)[images != NO_IMAGE].any():
+        elif (
+            _fitted(rows) == _fitted(images)
+            and best != _AS_WRITTEN
+            and (rows != images)[images != NO_IMAGE].any()
+        ):
             rivals.append(rows)
     if rivals:
         line = int(np.flatnonzero(rivals[0] != images)[0])
-        meant = {paths[row] if row >= 0 else "no image" for row in (int(images[line]), int(rivals[0][line]))}
+        meant = {
+            paths[row] if row >= 0 else "no image"
+            for row in (int(images[line]), int(rivals[0][line]))
+        }
         raise UserError(
-            f"{where}: its paths fit the dataset's in more than one way: {names[line][:80]!r} may be"
+            f"{where}: its paths fit the dataset's in more than one way: {names[line][:80]!r} may"
+            " be"
             f" {' or '.join(sorted(path[:80] for path in meant))}",
             "Write each path as `evaluate --write-keys FILE` lists it.",
         )
@@ -120,7 +137,8 @@ def _numbered(names: Sequence[str]) -> dict[str, int]:
 
 
 def plain_parts(path: str) -> Parts:
-    """Return the parts of a path. `./`, the kind of slash and the encoding of accents make no difference."""
+    """Return the parts of a path. `./`, the kind of slash and the encoding of accents make no
+    difference."""
     parts = unicodedata.normalize("NFC", path).replace("\\", "/").split("/")
     return tuple(part for part in parts if part not in ("", "."))
 
@@ -181,5 +199,9 @@ def _applied(rule: _Rule, names: Sequence[Parts], ends: _Ends, exact: Ints) -> I
     for line, name in enumerate(names):
         if rows[line] == NO_IMAGE and name[:first] == rule.taken_off:
             end = name[first:]
-            rows[line] = ends.ending_in(end) if rule.added is None else ends.whole.get((*rule.added, *end), NO_IMAGE)
+            rows[line] = (
+                ends.ending_in(end)
+                if rule.added is None
+                else ends.whole.get((*rule.added, *end), NO_IMAGE)
+            )
     return rows

@@ -1,7 +1,7 @@
 """Explain errors of fetching, reading and computing: a missing repository, a full disk, a lost GPU.
 
-An error with a known cause must never be reported as a bug of the program. So every load runs inside `loading`, or its
-errors pass through `known_cause`.
+An error with a known cause must never be reported as a bug of the program. So every load runs
+inside `loading`, or its errors pass through `known_cause`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _OF_THE_MACHINE = {
     errno.EPERM: "Give yourself permission for that path, or choose another.",
     errno.EROFS: "That file system is read-only: choose another path.",
 }
-# Messages about too little memory, in errors that are not torch.OutOfMemoryError. They come from the CPU, from loading
-# a library, from CUDA and from CUDA's libraries.
+# Messages about too little memory, in errors that are not torch.OutOfMemoryError. They come from
+# the CPU, from loading a library, from CUDA and from CUDA's libraries.
 _NO_MEMORY = (
     "can't allocate memory",
     "can't start new thread",
@@ -55,7 +55,8 @@ def while_loading(name: str, load: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def loading(name: str) -> Iterator[None]:
-    """Turn errors of fetching and reading a model into a UserError or RunFailure that explains the cause.
+    """Turn errors of fetching and reading a model into a UserError or RunFailure that explains the
+    cause.
 
     Causes are the network, the disk, memory and the file format.
     """
@@ -85,7 +86,8 @@ def computing(
 ) -> Iterator[None]:
     """Turn any error of a loaded model inside the block into a RunFailure.
 
-    who: the model's name in the message. doing: the task in the message. less_memory: the hint if memory is exhausted.
+    who: the model's name in the message. doing: the task in the message. less_memory: the hint if
+    memory is exhausted.
     """
     import torch
 
@@ -101,7 +103,8 @@ def computing(
 
 
 def reading_errors() -> tuple[type[Exception], ...]:
-    """Return the types of errors that mean an unavailable input dataset. A run must not continue after other errors."""
+    """Return the types of errors that mean an unavailable input dataset. A run must not continue
+    after other errors."""
     import httpx2
     import pyarrow
     from huggingface_hub import errors as hub
@@ -125,13 +128,16 @@ def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
 
     what: the thing that was being read, for the message.
     """
-    return next((known for cause in causes(error) if (known := meaning(what, cause)) is not None), None)
+    return next(
+        (known for cause in causes(error) if (known := meaning(what, cause)) is not None), None
+    )
 
 
 def meaning(what: str, error: BaseException) -> CounterfoilError | None:
     if _is_of_memory(error):  # first, because the libraries below may need more
         return RunFailure(
-            f"{what}: out of memory{_memory_limit()}", "End other programs there, or choose something smaller."
+            f"{what}: out of memory{_memory_limit()}",
+            "End other programs there, or choose something smaller.",
         )
     import httpx2
     from huggingface_hub import errors as hub
@@ -148,10 +154,13 @@ def meaning(what: str, error: BaseException) -> CounterfoilError | None:
             )
         case hub.RepositoryNotFoundError() | hub.RevisionNotFoundError():
             return UserError(
-                f"{what} is not on the Hub, or is private", "Check the name and revision, or run `hf auth login`."
+                f"{what} is not on the Hub, or is private",
+                "Check the name and revision, or run `hf auth login`.",
             )
         case hub.LocalEntryNotFoundError() | hub.OfflineModeIsEnabled():
-            return RunFailure(f"{what} is not in the local cache and the Hub cannot be reached", _CONNECT)
+            return RunFailure(
+                f"{what} is not in the local cache and the Hub cannot be reached", _CONNECT
+            )
         case hub.HfHubHTTPError():
             status = getattr(getattr(error, "response", None), "status_code", None)
             if status in (401, 403):
@@ -160,9 +169,14 @@ def meaning(what: str, error: BaseException) -> CounterfoilError | None:
                     "Run `hf auth login`, or ask its owner for access.",
                 )
             answer = "gave an invalid answer" if status is None else f"answered {status}"
-            return RunFailure(f"{what} could not be fetched: the Hub {answer}", "Run the same command again later.")
+            return RunFailure(
+                f"{what} could not be fetched: the Hub {answer}",
+                "Run the same command again later.",
+            )
         case httpx2.TransportError() | ConnectionError() | TimeoutError():
-            return RunFailure(f"{what} is not in the local cache and the Hub cannot be reached", _CONNECT)
+            return RunFailure(
+                f"{what} is not in the local cache and the Hub cannot be reached", _CONNECT
+            )
         case OSError() if error.errno in _OF_THE_MACHINE:
             file = f"{error.filename}: " if error.filename else ""
             return RunFailure(f"{what}: {file}{error.strerror}", _OF_THE_MACHINE[error.errno])
@@ -176,14 +190,18 @@ def _memory_limit() -> str:
 
         most, _ = resource.getrlimit(resource.RLIMIT_AS)
         if most != resource.RLIM_INFINITY:
-            return f"; this process has a limit of {most / 1e9:.1f} GB (ulimit -v), which can be raised"
+            return (
+                f"; this process has a limit of {most / 1e9:.1f} GB (ulimit -v), which can be"
+                " raised"
+            )
     return ""
 
 
 def _is_of_memory(error: BaseException) -> bool:
     if not isinstance(error, RuntimeError | ImportError | OSError):
         return isinstance(error, MemoryError)
-    torch = sys.modules.get("torch")  # not imported here: if torch is not loaded, it raised no error
+    # not imported here: if torch is not loaded, it raised no error
+    torch = sys.modules.get("torch")
     of_a_gpu = torch is not None and isinstance(error, torch.OutOfMemoryError)
     return of_a_gpu or any(words in str(error).lower() for words in _NO_MEMORY)
 
@@ -197,8 +215,8 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
-# torch raises RuntimeError for errors of CUDA and its libraries. After most such errors, the process cannot use the
-# device again: https://docs.nvidia.com/cuda/cuda-runtime-api, “cudaError_t”.
+# torch raises RuntimeError for errors of CUDA and its libraries. After most such errors, the
+# process cannot use the device again: https://docs.nvidia.com/cuda/cuda-runtime-api, “cudaError_t”.
 _FAILED = (
     "cuda error",
     "cuda driver error",
@@ -218,7 +236,10 @@ def memory_error(error: BaseException) -> str | None:
 
     Return the text of the first such error in one line, or None.
     """
-    return next((error_line(cause) + _memory_limit() for cause in causes(error) if _is_of_memory(cause)), None)
+    return next(
+        (error_line(cause) + _memory_limit() for cause in causes(error) if _is_of_memory(cause)),
+        None,
+    )
 
 
 def device_error(error: BaseException) -> str | None:
@@ -228,6 +249,8 @@ def device_error(error: BaseException) -> str | None:
     """
     for cause in causes(error):
         # A torch without CUDA raises AssertionError.
-        if isinstance(cause, RuntimeError | AssertionError) and any(words in str(cause).lower() for words in _FAILED):
+        if isinstance(cause, RuntimeError | AssertionError) and any(
+            words in str(cause).lower() for words in _FAILED
+        ):
             return error_line(cause)
     return None

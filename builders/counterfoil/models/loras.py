@@ -1,10 +1,12 @@
-"""Load LoRA weights (Hu et al. 2021). They consist of two small matrices for each changed layer of a generator.
+"""Load LoRA weights (Hu et al. 2021). They consist of two small matrices for each changed layer of
+a generator.
 
-The product of the two matrices, times the recipe's scale and the file's alpha ÷ rank, is added to the layer's weights.
-At scale 0 the LoRA is switched off, so images are byte-identical to images without the LoRA.
+The product of the two matrices, times the recipe's scale and the file's alpha ÷ rank, is added to
+the layer's weights. At scale 0 the LoRA is switched off, so images are byte-identical to images
+without the LoRA.
 
-A LoRA file is not trusted. It must be a safetensors file, and its header is checked before anything else loads. The
-file is refused unless diffusers uses every tensor of it.
+A LoRA file is not trusted. It must be a safetensors file, and its header is checked before anything
+else loads. The file is refused unless diffusers uses every tensor of it.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ def pin_lora(name: str, lora: Lora) -> Pin:
     file = lora_file(lora.path, pin.revision)
     _settings_of(name, file)
     with loading(name), safe_open(file, framework="pt") as opened:
-        infinite = [key for key in opened.keys() if not bool(torch.isfinite(opened.get_tensor(key)).all())]  # noqa: SIM118
+        keys = opened.keys()
+        infinite = [key for key in keys if not bool(torch.isfinite(opened.get_tensor(key)).all())]
     _refuse(name, infinite, "found numbers that are not finite")
     return replace(pin, sha256=_sha256(file))
 
@@ -86,13 +89,20 @@ def wrong_loras(loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]
             yield f"{key}: {'; '.join(error.problems)}; --set {key}=/PATH says where the file is"
             continue
         if sha256 is None or sha256 != pinned:
-            yield f"{key}: found {sha256}, expected sha256 {pinned}; --set {key}=/PATH says where the file is"
+            yield (
+                f"{key}: found {sha256}, expected sha256 {pinned}; --set {key}=/PATH says where"
+                " the file is"
+            )
 
 
 def check_loras(
-    generator: str, revision: str | None, loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]
+    generator: str,
+    revision: str | None,
+    loras: Mapping[str, Lora],
+    pins: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Raise UserError, with all problems, if LoRA files do not fit the generator. Load no weights of the generator."""
+    """Raise UserError, with all problems, if LoRA files do not fit the generator. Load no weights
+    of the generator."""
     import diffusers
     import torch
 
@@ -104,7 +114,9 @@ def check_loras(
         index = read_config(folder / INDEX, generator)
         module_class = getattr(diffusers, index[family.lora][1])
         with torch.device("meta"):
-            module = module_class.from_config(read_config(folder / family.lora / "config.json", generator))
+            module = module_class.from_config(
+                read_config(folder / family.lora / "config.json", generator)
+            )
     read = getattr(diffusers, index["_class_name"]).lora_state_dict
     pipeline = SimpleNamespace(**{family.lora: module, "lora_state_dict": read})
     problems: list[str] = []
@@ -130,7 +142,8 @@ def lora_file(path: str, revision: str | None) -> Path:
 class Loras:
     """The LoRA weights that are loaded into a model.
 
-    constant: the recipe's scale of each LoRA, by name. inside: the name of each LoRA in peft, by name.
+    constant: the recipe's scale of each LoRA, by name. inside: the name of each LoRA in peft, by
+    name.
     """
 
     model: Any
@@ -140,7 +153,8 @@ class Loras:
 
     @contextlib.contextmanager
     def used(self, scales: Mapping[str, float] | None = None) -> Iterator[None]:
-        """Set the scale of every LoRA: from `scales`, or from the recipe if `scales` lacks the name.
+        """Set the scale of every LoRA: from `scales`, or from the recipe if `scales` lacks the
+        name.
 
         The scales stay set after the block. KeyError for unknown names.
         """
@@ -149,8 +163,8 @@ class Loras:
         if wanted != self._now:
             self._now = None
             if wanted:
-                # One number for each LoRA: with a scale for each block, diffusers 0.42 would leave layers outside of
-                # attention at scale 1.
+                # One number for each LoRA: with a scale for each block, diffusers 0.42 would leave
+                # layers outside of attention at scale 1.
                 self.model.set_adapters(list(wanted), list(wanted.values()))
                 self.model.enable_lora()
             else:
@@ -159,11 +173,13 @@ class Loras:
         yield
 
 
-def load_loras(pipeline: Any, loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]) -> Loras | None:
+def load_loras(
+    pipeline: Any, loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]
+) -> Loras | None:
     """Load a recipe's LoRA weights into a pipeline. Return None if the recipe has no LoRA.
 
-    UserError if a file differs from the pinned file (`pin_lora`) or does not fit this pipeline; RunFailure if a file
-    cannot be read.
+    UserError if a file differs from the pinned file (`pin_lora`) or does not fit this pipeline;
+    RunFailure if a file cannot be read.
     """
     family = family_of(type(pipeline).__name__)
     if not loras or family is None or family.lora is None:
@@ -175,10 +191,15 @@ def load_loras(pipeline: Any, loras: Mapping[str, Lora], pins: Mapping[str, Mapp
     for name, adapter in inside.items():
         file = lora_file(loras[name].path, pins[name]["revision"] or loras[name].revision)
         if (sha256 := _sha256(file)) != pins[name]["sha256"]:
-            raise UserError(f"LoRA '{name}': {file.name} has the sha256 {sha256}, expected {pins[name]['sha256']}")
+            raise UserError(
+                f"LoRA '{name}': {file.name} has the sha256 {sha256}, expected"
+                f" {pins[name]['sha256']}"
+            )
         state, alpha_of = _weights_of(pipeline, part, name, file, layers)
         with loading(name), quiet_diffusers(), warnings.catch_warnings(action="ignore"):
-            model.load_lora_adapter(state, prefix=None, adapter_name=adapter, low_cpu_mem_usage=True)
+            model.load_lora_adapter(
+                state, prefix=None, adapter_name=adapter, low_cpu_mem_usage=True
+            )
         for layer, alpha in alpha_of.items():
             model.get_submodule(layer).lora_alpha[adapter] = (
                 alpha  # diffusers would set an alpha computed from the most common rank
@@ -193,7 +214,11 @@ def _layers(model: Any) -> dict[str, Any]:
     """Return the layers of a model that LoRA weights may change, by name."""
     from torch import nn
 
-    return {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)}
+    return {
+        name: layer
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Linear | nn.Conv2d)
+    }
 
 
 def _sha256(file: Path) -> str:
@@ -202,7 +227,8 @@ def _sha256(file: Path) -> str:
 
 
 def _settings_of(name: str, file: Path) -> dict[str, Any]:
-    """Check the header of a LoRA file. Return the training settings in the header. Read no tensor."""
+    """Check the header of a LoRA file. Return the training settings in the header. Read no
+    tensor."""
     from safetensors import safe_open
 
     with open_regular(file) as stream:
@@ -210,13 +236,16 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
         head = int.from_bytes(stream.read(8), "little")
     if size > _MOST_BYTES or head > min(_MOST_HEAD, size):
         raise UserError(
-            f"LoRA '{name}': {file.name} has {size:,} bytes and a head of {head:,}, expected a safetensors file of at"
+            f"LoRA '{name}': {file.name} has {size:,} bytes and a head of {head:,}, expected a"
+            " safetensors file of at"
             f" most {_MOST_BYTES:,} with a head of at most {_MOST_HEAD:,}"
         )
     with loading(name), safe_open(file, framework="pt") as opened:
         keys = list(opened.keys())
         if not 0 < len(keys) <= _MOST_TENSORS:
-            raise UserError(f"LoRA '{name}': found {len(keys):,} tensors, expected 1 to {_MOST_TENSORS:,}")
+            raise UserError(
+                f"LoRA '{name}': found {len(keys):,} tensors, expected 1 to {_MOST_TENSORS:,}"
+            )
         slices = {key: opened.get_slice(key) for key in keys}
         settings = dict(json.loads((opened.metadata() or {}).get(_SETTINGS, "{}")).items())
     unknown = []
@@ -233,11 +262,18 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
     _refuse(
         name,
         unknown,
-        f"expected matrices down and up of rank 1 to {_MOST_RANK:,}, and alphas, in {', '.join(_TYPES)}; found",
+        f"expected matrices down and up of rank 1 to {_MOST_RANK:,}, and alphas, in"
+        f" {', '.join(_TYPES)}; found",
         "DoRA, LoKr, LoHa, biases and whole layers are not used.",
     )
-    halves = Counter(half["layer"] for key in keys if (half := _DOWN.fullmatch(key) or _UP.fullmatch(key)))
-    alone = [key for key in keys if (half := _DOWN.fullmatch(key) or _UP.fullmatch(key)) and halves[half["layer"]] < 2]
+    halves = Counter(
+        half["layer"] for key in keys if (half := _DOWN.fullmatch(key) or _UP.fullmatch(key))
+    )
+    alone = [
+        key
+        for key in keys
+        if (half := _DOWN.fullmatch(key) or _UP.fullmatch(key)) and halves[half["layer"]] < 2
+    ]
     _refuse(name, alone, "there is no other half of")
     return settings
 
@@ -249,14 +285,21 @@ def _refuse(name: str, keys: Sequence[str], why: str, hint: str | None = None) -
 
 class TrainingDocument(Foreign):
     lora_alpha: float | None = None
-    alpha_pattern: Annotated[dict[str, float], expected("none: one alpha for all")] = Field({}, max_length=0)
+    alpha_pattern: Annotated[dict[str, float], expected("none: one alpha for all")] = Field(
+        {}, max_length=0
+    )
     use_rslora: Annotated[Literal[False], expected("false")] = False
 
 
 def _by_layer(
-    name: str, tensors: Mapping[str, torch.Tensor], pipeline: Any, part: str, layers: Mapping[str, Any]
+    name: str,
+    tensors: Mapping[str, torch.Tensor],
+    pipeline: Any,
+    part: str,
+    layers: Mapping[str, Any],
 ) -> dict[str, dict[str, str]]:
-    """Return layer → side (A or B) → key of the tensor in the file, in the way that diffusers reads the file."""
+    """Return layer → side (A or B) → key of the tensor in the file, in the way that diffusers reads
+    the file."""
     from diffusers.utils import convert_unet_state_dict_to_peft
 
     more = {"unet_config": pipeline.unet.config} if part == "unet" else {}
@@ -269,7 +312,8 @@ def _by_layer(
         name,
         [key for key in tensors if key not in taken],
         "diffusers does not read these tensors as they are",
-        "Load the file with diffusers and save it with save_lora_weights, which writes weights as they are used.",
+        "Load the file with diffusers and save it with save_lora_weights, which writes weights as"
+        " they are used.",
     )
     sides_of: dict[str, dict[str, str]] = {}
     unused = []
@@ -279,7 +323,12 @@ def _by_layer(
             sides_of.setdefault(match[1], {})[match[2]] = key_of[id(tensor)]
         else:
             unused.append(key_of.get(id(tensor), key))
-    _refuse(name, unused, f"the generator's {part} has no layer for", "Weights of text encoders are not used.")
+    _refuse(
+        name,
+        unused,
+        f"the generator's {part} has no layer for",
+        "Weights of text encoders are not used.",
+    )
     alone = [key for sides in sides_of.values() if len(sides) < 2 for key in sides.values()]
     _refuse(name, alone, "there is no other half of")
     return sides_of
@@ -288,20 +337,27 @@ def _by_layer(
 def _weights_of(
     pipeline: Any, part: str, name: str, file: Path, layers: Mapping[str, Any]
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """Read the LoRA weights of a file. Return the matrices by their names in peft, and the alpha of each layer.
+    """Read the LoRA weights of a file. Return the matrices by their names in peft, and the alpha of
+    each layer.
 
     The matrices have the number type of the model.
     """
     import torch
 
     number_type = getattr(pipeline, part).dtype
-    settings = {key.removeprefix(f"{part}."): value for key, value in _settings_of(name, file).items()}
+    settings = {
+        key.removeprefix(f"{part}."): value for key, value in _settings_of(name, file).items()
+    }
     training, problems = declared(TrainingDocument, settings, f"LoRA '{name}': {_SETTINGS}.")
     if training is None:
         raise UserError(problems)
     with loading(name):
         tensors: dict[str, torch.Tensor] = read_safetensors(file)
-    alphas = {key.removesuffix(_ALPHA): float(tensors.pop(key)) for key in list(tensors) if key.endswith(_ALPHA)}
+    alphas = {
+        key.removesuffix(_ALPHA): float(tensors.pop(key))
+        for key in list(tensors)
+        if key.endswith(_ALPHA)
+    }
     state: dict[str, torch.Tensor] = {}
     alpha_of: dict[str, float] = {}
     for layer, sides in _by_layer(name, tensors, pipeline, part, layers).items():
@@ -310,12 +366,20 @@ def _weights_of(
         rank = down.shape[0]
         fits = down.shape == (rank, *inputs) and up.shape == (out, rank, *(1 for _ in inputs[1:]))
         if not fits or getattr(layers[layer], "groups", 1) != 1:
-            _refuse(name, [*sides.values()], f"{tuple(down.shape)} and {tuple(up.shape)} do not fit a layer of {shape}")
+            _refuse(
+                name,
+                [*sides.values()],
+                f"{tuple(down.shape)} and {tuple(up.shape)} do not fit a layer of {shape}",
+            )
         stem = _DOWN.fullmatch(sides["A"])
         default = rank if training.lora_alpha is None else training.lora_alpha
         alpha_of[layer] = alphas.pop(stem["layer"] if stem else "", default)
         if not 0 < alpha_of[layer] < math.inf:
-            _refuse(name, [sides["A"]], f"found the alpha {alpha_of[layer]:g}, expected a finite number above 0")
+            _refuse(
+                name,
+                [sides["A"]],
+                f"found the alpha {alpha_of[layer]:g}, expected a finite number above 0",
+            )
         for side, key in sides.items():
             state[f"{layer}.lora_{side}.weight"] = tensors[key].to(number_type)
     _refuse(name, list(alphas), "there are no matrices for the alphas of")

@@ -1,4 +1,5 @@
-"""Read `mended.json`, in which a mended model lists the images that it has seen. The file is not trusted."""
+"""Read `mended.json`, in which a mended model lists the images that it has seen. The file is not
+trusted."""
 
 from __future__ import annotations
 
@@ -16,15 +17,20 @@ from counterfoil.recipe.names import PYTHON
 MENDED = "mended.json"
 FORMAT = 1
 
-# Twice the images of a thousand classes with a hundred images each. The file has a hash of 64 digits for each image.
+# Twice the images of a thousand classes with a hundred images each. The file has a hash of 64
+# digits for each image.
 MOST_CONTENTS = 200_000
 MOST_BYTES = 16_000_000
 MOST_SETS = 1_000
-# Seeds of recipes have at most 53 bits, because every JSON parser can represent such a number exactly.
+# Seeds of recipes have at most 53 bits, because every JSON parser can represent such a number
+# exactly.
 LARGEST_SEED = 2**53 - 1
 LARGEST_LAMBDA = 1e9
 _MOST_ROWS = 1_000_000_000
-_HINT = "It lists images that the model must not be measured on. Mend it again (`counterfoil mend`), or ask its author."
+_HINT = (
+    "It lists images that the model must not be measured on. Mend it again (`counterfoil"
+    " mend`), or ask its author."
+)
 
 _Weight = Annotated[float, Field(ge=0, le=LARGEST_LAMBDA)]
 _Rows = Annotated[Count, Field(le=_MOST_ROWS)]
@@ -40,7 +46,8 @@ class MendedModelName:
 
 @dataclass(frozen=True)
 class MendedOn:
-    """A set of images that a mended model has seen. `content` is the hash that the data source computes."""
+    """A set of images that a mended model has seen. `content` is the hash that the data source
+    computes."""
 
     name: Printable
     content: Sha256
@@ -62,8 +69,8 @@ class EditsOf:
 class MendedWith:
     """A built dataset that a head was mended with.
 
-    seed: the recipe's `samples.seed`, if the generator drew the images from noise. edits: the source rows, if the
-    images of the dataset are edits.
+    seed: the recipe's `samples.seed`, if the generator drew the images from noise. edits: the
+    source rows, if the images of the dataset are edits.
     """
 
     name: Printable
@@ -84,15 +91,19 @@ def _one_or_several(value: Any) -> Any:
 class MendedNote:
     """The content of mended.json.
 
-    on: the sets whose rows were used for training, for finding failures or for choosing λ. train_content: hashes of the
-    images that the head was fitted to; a fitted edit adds the hash of its source row. Each hash is the sha256 of an
-    image's size and pixels (`store.decoding.pixels_sha256`). A single hash of a whole set may replace the list. lam: λ,
-    or None if the method has no λ; the file's key is `lambda`. rows: the number of rows that the head was fitted to, by
-    kind of row. The kind "" means all rows; the file then holds a number instead of a mapping.
+    on: the sets whose rows were used for training, for finding failures or for choosing λ.
+    train_content: hashes of the images that the head was fitted to; a fitted edit adds the hash of
+    its source row. Each hash is the sha256 of an image's size and pixels
+    (`store.decoding.pixels_sha256`). A single hash of a whole set may replace the list. lam: λ, or
+    None if the method has no λ; the file's key is `lambda`. rows: the number of rows that the head
+    was fitted to, by kind of row. The kind "" means all rows; the file then holds a number instead
+    of a mapping.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    FORM: ClassVar[Form] = Form(f"of format {FORMAT}, as this version writes it", _HINT, longest=MOST_CONTENTS)
+    FORM: ClassVar[Form] = Form(
+        f"of format {FORMAT}, as this version writes it", _HINT, longest=MOST_CONTENTS
+    )
     format: Annotated[int, Field(ge=FORMAT, le=FORMAT)]
     model: MendedModelName
     on: Annotated[tuple[MendedOn, ...], Field(max_length=MOST_SETS)]
@@ -142,7 +153,8 @@ def mended_of(name: str) -> MendedNote | None:
         config = Path(hf_hub_download(repository, "config.json", revision=revision or None))
         try:
             return Path(hf_hub_download(repository, MENDED, revision=config.parent.name)).parent
-        except hub.EntryNotFoundError:  # also when offline: loading a mended model has cached its mended.json
+        # also when offline: loading a mended model has cached its mended.json
+        except hub.EntryNotFoundError:
             return None
 
     cached = while_loading(name, fetch)

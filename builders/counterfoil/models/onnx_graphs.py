@@ -1,12 +1,13 @@
 """Open and run graphs of ONNX Runtime that may come from anyone.
 
-A graph may compute without end or take all memory while it loads, at its first image or at any later one, and ONNX
-Runtime cannot be interrupted. So each graph runs in a process of its own (`graph_process.py`), within limits of memory
-and time. Its process ends with Ctrl-C and with the process that started it.
+A graph may compute without end or take all memory while it loads, at its first image or at any
+later one, and ONNX Runtime cannot be interrupted. So each graph runs in a process of its own
+(`graph_process.py`), within limits of memory and time. Its process ends with Ctrl-C and with the
+process that started it.
 
-A message in either direction is 8 bytes with the length of a JSON object, the object, and the bytes of the arrays that
-its key `arrays` lists as [name, dtype, shape]. The first request is followed by the file instead. The answers are not
-trusted either: sizes are checked before they take memory.
+A message in either direction is 8 bytes with the length of a JSON object, the object, and the bytes
+of the arrays that its key `arrays` lists as [name, dtype, shape]. The first request is followed by
+the file instead. The answers are not trusted either: sizes are checked before they take memory.
 """
 
 from __future__ import annotations
@@ -37,17 +38,20 @@ from counterfoil.regular_files import read_regular
 MOST_BYTES = (1 << 31) - 1
 FLOAT_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
-# Settings: how long one image may take, and how much memory a graph may take beside its weights and its images.
+# Settings: how long one image may take, and how much memory a graph may take beside its weights and
+# its images.
 SECONDS = "COUNTERFOIL_GRAPH_SECONDS"
 MEMORY = "COUNTERFOIL_GRAPH_GIB"
 _SECONDS = 60
 _GIB = 1
-# Loading and the first batch of a graph of a fixed batch size take at most so many times the seconds of an image.
+# Loading and the first batch of a graph of a fixed batch size take at most so many times the
+# seconds of an image.
 _MOST_OF_FIRST = 10
 _MOST_SECONDS = 1 << 30
 # The process ends itself this long after its parent should have ended it.
 _GRACE = 10
-# Measured: loading takes 3.1 times the file (ViT-B), and images 57 times their bytes as float32 (EfficientNet-B0).
+# Measured: loading takes 3.1 times the file (ViT-B), and images 57 times their bytes as float32
+# (EfficientNet-B0).
 _OF_FILE = 4
 _OF_IMAGES = 128
 # Images of one call: 400 of 224 pixels a side, or one of 4,096.
@@ -58,13 +62,23 @@ _MOST_SIDES = 16
 _HEAD = 8
 _SCRIPT = Path(__file__).with_name("graph_process.py")
 # Variables that Python, ONNX Runtime and GPUs need. Others may contain secrets.
-_ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "HOME", "TMPDIR", "SYSTEMROOT", "APPDATA")
+_ENVIRONMENT = (
+    "PATH",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "LD_LIBRARY_PATH",
+    "HOME",
+    "TMPDIR",
+    "SYSTEMROOT",
+    "APPDATA",
+)
 _FAMILIES = ("CUDA_", "NVIDIA_", "OMP_", "OPENBLAS_", "MKL_", "ORT_")
 
 
 @dataclass(frozen=True, slots=True)
 class GraphEntry:
-    """An input or output of a graph. type: such as "tensor(float)". shape: numbers, and texts or None where free."""
+    """An input or output of a graph. type: such as "tensor(float)". shape: numbers, and texts or
+    None where free."""
 
     name: str
     type: str
@@ -74,7 +88,8 @@ class GraphEntry:
 class Graph:
     """A graph in its own process.
 
-    metadata: texts that the exporter stored in the graph, such as Ultralytics' `names`. They are not trusted.
+    metadata: texts that the exporter stored in the graph, such as Ultralytics' `names`. They are
+    not trusted.
     """
 
     def __init__(self, model: str, content: bytes, device: str) -> None:
@@ -85,7 +100,11 @@ class Graph:
         self._memory += _OF_FILE * len(content)
         self._called = False
         self._asking = threading.Lock()
-        kept = {name: value for name, value in os.environ.items() if name in _ENVIRONMENT or name.startswith(_FAMILIES)}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in _ENVIRONMENT or name.startswith(_FAMILIES)
+        }
         # In a session of its own, Ctrl-C reaches this process alone, which then ends the other.
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(_SCRIPT), str(os.getpid())],
@@ -102,7 +121,9 @@ class Graph:
             "provider": provider,
             "threads": torch.get_num_threads(),
         }
-        answer, _ = self._ask("be loaded", opening, [content], self._seconds * _MOST_OF_FIRST, self._memory)
+        answer, _ = self._ask(
+            "be loaded", opening, [content], self._seconds * _MOST_OF_FIRST, self._memory
+        )
         self.inputs = [GraphEntry(*entry) for entry in answer["inputs"]]
         self.outputs = [GraphEntry(*entry) for entry in answer["outputs"]]
         self.metadata = {str(name): str(text) for name, text in answer["metadata"].items()}
@@ -119,7 +140,10 @@ class Graph:
         self._called = True
         request = {
             "outputs": [*names],
-            "arrays": [(name, array.dtype.str, array.shape) for name, array in zip(given, arrays, strict=True)],
+            "arrays": [
+                (name, array.dtype.str, array.shape)
+                for name, array in zip(given, arrays, strict=True)
+            ],
             "most_bytes": _MOST_OUTPUT_BYTES,
         }
         contents = [array.reshape(-1).view(np.uint8).data for array in arrays]
@@ -128,9 +152,15 @@ class Graph:
             return self._ask(doing, request, contents, seconds, self._memory + _OF_IMAGES * size)[1]
 
     def _ask(
-        self, doing: str, request: dict[str, Any], contents: Sequence[Any], seconds: float, memory: int
+        self,
+        doing: str,
+        request: dict[str, Any],
+        contents: Sequence[Any],
+        seconds: float,
+        memory: int,
     ) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-        """Send a request and return the answer. The graph's process ends after any failure and any interruption."""
+        """Send a request and return the answer. The graph's process ends after any failure and any
+        interruption."""
         seconds = min(seconds, _MOST_SECONDS)
         request |= {"seconds": math.ceil(seconds) + _GRACE, "memory": memory}
         late = threading.Event()
@@ -152,7 +182,8 @@ class Graph:
             if late.is_set():
                 raise RunFailure(
                     f"model {self.model!r} could not {doing} within {seconds:,g} seconds",
-                    f"If you trust it, allow more: {SECONDS}={self._seconds * 4:g} (seconds an image).",
+                    f"If you trust it, allow more: {SECONDS}={self._seconds * 4:g} (seconds an"
+                    " image).",
                 ) from None
             if not isinstance(error, OSError | EOFError | ValueError):
                 raise
@@ -168,7 +199,9 @@ class Graph:
             raise self._failure(doing, answer, memory)
         return answer, arrays
 
-    def _failure(self, doing: str, answer: Mapping[str, Any], memory: int) -> RunFailure | UserError:
+    def _failure(
+        self, doing: str, answer: Mapping[str, Any], memory: int
+    ) -> RunFailure | UserError:
         problem = str(answer["problem"])
         if answer.get("missing"):
             return UserError(
@@ -177,18 +210,22 @@ class Graph:
             )
         if answer.get("memory"):
             return RunFailure(
-                f"model {self.model!r} could not {doing} within {memory / (1 << 30):.1f} GiB of memory: {problem}",
-                f"If you trust it, allow more: {MEMORY}={4 * _limits()[1] >> 30} (GiB beside weights and images).",
+                f"model {self.model!r} could not {doing} within {memory / (1 << 30):.1f} GiB of"
+                f" memory: {problem}",
+                f"If you trust it, allow more: {MEMORY}={4 * _limits()[1] >> 30} (GiB beside"
+                " weights and images).",
             )
         if "ExecutionProvider" in problem and doing == "be loaded":
             return UserError(
-                f"model {self.model!r}: {problem}", "Install onnxruntime-gpu for a GPU, or use --device cpu."
+                f"model {self.model!r}: {problem}",
+                "Install onnxruntime-gpu for a GPU, or use --device cpu.",
             )
         return RunFailure(f"model {self.model!r} could not {doing}: {problem}")
 
 
 def open_graph(name: str, file: Path, device: str) -> tuple[Graph, str]:
-    """Start a graph's process. Return the graph, and a hash of the file and the version of ONNX Runtime."""
+    """Start a graph's process. Return the graph, and a hash of the file and the version of ONNX
+    Runtime."""
     try:
         content = read_regular(file, MOST_BYTES)
     except OSError as error:
@@ -208,12 +245,14 @@ def open_graph(name: str, file: Path, device: str) -> tuple[Graph, str]:
 
 
 def refuse_vast_input(name: str, batch: int | None, sides: Sequence[int]) -> None:
-    """Raise UserError if one call of the graph takes too many pixels. batch: its fixed number of images, or None."""
+    """Raise UserError if one call of the graph takes too many pixels. batch: its fixed number of
+    images, or None."""
     images = 1 if batch is None else batch
     size = math.prod([images, *sides]) * np.dtype(np.float32).itemsize
     if images < 0 or size > _MOST_INPUT_BYTES:
         raise UserError(
-            f"model {name!r}: its graph takes {images:,} images of {list(sides)} at once, {size:,} bytes, expected at"
+            f"model {name!r}: its graph takes {images:,} images of {list(sides)} at once, {size:,}"
+            " bytes, expected at"
             f" most {_MOST_INPUT_BYTES:,}",
             "Export it with a smaller batch, or with a free one.",
         )
@@ -227,12 +266,15 @@ def _version() -> str:
 
 
 def _limits() -> tuple[float, int]:
-    """Return the seconds of an image, and the bytes of a graph beside its weights and images. UserError if odd."""
+    """Return the seconds of an image, and the bytes of a graph beside its weights and images.
+    UserError if odd."""
     numbers = []
     for setting, usual in ((SECONDS, _SECONDS), (MEMORY, _GIB)):
         text = os.environ.get(setting) or str(usual)
         if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
-            raise UserError(f"{setting} is {text[:40]!r}, expected a whole number from 1 to 999,999")
+            raise UserError(
+                f"{setting} is {text[:40]!r}, expected a whole number from 1 to 999,999"
+            )
         numbers.append(int(text))
     return numbers[0], numbers[1] << 30
 

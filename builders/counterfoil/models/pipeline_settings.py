@@ -1,8 +1,10 @@
-"""Check a recipe's generator settings against its pipeline. Only configurations are read; no weights load.
+"""Check a recipe's generator settings against its pipeline. Only configurations are read; no
+weights load.
 
-The signature of a pipeline's `__call__` defines the options that the pipeline takes. A recipe may set an option to a
-number, true, false, null or a list of these. A recipe may set an option to text in two cases only: the option is one of
-`TEXTS`, or its annotation lists the allowed words. For other options, a library could open the text as a file.
+The signature of a pipeline's `__call__` defines the options that the pipeline takes. A recipe may
+set an option to a number, true, false, null or a list of these. A recipe may set an option to text
+in two cases only: the option is one of `TEXTS`, or its annotation lists the allowed words. For
+other options, a library could open the text as a file.
 """
 
 from __future__ import annotations
@@ -25,62 +27,92 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
     from counterfoil.recipe.kinds import DrawingKind, GeneratorKind
 
-# These pipelines apply guidance in each step, unless they are distilled: then guidance is an input of a single pass.
-# They accept initial latents, and they pass the latents of each step to a callback.
+# These pipelines apply guidance in each step, unless they are distilled: then guidance is an input
+# of a single pass. They accept initial latents, and they pass the latents of each step to a
+# callback.
 _BY_STEP = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 
 
 def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
-    """Yield the problems of the generator's settings that do not depend on the pipeline, such as a missing library."""
+    """Yield the problems of the generator's settings that do not depend on the pipeline, such as a
+    missing library."""
     generator = recipe.drawing
     if (problem := quantize_problem(generator.quantize, device)) is not None:
         yield problem
     if generator.get("lora") and find_spec("peft") is None:
         yield absent_library("peft")
     if generator.offload == "sequential" and generator.get("adapter") is not None:
-        yield "generator.offload: sequential holds layers that the adapter must change; expected model or none"
-    if generator.get("lora") and (generator.quantize or generator.get("compile") or generator.offload == "sequential"):
-        yield "generator.lora: found with quantize, compile or offload sequential; expected unchanged layers"
+        yield (
+            "generator.offload: sequential holds layers that the adapter must change; expected"
+            " model or none"
+        )
+    if generator.get("lora") and (
+        generator.quantize or generator.get("compile") or generator.offload == "sequential"
+    ):
+        yield (
+            "generator.lora: found with quantize, compile or offload sequential; expected"
+            " unchanged layers"
+        )
 
 
-def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[str, Any] | None = None) -> Iterator[str]:
+def pipeline_problems(
+    recipe: Recipe, index: Mapping[str, Any], unet: Mapping[str, Any] | None = None
+) -> Iterator[str]:
     """Yield a problem for each setting of the recipe that does not fit the pipeline.
 
-    index: the pipeline's model_index.json. unet: the configuration of its UNet, if known. If the recipe has options, or
-    if no family lists the pipeline, the function imports diffusers, which takes seconds.
+    index: the pipeline's model_index.json. unet: the configuration of its UNet, if known. If the
+    recipe has options, or if no family lists the pipeline, the function imports diffusers, which
+    takes seconds.
     """
     generator = recipe.drawing
     name = _class_named(index)
     family = family_of(name)
     if family is None:
-        kind = f"a pipeline {name[:80]}, {why_no_family(name)}" if name else "no pipeline of diffusers"
+        kind = (
+            f"a pipeline {name[:80]}, {why_no_family(name)}" if name else "no pipeline of diffusers"
+        )
         yield f"generator.model: '{generator.model}' is {kind}; expected one of {known_families()}"
         return
     its = f"'{generator.model}' is a{'n' if family.name[0] in 'AEIOX' else ''} {family.name}"
     if recipe.tokens is not None and not family.takes_tokens:
-        yield f"tokens: {its}, which takes no class tokens; expected null: prompts then name the classes"
+        yield (
+            f"tokens: {its}, which takes no class tokens; expected null: prompts then name the"
+            " classes"
+        )
     elif recipe.tokens is not None and recipe.tokens.learn is not None and not family.learns_tokens:
-        yield f"tokens.learn: {its}, for which none can be learned here; expected tokens.path, or tokens null"
+        yield (
+            f"tokens.learn: {its}, for which none can be learned here; expected tokens.path, or"
+            " tokens null"
+        )
     if generator.size is not None and generator.size % family.multiple:
         near = max(family.multiple, round(generator.size / family.multiple) * family.multiple)
         draws = f"which draws multiples of {family.multiple}, such as {near}"
         yield f"generator.size: found {generator.size}; {its}, {draws}"
     called = called_class(name, family).__name__ if recipe.kind.edits else name
     yield from _edit_problems(generator, family, called, unet or {})
-    if (problem := family.negative_problem(generator.negative_prompt, generator.options)) is not None:
+    if (
+        problem := family.negative_problem(generator.negative_prompt, generator.options)
+    ) is not None:
         yield problem
     if recipe.samples.pairs == "attention" and family.pairs is None:
         yield f"samples.pairs: {its}, whose images cannot attend to their base; expected noise"
-    # Each method of making severity levels gives at most one problem, reported for the first shift with that method.
+    # Each method of making severity levels gives at most one problem, reported for the first shift
+    # with that method.
     first = {shift.by: shift.of for shift in reversed(recipe.all_shifts()) if shift.by is not None}
     for by, shift in first.items():
         key = f"prompts.shifts.{shift}.severity"
         if by in ("prompt", "steps", "mix") and not family.levels:
-            yield f"{key}: {its}, whose prompts encode to different shapes: no level lies between two; expected null"
+            yield (
+                f"{key}: {its}, whose prompts encode to different shapes: no level lies between"
+                " two; expected null"
+            )
         elif by == "steps" and called not in _BY_STEP:
             yield f"{key}: {its}, whose prompt cannot change between two steps; expected by: prompt"
         elif by == "mix" and family.edits != "inversion":
-            yield f"{key}: {its}, which edits by a call of its own; expected null, or a model that inverts images"
+            yield (
+                f"{key}: {its}, which edits by a call of its own; expected null, or a model that"
+                " inverts images"
+            )
     if generator.get("lora") and family.lora is None:
         yield f"generator.lora: {its}, which takes no LoRA weights here; expected none"
     if generator.get("guidance_interval") is not None and not family.interval:
@@ -89,7 +121,10 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
         key = "generator.guidance_interval"
         drawn_by = called_class(name, family).__name__
         if drawn_by not in _BY_STEP:
-            yield f"{key}: '{generator.model}' is a {drawn_by}, which is guided in every step; expected null"
+            yield (
+                f"{key}: '{generator.model}' is a {drawn_by}, which is guided in every step;"
+                " expected null"
+            )
         elif (unet or {}).get("time_cond_proj_dim") is not None:
             distilled = "is distilled: its guidance is an input, and every step asks it once"
             yield f"{key}: '{generator.model}' {distilled}; expected null"
@@ -128,39 +163,54 @@ _SCHEDULER = "DDIM"
 _CUT_SHORT = "denoising_end"
 
 
-def _edit_problems(generator: DrawingKind, family: Family, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
-    """Yield problems if the recipe edits rows and the pipeline cannot, or if the pipeline needs an image to edit."""
+def _edit_problems(
+    generator: DrawingKind, family: Family, called: str, unet: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield problems if the recipe edits rows and the pipeline cannot, or if the pipeline needs an
+    image to edit."""
     its = f"generator.model: '{generator.model}' is {family.name}"
     if not generator.edits:
         if family.needs_image:
-            yield f"{its}, which draws from an image alone; expected another one, or generator.kind edit"
+            yield (
+                f"{its}, which draws from an image alone; expected another one, or"
+                " generator.kind"
+                " edit"
+            )
     elif family.edits is None:
-        yield f"{its}, which edits no image; expected Stable Diffusion 1.x, 2.x or XL, or a pipeline that edits"
+        yield (
+            f"{its}, which edits no image; expected Stable Diffusion 1.x, 2.x or XL, or a"
+            " pipeline that edits"
+        )
     elif family.edits == "inversion":
         if called not in _BY_STEP or unet.get("time_cond_proj_dim") is not None:
             yield (
-                f"generator.model: '{generator.model}' is a {called}, which is distilled or renders differently, so it"
+                f"generator.model: '{generator.model}' is a {called}, which is distilled or renders"
+                " differently, so it"
                 " cannot invert images; expected its teacher"
             )
         if generator.scheduler not in (None, _SCHEDULER):
             yield (
-                f"generator.scheduler: found '{generator.scheduler}'; images are inverted by {_SCHEDULER}, expected"
+                f"generator.scheduler: found '{generator.scheduler}'; images are inverted by"
+                f" {_SCHEDULER}, expected"
                 f" null or '{_SCHEDULER}'"
             )
         if generator.batch_size % 2:
             yield (
-                f"generator.batch_size: found {generator.batch_size}; half of a batch are rows and half their edits,"
+                f"generator.batch_size: found {generator.batch_size}; half of a batch are rows and"
+                " half their edits,"
                 " expected an even number"
             )
         if _CUT_SHORT in generator.options:
             yield (
-                f"generator.options.{_CUT_SHORT}: an image is inverted over all steps and drawn over all of them;"
+                f"generator.options.{_CUT_SHORT}: an image is inverted over all steps and drawn"
+                " over all of them;"
                 " expected none"
             )
 
 
 def inverts(generator: GeneratorKind) -> bool | None:
-    """Return whether the generator edits rows by inversion, or None if no pipeline index is on this machine."""
+    """Return whether the generator edits rows by inversion, or None if no pipeline index is on this
+    machine."""
     if not generator.edits:
         return False
     try:
@@ -182,15 +232,22 @@ _KEYS = {
     "generator": "samples.seed",
     "num_images_per_prompt": "samples.candidates",
 }
-# The model reads the text of these arguments. A pipeline may open the text of another argument as a file: BRIA FIBO 2
-# opens font files.
+# The model reads the text of these arguments. A pipeline may open the text of another argument as a
+# file: BRIA FIBO 2 opens font files.
 TEXTS = frozenset({"system_prompt", "complex_human_instruction", "editing_prompt"})
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    type(None): "null",
+}
 _UNKNOWN = (inspect.Parameter.empty, Any)
 
 
 def called_class(index_name: str, family: Family) -> type:
-    """Return the pipeline class that diffusers opens when model_index.json names the class `index_name`.
+    """Return the pipeline class that diffusers opens when model_index.json names the class
+    `index_name`.
 
     The function imports diffusers, which takes seconds.
     """
@@ -200,11 +257,17 @@ def called_class(index_name: str, family: Family) -> type:
     named_class = getattr(diffusers, index_name)
     if family.as_named:
         return named_class
-    return _get_task_class(AUTO_TEXT2IMAGE_PIPELINES_MAPPING, index_name, throw_error_if_not_exist=False) or named_class
+    return (
+        _get_task_class(
+            AUTO_TEXT2IMAGE_PIPELINES_MAPPING, index_name, throw_error_if_not_exist=False
+        )
+        or named_class
+    )
 
 
 def free_options(pipeline: type, reserved: frozenset[str]) -> dict[str, Any]:
-    """Return the arguments of the class's `__call__` that a recipe may set: name → annotation, in signature order."""
+    """Return the arguments of the class's `__call__` that a recipe may set: name → annotation, in
+    signature order."""
     return {
         name: annotation
         for name, (annotation, default) in _parameters(pipeline).items()
@@ -212,14 +275,21 @@ def free_options(pipeline: type, reserved: frozenset[str]) -> dict[str, Any]:
     }
 
 
-def option_problems(pipeline: type, options: Mapping[str, Any], reserved: frozenset[str]) -> Iterator[str]:
-    """Yield a problem for each option that `pipeline.__call__` does not take, and for options in `reserved`."""
+def option_problems(
+    pipeline: type, options: Mapping[str, Any], reserved: frozenset[str]
+) -> Iterator[str]:
+    """Yield a problem for each option that `pipeline.__call__` does not take, and for options in
+    `reserved`."""
     parameters = _parameters(pipeline)
     free = free_options(pipeline, reserved)
     for name, value in options.items():
         key = f"generator.options.{name}"
         if name in reserved:
-            instead = f"a recipe sets it with {_KEYS[name]}" if name in _KEYS else "it is set for each batch"
+            instead = (
+                f"a recipe sets it with {_KEYS[name]}"
+                if name in _KEYS
+                else "it is set for each batch"
+            )
             yield f"{key}: {instead}, not as an option"
         elif name not in parameters:
             takes = f"it takes {', '.join(free)}" if free else "it takes none"
@@ -230,8 +300,13 @@ def option_problems(pipeline: type, options: Mapping[str, Any], reserved: frozen
             yield f"{key}: {pipeline.__name__} takes there {takes}"
         else:
             annotation, default = parameters[name]
-            if not (_takes(annotation, value, name in TEXTS) or (value is None and default is None)):
-                yield f"{key}: found {shown(value)}, expected {_expected_words(annotation, default, name in TEXTS)}"
+            if not (
+                _takes(annotation, value, name in TEXTS) or (value is None and default is None)
+            ):
+                yield (
+                    f"{key}: found {shown(value)}, expected"
+                    f" {_expected_words(annotation, default, name in TEXTS)}"
+                )
 
 
 def _parameters(pipeline: type) -> dict[str, tuple[Any, Any]]:
@@ -257,7 +332,8 @@ def _branches(annotation: Any) -> Sequence[Any]:
 
 
 def _items(annotation: Any) -> Sequence[Any] | None:
-    """Return the annotations of the items of a list or tuple, or None if `annotation` is not a list or tuple."""
+    """Return the annotations of the items of a list or tuple, or None if `annotation` is not a list
+    or tuple."""
     origin = typing.get_origin(annotation) or annotation
     if not (isinstance(origin, type) and issubclass(origin, list | tuple)):
         return None
@@ -267,7 +343,8 @@ def _items(annotation: Any) -> Sequence[Any] | None:
 def _takes(annotation: Any, value: Any, text: bool) -> bool:
     """Return whether an annotation allows a value. A missing annotation allows any value.
 
-    text: whether free text is allowed. Words that the annotation lists (`Literal`) are always allowed.
+    text: whether free text is allowed. Words that the annotation lists (`Literal`) are always
+    allowed.
     """
     return any(_branch_takes(branch, value, text) for branch in _branches(annotation))
 
@@ -289,11 +366,14 @@ def _branch_takes(branch: Any, value: Any, text: bool) -> bool:
 
 
 def _has_text(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, list | tuple) and any(map(_has_text, value)))
+    return isinstance(value, str) or (
+        isinstance(value, list | tuple) and any(map(_has_text, value))
+    )
 
 
 def _expected_words(annotation: Any, default: Any, text: bool) -> str:
-    """Describe the values that a recipe can give for an annotation. Return an empty text if no value is possible."""
+    """Describe the values that a recipe can give for an annotation. Return an empty text if no
+    value is possible."""
     words = [word for branch in _branches(annotation) if (word := _word(branch, text))]
     if default is None and words and "null" not in words:
         words.append("null")
@@ -307,7 +387,9 @@ def _word(branch: Any, text: bool) -> str:
     if branch is str and not text:
         return ""
     if items is not None:
-        words = [word for item in items for inner in _branches(item) if (word := _word(inner, text))]
+        words = [
+            word for item in items for inner in _branches(item) if (word := _word(inner, text))
+        ]
         return f"a list of {' or '.join(dict.fromkeys(words))}" if words else ""
     if typing.get_origin(branch) is typing.Literal:
         return " or ".join(shown(value) for value in typing.get_args(branch))

@@ -1,9 +1,10 @@
 """Render one chat template in a separate process with limits on memory and time.
 
-`text_models.py` runs this file as a script. The two arguments are the largest number of bytes of memory and the largest
-number of characters of the rendered text. The script reads a JSON object with `template` and `variables` from stdin. It
-writes a JSON object with `text` or `problem` to stdout. A template can use the same functions as in transformers 5. The
-script imports nothing of Counterfoil, because the import takes longer than rendering.
+`text_models.py` runs this file as a script. The two arguments are the largest number of bytes of
+memory and the largest number of characters of the rendered text. The script reads a JSON object
+with `template` and `variables` from stdin. It writes a JSON object with `text` or `problem` to
+stdout. A template can use the same functions as in transformers 5. The script imports nothing of
+Counterfoil, because the import takes longer than rendering.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
 class _Generation(Extension):
-    """Parse a `{% generation %}` block as its body. The block marks the text that a model learns in training."""
+    """Parse a `{% generation %}` block as its body. The block marks the text that a model learns in
+    training."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja's own form)
 
@@ -51,9 +53,15 @@ def _refuse_private(name: object) -> None:
 
 
 def _tojson(
-    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: Any = None,
+    separators: Any = None,
+    sort_keys: bool = False,
 ) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _raise_exception(message: str) -> None:
@@ -85,12 +93,22 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
         text = environment().from_string(request["template"]).render(**request["variables"])
-        answer = {"text": text} if len(text) <= characters else {"problem": f"it says more than {characters:,} letters"}
+        answer = (
+            {"text": text}
+            if len(text) <= characters
+            else {"problem": f"it says more than {characters:,} letters"}
+        )
         sys.stdout.write(json.dumps(answer))
     except MemoryError:
-        sys.stdout.write(json.dumps({"problem": f"it takes more than {memory >> 20:,} MB of memory"}))
+        sys.stdout.write(
+            json.dumps({"problem": f"it takes more than {memory >> 20:,} MB of memory"})
+        )
     except Exception as error:  # a template may raise anything
-        sys.stdout.write(json.dumps({"problem": f"{' '.join(str(error).split())} ({type(error).__name__})"[:1_000]}))
+        sys.stdout.write(
+            json.dumps(
+                {"problem": f"{' '.join(str(error).split())} ({type(error).__name__})"[:1_000]}
+            )
+        )
 
 
 if __name__ == "__main__":

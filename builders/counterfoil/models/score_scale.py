@@ -1,9 +1,11 @@
-"""Say what a classifier's scores are, by one rule over all rows: confidences, or only an order of the classes.
+"""Say what a classifier's scores are, by one rule over all rows: confidences, or only an order of
+the classes.
 
-Numbers that add up to 1 in every row are probabilities, numbers that add up to 100 percent, and numbers whose
-exponentials add up to 1 log-probabilities. Sums may be off by what rounding explains: 60 numbers with three decimals by
-60 times .0005. Other numbers are logits if some are below 0, some above 0, and some beyond 1. All others, such as
-sigmoids and similarities, have an unknown scale: they order the classes, and tell no confidence.
+Numbers that add up to 1 in every row are probabilities, numbers that add up to 100 percent, and
+numbers whose exponentials add up to 1 log-probabilities. Sums may be off by what rounding explains:
+60 numbers with three decimals by 60 times .0005. Other numbers are logits if some are below 0, some
+above 0, and some beyond 1. All others, such as sigmoids and similarities, have an unknown scale:
+they order the classes, and tell no confidence.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ _REASONS: dict[AnyScale, str] = {
 
 
 class ScaleEvidence:
-    """What the rule reads, collected over batches of scores: (b, k) float64, -inf where a class is impossible."""
+    """What the rule reads, collected over batches of scores: (b, k) float64, -inf where a class is
+    impossible."""
 
     def __init__(self) -> None:
         self._lowest = np.inf
@@ -52,7 +55,8 @@ class ScaleEvidence:
         self._decimals = 0
         self._digits = _FEWEST_DIGITS
         self._columns = 0
-        # Rows: sum, numbers above 0, sum of the powers of ten above these numbers, log of the sum of exponentials.
+        # Rows: sum, numbers above 0, sum of the powers of ten above these numbers, log of the sum
+        # of exponentials.
         self._rows: list[Floats] = []
 
     def add(self, scores: Floats) -> None:
@@ -72,12 +76,15 @@ class ScaleEvidence:
         with np.errstate(over="ignore", invalid="ignore"):
             logs = largest + np.log(np.exp(scores - largest[:, None]).sum(axis=1))
             sums = scores.sum(axis=1)
-        self._rows.append(np.stack([sums, above.sum(axis=1), np.where(above, powers, 0).sum(axis=1), logs]))
+        self._rows.append(
+            np.stack([sums, above.sum(axis=1), np.where(above, powers, 0).sum(axis=1), logs])
+        )
 
     def scale(self, *, network: bool = False) -> AnyScale:
         """Return the scale.
 
-        network: whether a network gave the scores. They are not rounded, and numbers beyond 0 and 1 are logits.
+        network: whether a network gave the scores. They are not rounded, and numbers beyond 0 and 1
+        are logits.
         """
         if not self._rows:
             return UNKNOWN
@@ -85,7 +92,8 @@ class ScaleEvidence:
         rounded = not network
         half = 0.5 * 10.0**-self._decimals if rounded and self._decimals <= _MOST_DECIMALS else 0.0
         digit = 0.5 * 10.0**-self._digits if rounded else 0.0
-        # Numbers have a fixed number of decimals, or of digits. Only what is above 0 can have been rounded up.
+        # Numbers have a fixed number of decimals, or of digits. Only what is above 0 can have been
+        # rounded up.
         of_digits = digit * powers
         most = np.maximum(half * positive, of_digits)
         least = np.maximum(half * self._columns, of_digits)
@@ -99,7 +107,8 @@ class ScaleEvidence:
                 return "probabilities"
             if self._highest <= 100 * (1 + _SLACK) and add_up_to(100.0):
                 return "percent"
-        # An error of a logarithm is a share of the exponential, and the largest exponentials are above exp(-10).
+        # An error of a logarithm is a share of the exponential, and the largest exponentials are
+        # above exp(-10).
         error = max(half, 10 * digit) + _SLACK
         if self._highest <= 0 and bool((np.abs(logs) <= error).all()):
             return "log-probabilities"
@@ -152,7 +161,8 @@ def scale_note(scale: AnyScale, evidence: ScaleEvidence) -> str:
     """Say what scores are, and by what."""
     if scale == UNKNOWN:
         return (
-            f"scores have an unknown scale, because {evidence.unknown_because()}: they order the classes, and there is"
+            f"scores have an unknown scale, because {evidence.unknown_because()}: they order the"
+            " classes, and there is"
             " no confidence and no calibration (--scores-are says what they are)"
         )
     return f"scores are {scale}: {_REASONS[scale]}"
@@ -166,7 +176,8 @@ def as_logits(scores: torch.Tensor, scale: AnyScale) -> torch.Tensor:
 
 
 def confidences(scores: AnyFloats, scale: AnyScale) -> Floats32:
-    """Return how sure each score (n, k) is; NaN if the scale is unknown. Scores of -inf are no possible answer."""
+    """Return how sure each score (n, k) is; NaN if the scale is unknown. Scores of -inf are no
+    possible answer."""
     if scale == UNKNOWN:
         return np.full(scores.shape, np.nan, dtype=np.float32)
     values = scores.astype(np.float64)
@@ -179,5 +190,7 @@ def confidences(scores: AnyFloats, scale: AnyScale) -> Floats32:
     if scale != "sigmoids" and some.any():
         # Among fewer outputs a probability is its share of theirs.
         whole = values[some].sum(axis=1, keepdims=True)
-        values[some] = np.divide(values[some], whole, out=np.zeros_like(values[some]), where=whole > 0)
+        values[some] = np.divide(
+            values[some], whole, out=np.zeros_like(values[some]), where=whole > 0
+        )
     return values.astype(np.float32)

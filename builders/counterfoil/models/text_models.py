@@ -1,9 +1,10 @@
 """Check and load captioners and chat models of transformers, and render chat templates.
 
-As for classifiers (`config_files`), a model's configuration cannot make a library read other files, and its numbers
-have limits. A chat template is a program that is not trusted. jinja2's sandbox keeps a template from reading files and
-running code. The sandbox does not stop a template that uses all memory or never ends. So a child process with limits on
-memory and time renders the template (`rendering.py`).
+As for classifiers (`config_files`), a model's configuration cannot make a library read other files,
+and its numbers have limits. A chat template is a program that is not trusted. jinja2's sandbox
+keeps a template from reading files and running code. The sandbox does not stop a template that uses
+all memory or never ends. So a child process with limits on memory and time renders the template
+(`rendering.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,12 @@ from counterfoil.models.config_files import (
     without_places,
 )
 from counterfoil.models.loading_errors import error_line, while_loading
-from counterfoil.models.transformers_files import ModelFiles, as_configuration, quiet, trained_module
+from counterfoil.models.transformers_files import (
+    ModelFiles,
+    as_configuration,
+    quiet,
+    trained_module,
+)
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.regular_files import read_regular
 
@@ -65,7 +71,8 @@ _ENCODERS = frozenset(
     {"beit", "clip_vision_model", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit", "donut-swin",
      "siglip_vision_model", "swin", "swinv2", "vit", "vit_mae"}
 )  # fmt: skip
-# Under these keys, some processors give the number of pixels of a whole image. Others give the length of a side.
+# Under these keys, some processors give the number of pixels of a whole image. Others give the
+# length of a side.
 _PIXEL_COUNTS = frozenset({"min_pixels", "max_pixels", "shortest_edge", "longest_edge"})
 # The values of these keys are the bases of rotary positions. They are whole numbers but not sizes.
 _NO_SIZES = frozenset({"rope_theta", "rope_local_base_freq", "global_rope_theta"})
@@ -73,11 +80,12 @@ _NO_SIZES = frozenset({"rope_theta", "rope_local_base_freq", "global_rope_theta"
 
 @dataclass(frozen=True)
 class TextModelConfig:
-    """The checked configuration of a captioner or chat model. transformers reads only `document` and `files`.
+    """The checked configuration of a captioner or chat model. transformers reads only `document`
+    and `files`.
 
-    document: the content of config.json. files: the files of the tokenizer and the processor, by name; keys that name
-    other files are removed. special: ids of tokens, by key. processor: the settings of the image processor, empty for a
-    chat model.
+    document: the content of config.json. files: the files of the tokenizer and the processor, by
+    name; keys that name other files are removed. special: ids of tokens, by key. processor: the
+    settings of the image processor, empty for a chat model.
     """
 
     model_type: str
@@ -93,12 +101,16 @@ class TextModelConfig:
         return json.dumps([self.document, hashes, self.special], sort_keys=True)
 
 
-def checked_captioner(model: str, model_files: ModelFiles, kinds: Collection[str]) -> TextModelConfig:
+def checked_captioner(
+    model: str, model_files: ModelFiles, kinds: Collection[str]
+) -> TextModelConfig:
     """Check and return a captioner's configuration.
 
     A model whose type is not in `kinds` needs a chat template. UserError with all problems.
     """
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES,
+    )
 
     known = _first_classes(NAMES)
     document = read_config(model_files.folder / CONFIG, model, MOST_JSON_BYTES)
@@ -124,9 +136,15 @@ def checked_chat(model: str, model_files: ModelFiles) -> TextModelConfig:
 
     known = _first_classes(NAMES)
     document = read_config(model_files.folder / CONFIG, model, MOST_JSON_BYTES)
-    refuse_problems(model, [f"{CONFIG}: {problem}" for problem in _kind_problems(document, known, "text model")])
+    refuse_problems(
+        model, [f"{CONFIG}: {problem}" for problem in _kind_problems(document, known, "text model")]
+    )
     return _checked(
-        model, model_files, document, known, "it has no chat template, so it cannot be used as a chat model"
+        model,
+        model_files,
+        document,
+        known,
+        "it has no chat template, so it cannot be used as a chat model",
     )
 
 
@@ -137,7 +155,8 @@ def _checked(
     known: Mapping[str, str],
     without_template: str | None,
 ) -> TextModelConfig:
-    """Check the other files of a model, and return them with its configuration. UserError with all problems."""
+    """Check the other files of a model, and return them with its configuration. UserError with all
+    problems."""
     files, template, problems = _tokenizer_files(model, model_files)
     if not template and without_template is not None:
         problems.insert(0, without_template)
@@ -146,19 +165,29 @@ def _checked(
         # Of these settings, only the ids of tokens are used.
         settings = read_config(model_files.folder / GENERATION, model, MOST_JSON_BYTES)
         problems += [f"{GENERATION}: {problem}" for problem in followed_problems(settings)]
-        special = {key: value for key, value in settings.items() if key.endswith("_token_id") and all_ids(value)}
+        special = {
+            key: value
+            for key, value in settings.items()
+            if key.endswith("_token_id") and all_ids(value)
+        }
     refuse_problems(model, problems)
     model_type = document["model_type"]
-    return TextModelConfig(model_type, known[model_type], without_places(document), files, special, {})
+    return TextModelConfig(
+        model_type, known[model_type], without_places(document), files, special, {}
+    )
 
 
 def _first_classes(names: Mapping[str, Any]) -> dict[str, str]:
     """Return model type → the first class that a mapping of transformers lists for the type."""
-    return {str(kind): classes if isinstance(classes, str) else classes[0] for kind, classes in names.items()}
+    return {
+        str(kind): classes if isinstance(classes, str) else classes[0]
+        for kind, classes in names.items()
+    }
 
 
 def all_ids(*places: Any) -> tuple[int, ...]:
-    """Return the ids of the first setting that is an id or a list of ids, or () if there is no such setting."""
+    """Return the ids of the first setting that is an id or a list of ids, or () if there is no such
+    setting."""
     for setting in places:
         ids = setting if isinstance(setting, list | tuple) else [setting]
         if ids and all(is_integer(number, 0, 1 << 31) for number in ids):
@@ -166,8 +195,11 @@ def all_ids(*places: Any) -> tuple[int, ...]:
     return ()
 
 
-def _kind_problems(document: Mapping[str, Any], known: Mapping[str, str], what: str) -> Iterator[str]:
-    """Yield why a configuration is not one of a model of the kind `what`. known: model type → class."""
+def _kind_problems(
+    document: Mapping[str, Any], known: Mapping[str, str], what: str
+) -> Iterator[str]:
+    """Yield why a configuration is not one of a model of the kind `what`. known: model type →
+    class."""
     from transformers import CONFIG_MAPPING
 
     model_type = document.get("model_type")
@@ -179,8 +211,12 @@ def _kind_problems(document: Mapping[str, Any], known: Mapping[str, str], what: 
     saved = document.get("architectures")
     expected_class = known[model_type]
     if isinstance(saved, list) and saved and expected_class not in saved:
-        yield f"architectures are {shown(saved)}, expected {expected_class}: it was trained for something else"
-    # A model inside the model must be one that transformers itself builds. Another library would build timm's models.
+        yield (
+            f"architectures are {shown(saved)}, expected {expected_class}: it was trained for"
+            " something else"
+        )
+    # A model inside the model must be one that transformers itself builds. Another library would
+    # build timm's models.
     for value in mappings_in(list(document.values())):
         inner = value.get("model_type")
         odd = not isinstance(inner, str) or inner not in CONFIG_MAPPING or inner.startswith("timm")
@@ -204,7 +240,9 @@ class _EncoderHalf(Foreign):
 
 class _DecoderHalf(Foreign):
     model_type: Annotated[str, fulfils(_known_decoder), _OF_NO_CAPTIONER]
-    add_cross_attention: Annotated[Literal[True] | None, expected("true: else it would not look at the image")] = None
+    add_cross_attention: Annotated[
+        Literal[True] | None, expected("true: else it would not look at the image")
+    ] = None
 
 
 class TwoHalves(Foreign):
@@ -221,13 +259,17 @@ def _sizes_alone(value: Any) -> Any:
     return [_sizes_alone(item) for item in value] if isinstance(value, list) else value
 
 
-def _tokenizer_files(model: str, model_files: ModelFiles) -> tuple[dict[str, bytes], bool, list[str]]:
-    """Return the files of the tokenizer and the processor, whether there is a chat template, and all problems."""
+def _tokenizer_files(
+    model: str, model_files: ModelFiles
+) -> tuple[dict[str, bytes], bool, list[str]]:
+    """Return the files of the tokenizer and the processor, whether there is a chat template, and
+    all problems."""
     problems: list[str] = []
     if model_files.file(TOKENIZER) is None:
         raise UserError(
             f"model {model!r}: {model_files.folder} has no {TOKENIZER}",
-            "Save its tokenizer into the same folder in the current format: tokenizer.save_pretrained(FOLDER)",
+            "Save its tokenizer into the same folder in the current format:"
+            " tokenizer.save_pretrained(FOLDER)",
         )
     files = {TOKENIZER: _read(model, model_files, TOKENIZER, _MOST_TOKENIZER_BYTES)}
     try:
@@ -241,7 +283,9 @@ def _tokenizer_files(model: str, model_files: ModelFiles) -> tuple[dict[str, byt
             if value.get("type") == "Replace" and isinstance(value.get("content"), str):
                 growth *= max(1, len(value["content"]))
             if growth > _MOST_GROWTH:
-                problems.append(f"{TOKENIZER}: its {part} makes a text more than {_MOST_GROWTH} times as long")
+                problems.append(
+                    f"{TOKENIZER}: its {part} makes a text more than {_MOST_GROWTH} times as long"
+                )
                 break
     template = False
     for name in _JSON_FILES:
@@ -250,8 +294,13 @@ def _tokenizer_files(model: str, model_files: ModelFiles) -> tuple[dict[str, byt
         settings = read_config(model_files.folder / name, model, MOST_JSON_BYTES)
         problems += [f"{name}: {problem}" for problem in followed_problems(settings)]
         template = template or bool(settings.get("chat_template"))
-        # Tokenizer settings may name files anywhere on this machine, and transformers would open them.
-        kept = {key: value for key, value in settings.items() if not key.endswith("_file") and key != "name_or_path"}
+        # Tokenizer settings may name files anywhere on this machine, and transformers would open
+        # them.
+        kept = {
+            key: value
+            for key, value in settings.items()
+            if not key.endswith("_file") and key != "name_or_path"
+        }
         files[name] = json.dumps(kept, sort_keys=True).encode()
     if model_files.file(_TEMPLATE) is not None:
         files[_TEMPLATE] = _read(model, model_files, _TEMPLATE, _MOST_TEMPLATE_BYTES)
@@ -267,7 +316,11 @@ def _read(model: str, model_files: ModelFiles, name: str, most: int) -> bytes:
 
 
 def loaded(
-    name: str, model_files: ModelFiles, config: TextModelConfig, device: str, what: str = "captioner"
+    name: str,
+    model_files: ModelFiles,
+    config: TextModelConfig,
+    device: str,
+    what: str = "captioner",
 ) -> dict[str, Any]:
     """Load a model and its tokenizer on `device`. Return the fields of a `Captioner` by name."""
     import transformers
@@ -277,19 +330,24 @@ def loaded(
         with quiet():
             described = as_configuration(name, config.model_type, config.document)
         hint = f"Name a {what} with complete weights, or correct its configuration."
-        return trained_module(name, model_files, getattr(transformers, config.architecture), described, hint=hint)[0]
+        return trained_module(
+            name, model_files, getattr(transformers, config.architecture), described, hint=hint
+        )[0]
 
     module: Any = while_loading(name, read)
     module.eval().requires_grad_(False)
     with files_alone(config) as folder, quiet():
         try:
-            # Encoder-decoder models name no tokenizer class. Their tokenizer can be built from its file alone.
+            # Encoder-decoder models name no tokenizer class. Their tokenizer can be built from its
+            # file alone.
             if "tokenizer_class" in json.loads(config.files.get(TOKENIZER_CONFIG, b"{}")):
                 tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
             else:
                 tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
         except Exception as error:  # damaged files may raise anything
-            raise UserError(f"model {name!r}: no tokenizer can be made from its files: {error_line(error)}") from error
+            raise UserError(
+                f"model {name!r}: no tokenizer can be made from its files: {error_line(error)}"
+            ) from error
     return {
         "name": name,
         "model_type": config.model_type,
@@ -303,7 +361,8 @@ def loaded(
 
 @contextlib.contextmanager
 def files_alone(config: TextModelConfig) -> Iterator[Path]:
-    """Make a temporary folder with only the checked files, for transformers to read. Remove it after the block."""
+    """Make a temporary folder with only the checked files, for transformers to read. Remove it
+    after the block."""
     with tempfile.TemporaryDirectory() as folder:
         for file, content in config.files.items():
             (Path(folder) / file).write_bytes(content)
@@ -340,15 +399,19 @@ def start_of(name: str, *places: Any) -> int:
     return start
 
 
-def never_of(tokenizer: Any, ends: tuple[int, ...], words: int, *more: int | None) -> tuple[int, ...]:
-    """Return the ids of the tokens that a caption may not contain: special tokens and `more`, without `ends`."""
+def never_of(
+    tokenizer: Any, ends: tuple[int, ...], words: int, *more: int | None
+) -> tuple[int, ...]:
+    """Return the ids of the tokens that a caption may not contain: special tokens and `more`,
+    without `ends`."""
     added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
     numbers = (*tokenizer.all_special_ids, *added, *more)
     special = {number for number in numbers if number is not None and 0 <= number < words}
     return tuple(sorted(special - set(ends)))
 
 
-# A template that returns its variable `rendered` unchanged. transformers gets it when the text is rendered already.
+# A template that returns its variable `rendered` unchanged. transformers gets it when the text is
+# rendered already.
 AS_RENDERED = "{{ rendered }}"
 
 # Rendering a published template takes some megabytes of memory and a hundredth of a second.
@@ -356,12 +419,27 @@ _MOST_MEMORY = 1 << 30  # bytes; some systems cannot limit the memory of a proce
 _MOST_SECONDS = 10
 _MOST_CHARACTERS = 1_000_000
 _CHILD = Path(__file__).with_name("rendering.py")
-# Python needs these environment variables to find itself and its packages. Other variables may contain secrets.
-_ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "HOME", "SYSTEMROOT", "APPDATA", "USERPROFILE")
+# Python needs these environment variables to find itself and its packages. Other variables may
+# contain secrets.
+_ENVIRONMENT = (
+    "PATH",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "LD_LIBRARY_PATH",
+    "HOME",
+    "SYSTEMROOT",
+    "APPDATA",
+    "USERPROFILE",
+)
 
 
 def rendered(
-    model: str, holder: Any, turns: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = False, **more: Any
+    model: str,
+    holder: Any,
+    turns: Sequence[Mapping[str, Any]],
+    *,
+    add_generation_prompt: bool = False,
+    **more: Any,
 ) -> str:
     """Render the turns of a chat with the template of `holder`, a tokenizer or a processor.
 

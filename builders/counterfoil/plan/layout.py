@@ -1,7 +1,7 @@
 """Plan the cells, samples and shards of a recipe.
 
-The order is by group (the base first), then by shift, class and index. Each item is computed from its position on
-demand, so ten million samples need no more memory than ten samples.
+The order is by group (the base first), then by shift, class and index. Each item is computed from
+its position on demand, so ten million samples need no more memory than ten samples.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class RowTable:
         return hashlib.sha256(self.content).hexdigest()
 
     def problems(self, recipe: Recipe) -> Iterator[str]:
-        """Yield where the table does not fit a recipe: missing, repeated or unknown rows, and missing captions."""
+        """Yield where the table does not fit a recipe: missing, repeated or unknown rows, and
+        missing captions."""
         if recipe.kind.alters_rows:
             yield from self._problems_of_edits(recipe)
             return
@@ -78,7 +79,9 @@ class RowTable:
             rows = self.rows.get(cell, ())
             if not (1 <= len(rows) <= count if fewer else len(rows) == count):
                 expected = f"{'1 to ' if fewer else ''}{count:,}"
-                yield f"'{cell[0]}' of class '{cell[1]}' has {len(rows):,} rows, expected {expected}"
+                yield (
+                    f"'{cell[0]}' of class '{cell[1]}' has {len(rows):,} rows, expected {expected}"
+                )
             indices = [row.index or 0 for row in rows]
             if fewer and any(index >= later for index, later in pairwise(indices)):
                 yield f"'{cell[0]}' of class '{cell[1]}': its indices do not rise"
@@ -95,12 +98,18 @@ class RowTable:
         for class_id, count in wanted.items():
             rows = self.rows.get((None, class_id), ())
             if not (1 <= len(rows) <= count if fewer else len(rows) == count):
-                yield f"the class '{class_id}' has {len(rows):,} rows, expected {'1 to ' if fewer else ''}{count:,}"
+                yield (
+                    f"the class '{class_id}' has {len(rows):,} rows, expected"
+                    f" {'1 to ' if fewer else ''}{count:,}"
+                )
             if len({row.row for row in rows}) < len(rows):
                 yield f"the class '{class_id}' has a row more than once"
             without = [row.row for row in rows if row.caption is None]
             if captioned and without:
-                yield f"the class '{class_id}': row {without[0]} has no caption, which the prompts ask for"
+                yield (
+                    f"the class '{class_id}': row {without[0]} has no caption, which the prompts"
+                    " ask for"
+                )
 
 
 def rows_wanted(recipe: Recipe) -> dict[str, int]:
@@ -142,7 +151,8 @@ class PlanPart:
         if not 1 <= number <= of:
             raise UserError(
                 f"shards: found '{text[:80]}', expected K/N with K from 1 to N",
-                "Use the same N everywhere and another K on each machine: --shards 3/16 is the third of sixteen parts.",
+                "Use the same N everywhere and another K on each machine: --shards 3/16 is the"
+                " third of sixteen parts.",
             )
         return cls(number, of)
 
@@ -171,12 +181,14 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One image to render. The shift, the class and the index identify a sample and decide its other values.
+    """One image to render. The shift, the class and the index identify a sample and decide its
+    other values.
 
-    prompt: the prompt, or None for a sample that is drawn from an image embedding alone. row: the row of the pool, or
-    of the split that is edited. rank, score: the rank and the score of a retrieved row. base_prompt: the prompt of the
-    base that is drawn in the same call, or the prompt that describes the row to edit. between: how a level of the shift
-    is drawn, or None for a shift at its full strength.
+    prompt: the prompt, or None for a sample that is drawn from an image embedding alone. row: the
+    row of the pool, or of the split that is edited. rank, score: the rank and the score of a
+    retrieved row. base_prompt: the prompt of the base that is drawn in the same call, or the prompt
+    that describes the row to edit. between: how a level of the shift is drawn, or None for a shift
+    at its full strength.
     """
 
     key: str
@@ -205,7 +217,8 @@ class Sample:
 class Cell:
     """One class under one shift.
 
-    A cell has at most `candidates` samples. If `accepted` is set, the build wants this many accepted samples.
+    A cell has at most `candidates` samples. If `accepted` is set, the build wants this many
+    accepted samples.
     """
 
     shift: str
@@ -262,7 +275,8 @@ def sample_seed(seed: int, class_id: str, index: int, shift: str | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The shifts of a group. `ends` holds, for each shift, the position in the group after its last cell."""
+    """The shifts of a group. `ends` holds, for each shift, the position in the group after its last
+    cell."""
 
     name: str
     shifts: tuple[Shift, ...]
@@ -302,7 +316,10 @@ class Plan:
     """The cells, samples and shards of a recipe, computed on demand."""
 
     def __init__(
-        self, recipe: Recipe, placeholders: Mapping[str, str] | None = None, table: RowTable | None = None
+        self,
+        recipe: Recipe,
+        placeholders: Mapping[str, str] | None = None,
+        table: RowTable | None = None,
     ) -> None:
         self.recipe = recipe
         self.placeholders = placeholders
@@ -323,7 +340,12 @@ class Plan:
 
     def _repr_html_(self) -> str:
         rows = [
-            (shift.name, shift.group, f"{len(shift.class_labels):,}", f"{self.n_samples_of(shift):,}")
+            (
+                shift.name,
+                shift.group,
+                f"{len(shift.class_labels):,}",
+                f"{self.n_samples_of(shift):,}",
+            )
             for shift in self.recipe.all_shifts()
         ]
         return shown_table(repr(self)[1:-1], ("shift", "group", "classes", "samples"), rows)
@@ -344,8 +366,12 @@ class Plan:
         most = max(shift.candidates for shift in shifts)
         listed = self.recipe.generator.get("rows")
         if listed is not None:
-            most = max(self._candidates(shift, label) for shift in shifts for label in shift.class_labels)
-        return _Group(name, tuple(shifts), ends, max(1, self.recipe.output.rows_per_shard // max(1, most)))
+            most = max(
+                self._candidates(shift, label) for shift in shifts for label in shift.class_labels
+            )
+        return _Group(
+            name, tuple(shifts), ends, max(1, self.recipe.output.rows_per_shard // max(1, most))
+        )
 
     @property
     def edits(self) -> bool:
@@ -369,10 +395,17 @@ class Plan:
         """Return all shards as a lazy sequence."""
         return LazySequence(range(self.n_shards), self._shard)
 
-    def shards_without(self, done: Set[tuple[str, int]], part: PlanPart | None = None) -> Sequence[Shard]:
-        """Return the shards of the plan, or of a part, that are not in `done`, as a lazy sequence."""
+    def shards_without(
+        self, done: Set[tuple[str, int]], part: PlanPart | None = None
+    ) -> Sequence[Shard]:
+        """Return the shards of the plan, or of a part, that are not in `done`, as a lazy
+        sequence."""
         every = ((group.name, number) for group in self._groups for number in range(group.n_shards))
-        left = (at for at, shard in enumerate(every) if shard not in done and (part is None or part.holds(at)))
+        left = (
+            at
+            for at, shard in enumerate(every)
+            if shard not in done and (part is None or part.holds(at))
+        )
         return LazySequence(array("q", left), self._shard)
 
     @cached_property
@@ -398,7 +431,8 @@ class Plan:
                 yield self._cell(group, position)
 
     def samples(self, cell: Cell) -> Iterator[Sample]:
-        """Yield the samples of a cell in order of index. For a quota, yield every sample that may be needed."""
+        """Yield the samples of a cell in order of index. For a quota, yield every sample that may
+        be needed."""
         shift = self.shift(cell.shift)
         cls = self.class_of(cell.label)
         samples = self.recipe.samples
@@ -410,7 +444,9 @@ class Plan:
         for number in range(cell.candidates):
             row = None if chosen is None else chosen[number]
             index = number if row is None or row.index is None else row.index
-            values: dict[str, Any] = self.of_edit(cls, index) if self.edits else {"base_prompt": base_prompt}
+            values: dict[str, Any] = (
+                self.of_edit(cls, index) if self.edits else {"base_prompt": base_prompt}
+            )
             values["between"] = self.between(shift.name, cls.id, values["base_prompt"])
             values["prompt"] = self._prompt(shift, cls, row) if self.edits else prompt
             values["seed"] = sample_seed(samples.seed, cls.id, index, seeded_by)
@@ -432,13 +468,15 @@ class Plan:
             )
 
     def of_edit(self, cls: RecipeClass, index: int) -> dict[str, Any]:
-        """Return the row of the samples with a class and an index, and the prompt of the base for this row."""
+        """Return the row of the samples with a class and an index, and the prompt of the base for
+        this row."""
         assert self.table is not None  # a plan of edits has a table
         row = self.table.cell(BASE, cls.id)[index]
         return {"row": row.row, "base_prompt": self._prompt(self.shift(BASE), cls, row)}
 
     def base_prompt(self, shift: str, class_id: str) -> str | None:
-        """Return the prompt of the base that is drawn in one call with samples of a shift and class.
+        """Return the prompt of the base that is drawn in one call with samples of a shift and
+        class.
 
         Return None if these samples are drawn without their base.
         """
@@ -449,13 +487,20 @@ class Plan:
         return self._prompt(self.shift(BASE), cls)
 
     def between(self, shift: str, class_id: str, base_prompt: str | None) -> Between | None:
-        """Return how samples of a level of a shift are drawn, or None if the shift is no such level.
+        """Return how samples of a level of a shift are drawn, or None if the shift is no such
+        level.
 
-        `base_prompt` is the prompt of the base for this sample. If it is None, the prompt for the class is used.
+        `base_prompt` is the prompt of the base for this sample. If it is None, the prompt for the
+        class is used.
         """
         known = self._shifts_by_name.get(shift)
         cls = self._classes_by_id.get(class_id)
-        if known is None or cls is None or known.by in (None, "corruption") or known.scale in (None, 1):
+        if (
+            known is None
+            or cls is None
+            or known.by in (None, "corruption")
+            or known.scale in (None, 1)
+        ):
             return None
         return Between(known.by, known.scale, base_prompt or self.base_prompt_of(class_id))
 
@@ -467,7 +512,8 @@ class Plan:
         return prompt_for(shift, cls, placeholder, None if edited is None else edited.caption)
 
     def batches(self, cell: Cell) -> Iterator[list[Sample]]:
-        """Yield the batches of `generator.batch_size` samples of a cell with a quota, whose members never change."""
+        """Yield the batches of `generator.batch_size` samples of a cell with a quota, whose members
+        never change."""
         samples = self.samples(cell)
         while batch := list(islice(samples, self.recipe.generator.batch_size)):
             yield batch
@@ -480,7 +526,8 @@ class Plan:
         return Cell(shift.name, label, group.name, self._candidates(shift, label), shift.accepted)
 
     def _candidates(self, shift: Shift, label: int) -> int:
-        """Return the largest number of samples of a cell, which the recipe or the rows of the cell set."""
+        """Return the largest number of samples of a cell, which the recipe or the rows of the cell
+        set."""
         rows: Sequence[object] | None = self._rows(shift, label)
         if self.table is not None and self.counts:
             rows = self.table.cell(shift.name, self.class_of(label).id)
@@ -516,11 +563,11 @@ def make_plan(
 
     Args:
         recipe: A Recipe, a bundled name or a path.
-        placeholders: The class tokens by class id. If this is None, the plan of a recipe with tokens has `<class id>`
-            in their place.
+        placeholders: The class tokens by class id. If this is None, the plan of a recipe with
+            tokens has `<class id>` in their place.
         retrieved: Rows of a recipe that retrieves images. `RowTable.problems` has checked them.
-        edited: Rows of a recipe that edits images, or whose images were drawn elsewhere. Without this table, samples
-            have no row and their prompts keep `{caption}`.
+        edited: Rows of a recipe that edits images, or whose images were drawn elsewhere. Without
+            this table, samples have no row and their prompts keep `{caption}`.
 
     Returns:
         The Plan.
@@ -534,5 +581,7 @@ def make_plan(
     if placeholders is not None:
         without = [cls.id for cls in recipe.classes if cls.id not in placeholders]
         if without:
-            raise UserError(f"tokens: no class token for {some_of(without, 10)}, expected one for every class")
+            raise UserError(
+                f"tokens: no class token for {some_of(without, 10)}, expected one for every class"
+            )
     return Plan(recipe, placeholders, retrieved or edited)

@@ -1,1 +1,2 @@
-"""Compute classifiers' answers to labelled images, cache them by content, and resume a stopped run."""
+"""Compute classifiers' answers to labelled images, cache them by content, and resume a stopped
+run."""

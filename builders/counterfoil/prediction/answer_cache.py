@@ -1,7 +1,8 @@
 """Keep a model's answers to images in Parquet, by a hash of everything that decides them.
 
-An entry is one file. While its answers are computed, a folder beside it has a file for every finished stretch of
-images. A later run takes these files up to the first one that is missing or damaged.
+An entry is one file. While its answers are computed, a folder beside it has a file for every
+finished stretch of images. A later run takes these files up to the first one that is missing or
+damaged.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ from counterfoil.store.atomic import atomic_file
 # Answers by the name of a column: one or more values of each row, (rows,) or (rows, width).
 Columns = dict[str, NDArray[Any]]
 
-# The number of images in a part, rounded up to whole batches. After a kill, at most so many images are answered again.
+# The number of images in a part, rounded up to whole batches. After a kill, at most so many images
+# are answered again.
 PART_ROWS = 256
 # Raise this number when the meaning of a column changes. Older entries are then ignored.
 _FORMAT = 3
 _KEY = b"counterfoil_key"
 # numpy parses other types as code.
-_ROW_TYPES = {number_type.encode(): number_type for number_type in ("<f2", "<f4", "<f8", "<i4", "|u1")}
+_ROW_TYPES = {
+    number_type.encode(): number_type for number_type in ("<f2", "<f4", "<f8", "<i4", "|u1")
+}
 # Floats differ in the last bits between versions of these libraries.
 _LIBRARIES = ("torch", "torchvision", "timm", "transformers", "open_clip_torch", "pillow")
 
@@ -42,7 +46,9 @@ def answers_key(device: str, **decides: Any) -> str:
     """Hash what decides answers, with the kind of the device and the versions of libraries."""
     import torch
 
-    return sha256_json({"format": _FORMAT, "device": torch.device(device).type, "versions": _versions(), **decides})
+    return sha256_json(
+        {"format": _FORMAT, "device": torch.device(device).type, "versions": _versions(), **decides}
+    )
 
 
 @functools.cache  # finding a version searches all installed packages, for every model of a run
@@ -57,7 +63,8 @@ def joined(stretches: Sequence[Columns]) -> Columns:
 
 @dataclass(frozen=True)
 class AnswerCache:
-    """The entry of one model's answers to so many images. fits: whether columns can be the answers to these rows."""
+    """The entry of one model's answers to so many images. fits: whether columns can be the answers
+    to these rows."""
 
     folder: Path
     name: str
@@ -82,14 +89,19 @@ class AnswerCache:
         for path in sorted(self._parts.glob("*.parquet")):
             start, _, end = path.stem.partition("-")
             stop = int(end) if end.isdecimal() else 0
-            part = self._read(path, range(done, stop)) if start == f"{done:010d}" and stop <= self.images else None
+            part = (
+                self._read(path, range(done, stop))
+                if start == f"{done:010d}" and stop <= self.images
+                else None
+            )
             if part is not None:
                 parts.append(part)
                 done = stop
         return parts, done
 
     def save(self, columns: Columns) -> None:
-        """Write all answers atomically, and remove the parts. UserError or RunFailure if that fails."""
+        """Write all answers atomically, and remove the parts. UserError or RunFailure if that
+        fails."""
         self._write(self.path, columns)
         shutil.rmtree(self._parts, ignore_errors=True)
 
@@ -117,7 +129,8 @@ class AnswerCache:
             types[name] = values.dtype.str
         table = pa.table(arrays).replace_schema_metadata(types)
         with atomic_file(path) as file:
-            # What is compressed much would later exceed the memory that a file of its size may take.
+            # What is compressed much would later exceed the memory that a file of its size may
+            # take.
             pq.write_table(table, file, use_dictionary=False, compression="none")
 
     def _read(self, path: Path, rows: range) -> Columns | None:
@@ -130,7 +143,8 @@ class AnswerCache:
                 table: Any = pq.read_table(file)
             kept = table.schema.metadata
             columns = {
-                name: _values(table[name].combine_chunks(), kept.get(name.encode())) for name in table.column_names
+                name: _values(table[name].combine_chunks(), kept.get(name.encode()))
+                for name in table.column_names
             }
             sound = kept[_KEY] == self.key.encode() and self.fits(columns, rows)
             return columns if sound else None
@@ -139,7 +153,8 @@ class AnswerCache:
 
 
 def _values(column: Any, number_type: bytes | None) -> NDArray[Any]:
-    """Return a column's values: rows of numbers if their type is given. KeyError or ValueError if they do not fit."""
+    """Return a column's values: rows of numbers if their type is given. KeyError or ValueError if
+    they do not fit."""
     if number_type is None:
         return column.to_numpy(zero_copy_only=False)
     if column.null_count:

@@ -1,7 +1,8 @@
 """Let models answer images in one pass, which decodes each image once for all its models.
 
-Images are transformed once for each input key. Answers are kept in parts of whole batches, so after a kill each model
-continues where it stopped. With an engine, workers load the models, and each worker takes stretches of images.
+Images are transformed once for each input key. Answers are kept in parts of whole batches, so after
+a kill each model continues where it stopped. With an engine, workers load the models, and each
+worker takes stretches of images.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _WORTH_WORKERS = 2000
 class Batch:
     """The images of the rows `at` (b,), and which are readable (b,).
 
-    inputs: those of the readable images: tensors as one batch, or a list; None if no image is readable. labels: of all
-    images.
+    inputs: those of the readable images: tensors as one batch, or a list; None if no image is
+    readable. labels: of all images.
     """
 
     inputs: Any
@@ -43,7 +44,8 @@ class Batch:
 
 
 class Model:
-    """A model in a pass. Models with the same input key get the same input for an image: by default, the image.
+    """A model in a pass. Models with the same input key get the same input for an image: by
+    default, the image.
 
     key: the model has another one if its answers may differ, as on a worker with other files.
     """
@@ -53,7 +55,8 @@ class Model:
     input_key: str = ""
 
     def transform(self) -> Callable[[Any], Any]:
-        """Return a function that turns an RGB image into an input, and raises UserError if that fails."""
+        """Return a function that turns an RGB image into an input, and raises UserError if that
+        fails."""
         return lambda image: image
 
     def answers(self, batch: Batch) -> Columns:
@@ -63,7 +66,8 @@ class Model:
 
 @dataclass
 class AskedModel:
-    """A model with its answers so far: to the first `done` images, of which those of parts are `saved`."""
+    """A model with its answers so far: to the first `done` images, of which those of parts are
+    `saved`."""
 
     model: Any
     cache: AnswerCache | None = None
@@ -79,7 +83,8 @@ class AskedModel:
             self.done = self.saved
 
     def add(self, answers: Sequence[Columns], done: int) -> None:
-        """Take the next answers, to the images up to row `done`. Save fresh answers if there are enough for a part."""
+        """Take the next answers, to the images up to row `done`. Save fresh answers if there are
+        enough for a part."""
         self.fresh += answers
         self.done = done
         if self.cache is not None and done - self.saved >= answer_cache.PART_ROWS:
@@ -103,8 +108,9 @@ class AskedModel:
 class Placement:
     """The engine whose workers run models, and the models that only this process can load.
 
-    classes: the classes of the dataset, for models whose answers depend on classes. of_this_process: model names that
-    refer to an object in this process, such as a function or a module.
+    classes: the classes of the dataset, for models whose answers depend on classes.
+    of_this_process: model names that refer to an object in this process, such as a function or a
+    module.
     """
 
     engine: Engine
@@ -113,12 +119,14 @@ class Placement:
     of_this_process: frozenset[str] = frozenset()
 
     def worth_for(self, images: int) -> Placement | None:
-        """Return this placement, or None if this process alone answers so many images as fast on its only device."""
+        """Return this placement, or None if this process alone answers so many images as fast on
+        its only device."""
         alone = isinstance(self.engine, LocalEngine) and len(self.engine.devices) == 1
         return None if alone and (self.engine.at_once == 1 or images < _WORTH_WORKERS) else self
 
     def threads(self, stretches: int) -> int:
-        """Return the number of threads of each process: local CPU workers share those of this process."""
+        """Return the number of threads of each process: local CPU workers share those of this
+        process."""
         import torch
 
         if not isinstance(self.engine, LocalEngine) or self.device != "cpu":
@@ -130,8 +138,9 @@ class Placement:
 class Pass:
     """A pass over images, which is a stage of progress.
 
-    placement: where workers answer; without it, this process answers, and decodes images as suits its `device`. load:
-    gives the models on a worker's device; it pickles. imports: heavy modules of workers.
+    placement: where workers answer; without it, this process answers, and decodes images as suits
+    its `device`. load: gives the models on a worker's device; it pickles. imports: heavy modules of
+    workers.
     """
 
     images: LabelledImages
@@ -143,7 +152,8 @@ class Pass:
     imports: tuple[str, ...] = ()
 
     def answers_of(self, model: Model, cache: AnswerCache | None) -> Columns:
-        """Return a model's answers to all images: those of the cache, or new ones, which are then kept there.
+        """Return a model's answers to all images: those of the cache, or new ones, which are then
+        kept there.
 
         Raise the model's failure, and RunFailure if there are fewer images than keys.
         """
@@ -156,12 +166,15 @@ class Pass:
         return answering.finished()
 
     def ask(self, models: Sequence[AskedModel]) -> None:
-        """Let models answer all images, and save the answers in parts. They have answered as many images before."""
+        """Let models answer all images, and save the answers in parts. They have answered as many
+        images before."""
         images = self.images
         done = models[0].done
         if self.placement is None:
             encoded = (image for _, image in islice(images.images(), done, None))
-            events = ask(encoded, images.labels, models, self.batch_size, self.device, images.photographs)
+            events = ask(
+                encoded, images.labels, models, self.batch_size, self.device, images.photographs
+            )
         else:
             events = self._ask_on(self.placement, models)
         with closing(events):  # so that its decoders end with the pass
@@ -175,13 +188,16 @@ class Pass:
         images = self.images
         batch_size = self.batch_size
         through = done = models[0].done
-        chunks = Chunks(images, stretch_rows(len(images) - done, batch_size, placement.engine.at_once), done)
+        chunks = Chunks(
+            images, stretch_rows(len(images) - done, batch_size, placement.engine.at_once), done
+        )
         threads = placement.threads(len(chunks))
         keys = tuple(answering.model.key for answering in models)
         work: Work[Chunk, _Answers] = _Asking(
             self.load, self.imports, keys, placement.device, batch_size, images.photographs, threads
         )
-        waiting: dict[int, Finished] = {}  # by start: finished stretches that wait for an earlier one
+        # by start: finished stretches that wait for an earlier one
+        waiting: dict[int, Finished] = {}
         with closing(placement.engine.run(work, chunks)) as events:
             for event in events:
                 if isinstance(event, Advanced):
@@ -209,12 +225,14 @@ def ask(
 ) -> Generator[int]:
     """Add every model's answers to the images that are left, in one pass. labels: of all n images.
 
-    After each batch, the generator yields the number of finished images, and the caller may save answers. If a model
-    cannot compute, the generator stores the error in its `failure` and continues with the other models. If no model is
-    left, the pass ends.
+    After each batch, the generator yields the number of finished images, and the caller may save
+    answers. If a model cannot compute, the generator stores the error in its `failure` and
+    continues with the other models. If no model is left, the pass ends.
     """
     position = models[0].done
-    batches = prepared_batches(images, [answering.model for answering in models], batch_size, device, photographs)
+    batches = prepared_batches(
+        images, [answering.model for answering in models], batch_size, device, photographs
+    )
     for readable, inputs in batches:
         at = np.arange(position, position + len(readable))
         position += len(readable)
@@ -225,7 +243,9 @@ def ask(
             try:
                 if isinstance(given, CounterfoilError):
                     raise given
-                answering.add([answering.model.answers(Batch(given, readable, at, labels))], position)
+                answering.add(
+                    [answering.model.answers(Batch(given, readable, at, labels))], position
+                )
             except CounterfoilError as error:
                 answering.failure = error
         if all(answering.failure is not None for answering in models):
@@ -233,7 +253,8 @@ def ask(
         yield position
     if position != len(labels):
         raise RunFailure(
-            f"{len(labels)} images were expected and {position} were read: the data files changed meanwhile"
+            f"{len(labels)} images were expected and {position} were read: the data files changed"
+            " meanwhile"
         )
 
 
@@ -244,7 +265,8 @@ def prepared_batches(
     device: str,
     photographs: bool = False,
 ) -> Generator[tuple[Bools, Mapping[str, Any]]]:
-    """Yield for each batch which images are readable (b,), and the inputs of `Model.answers` by input key.
+    """Yield for each batch which images are readable (b,), and the inputs of `Model.answers` by
+    input key.
 
     If preparing an image fails for an input key, the error takes the place of the inputs.
     """
@@ -266,7 +288,10 @@ def prepared_batches(
         rows = [row for row in batch if row is not None]
         names = enumerate(name for _, name in transforms.values())
         inputs = [_batch([row[i] for row in rows], name) for i, name in names if rows]
-        yield np.array([row is not None for row in batch]), dict(zip(transforms, inputs, strict=False))
+        yield (
+            np.array([row is not None for row in batch]),
+            dict(zip(transforms, inputs, strict=False)),
+        )
 
 
 def _batch(inputs: list[Any], name: str) -> Any:
@@ -281,7 +306,8 @@ def _batch(inputs: list[Any], name: str) -> Any:
     if len(shapes) > 1:
         first, second = sorted(shapes)[:2]
         return UserError(
-            f"model {name!r}: its transform gives images of shapes {list(first)} and {list(second)}, but a batch"
+            f"model {name!r}: its transform gives images of shapes {list(first)} and"
+            f" {list(second)}, but a batch"
             " needs one shape",
             "Resize every image to one size in the transform.",
         )
@@ -318,7 +344,8 @@ class _Asking:
         for model, key in zip(models, self.keys, strict=True):
             if model.key != key:
                 raise RunFailure(
-                    f"model {model.name!r} has other weights on a worker than where the run started, or other"
+                    f"model {model.name!r} has other weights on a worker than where the run"
+                    " started, or other"
                     " versions of libraries",
                     "Give every machine the same files and libraries, or name a commit.",
                 )
@@ -326,7 +353,9 @@ class _Asking:
         def answer(chunk: Chunk) -> Doing[int, _Answers]:
             in_pass = [AskedModel(model) for model in models]
             before = 0
-            batches = ask(chunk.encoded, chunk.labels, in_pass, self.batch_size, self.device, self.photographs)
+            batches = ask(
+                chunk.encoded, chunk.labels, in_pass, self.batch_size, self.device, self.photographs
+            )
             with closing(batches):
                 for done in batches:
                     yield done - before

@@ -1,4 +1,5 @@
-"""Caption labelled images, and compute likelihoods of given captions. Each image has its own entry in the cache."""
+"""Caption labelled images, and compute likelihoods of given captions. Each image has its own entry
+in the cache."""
 
 from __future__ import annotations
 
@@ -34,11 +35,12 @@ def caption_images(
     most_tokens: int = 40,
     examples: Sequence[CaptionExample] = (),
 ) -> dict[str, tuple[str, ...] | None]:
-    """Return `number` captions of each image, by key. The captions are None if the image cannot be decoded.
+    """Return `number` captions of each image, by key. The captions are None if the image cannot be
+    decoded.
 
-    keys: the images to caption; None for all. prefix: the text that begins each caption, either one text or one for
-    each label. Captions are kept in `folder` or the user's cache. Raises the same errors as `Captioner.captions`, and
-    KeyError for a label without a prefix.
+    keys: the images to caption; None for all. prefix: the text that begins each caption, either one
+    text or one for each label. Captions are kept in `folder` or the user's cache. Raises the same
+    errors as `Captioner.captions`, and KeyError for a label without a prefix.
     """
     chosen = frozenset(images.keys if keys is None else keys)
     labels = dict(zip(images.keys, images.labels.tolist(), strict=True))
@@ -47,7 +49,11 @@ def caption_images(
     for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
         begun = (prefix if isinstance(prefix, str) else prefix[labels[key]]).strip()
         cache = _entry(
-            folder, images, encoded, [*decides, begun], lambda kept, _: len(_texts(kept["captions"])) in (0, number)
+            folder,
+            images,
+            encoded,
+            [*decides, begun],
+            lambda kept, _: len(_texts(kept["captions"])) in (0, number),
         )
         known = cache.load()
         if known is None:
@@ -55,7 +61,12 @@ def caption_images(
             texts: Sequence[str] = ()
             if image is not None:
                 texts = captioner.captions(
-                    image, prefix=begun, number=number, seed=seed, most_tokens=most_tokens, examples=examples
+                    image,
+                    prefix=begun,
+                    number=number,
+                    seed=seed,
+                    most_tokens=most_tokens,
+                    examples=examples,
                 )
             known = {"captions": _stored(texts)}
             cache.save(known)
@@ -65,7 +76,8 @@ def caption_images(
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """Log-likelihoods and numbers of tokens of k captions, given each of n images: `sums` and `tokens`, (n, k).
+    """Log-likelihoods and numbers of tokens of k captions, given each of n images: `sums` and
+    `tokens`, (n, k).
 
     Both include the end token of a caption. An unreadable image has the sum NaN and 0 tokens.
     """
@@ -77,7 +89,8 @@ class Likelihoods:
 
     @property
     def per_token(self) -> Floats:
-        """The sums divided by the numbers of tokens (n, k), so that long captions are not at a disadvantage."""
+        """The sums divided by the numbers of tokens (n, k), so that long captions are not at a
+        disadvantage."""
         return self.sums / np.maximum(self.tokens, 1)
 
 
@@ -90,7 +103,8 @@ def likelihoods_of(
     keys: Sequence[str] | None = None,
     examples: Sequence[CaptionExample] = (),
 ) -> Likelihoods:
-    """Return the likelihood of every caption given each image, kept in `folder` or the user's cache.
+    """Return the likelihood of every caption given each image, kept in `folder` or the user's
+    cache.
 
     keys: the images to use; None for all.
     """
@@ -133,7 +147,8 @@ def _entry(
 ) -> AnswerCache:
     """Return the entry of one image, which is found by its content in any dataset."""
     image = hashlib.sha256(encoded or b"").hexdigest()
-    # Photographs may have more file formats. So the same bytes may be readable as a photograph only.
+    # Photographs may have more file formats. So the same bytes may be readable as a photograph
+    # only.
     key = sha256_json([image, images.photographs, *decides])
     folder = folder or writable_cache() / "captions"
     return AnswerCache(folder / key[:2], key[2:18], key[18:], 1, fits)

@@ -1,11 +1,13 @@
 """Find the classifier outputs that are right for each class of a dataset.
 
-If a classifier has names for its outputs, names decide: first exactly equal names, then names that are equal without
-case, `_`, `-` and spaces, and then the ids of classes. For an output "tabby, tabby cat", the whole name is compared
-first, and then each part. For a model with ImageNet's 1,000 outputs, the recipe's `imagenet` indices decide, unless the
-model's names show another order. Outputs without names are the source labels, if the number of outputs fits and all
-training programs would sort the class folders in the same way. A user may also give the order of the outputs (`Order`).
-In any other case there is an error, because a wrong map would silently give an accuracy near zero.
+If a classifier has names for its outputs, names decide: first exactly equal names, then names that
+are equal without case, `_`, `-` and spaces, and then the ids of classes. For an output "tabby,
+tabby cat", the whole name is compared first, and then each part. For a model with ImageNet's 1,000
+outputs, the recipe's `imagenet` indices decide, unless the model's names show another order.
+Outputs without names are the source labels, if the number of outputs fits and all training programs
+would sort the class folders in the same way. A user may also give the order of the outputs
+(`Order`). In any other case there is an error, because a wrong map would silently give an accuracy
+near zero.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ import numpy as np
 
 from counterfoil.arrays import Floats
 from counterfoil.errors import UserError, some_of
-from counterfoil.models.classifiers.classifier import MOST_LINES, in_columns, shortened, side_by_side
+from counterfoil.models.classifiers.classifier import (
+    MOST_LINES,
+    in_columns,
+    shortened,
+    side_by_side,
+)
 from counterfoil.recipe.names import PREDICTIONS, plain_name
 from counterfoil.report.words import counted
 
@@ -29,12 +36,13 @@ if TYPE_CHECKING:
     from counterfoil.recipe import RecipeClass
 
 IMAGENET_OUTPUTS = 1000
-# The order of a model's outputs, as a user gives it. position: output i is source label i. timm: timm's order of the
-# class folders. A tuple: the name of each output.
+# The order of a model's outputs, as a user gives it. position: output i is source label i. timm:
+# timm's order of the class folders. A tuple: the name of each output.
 Order = Literal["position", "timm"] | tuple[str, ...]
 # These words mark a class map that follows an order from the user.
 ASKED = "as --class-order says"
-# An answer is the best of these outputs: all outputs of the model, or only the outputs of the dataset's classes.
+# An answer is the best of these outputs: all outputs of the model, or only the outputs of the
+# dataset's classes.
 Outputs = Literal["all", "classes"]
 
 
@@ -42,11 +50,12 @@ Outputs = Literal["all", "classes"]
 class ClassMap:
     """The model outputs that count as right for each label of a dataset.
 
-    outputs: the method that matched outputs with classes. targets: the right outputs of each label. label_names: the
-    model's names for its outputs, or None. most_ranked: the number of answers that the model ranks, if the model ranks
-    fewer answers than it has outputs. class_outputs: all outputs that are right for a class, if answers are also chosen
-    among these outputs alone. leads: the outputs among which the main answers are chosen. matched: a description of the
-    method for users. order_given: whether a user gave the order of the outputs.
+    outputs: the method that matched outputs with classes. targets: the right outputs of each label.
+    label_names: the model's names for its outputs, or None. most_ranked: the number of answers that
+    the model ranks, if the model ranks fewer answers than it has outputs. class_outputs: all
+    outputs that are right for a class, if answers are also chosen among these outputs alone. leads:
+    the outputs among which the main answers are chosen. matched: a description of the method for
+    users. order_given: whether a user gave the order of the outputs.
     """
 
     outputs: Literal["imagenet", "source labels", "names"]
@@ -68,18 +77,21 @@ class ClassMap:
 
     @property
     def chances(self) -> Floats:
-        """The probability that a random answer is right, for each label (labels,). The sum may exceed 1."""
+        """The probability that a random answer is right, for each label (labels,). The sum may
+        exceed 1."""
         return np.array([len(set(outputs)) / self.answering for outputs in self.targets])
 
     @property
     def top_k(self) -> int:
-        """The k of top-k accuracy: 5, but less than the number of outputs, so that the k answers can all be wrong."""
+        """The k of top-k accuracy: 5, but less than the number of outputs, so that the k answers
+        can all be wrong."""
         return max(1, min(5, self.answering - 1, self.most_ranked or 5))
 
     def answered_both_ways(self, leads: Outputs) -> ClassMap:
         """Return a map whose answers are also chosen among the outputs of the classes alone.
 
-        Return this map unchanged unless the classes have at least two outputs, and the model has other outputs.
+        Return this map unchanged unless the classes have at least two outputs, and the model has
+        other outputs.
         """
         class_outputs = tuple(sorted({output for outputs in self.targets for output in outputs}))
         both = self.most_ranked is None and 2 <= len(class_outputs) < self.num_classes
@@ -94,12 +106,13 @@ def map_classes(
     folders: bool = True,
     trained: Sequence[str] | None = None,
 ) -> ClassMap:
-    """Return the class map from a recipe's classes to a model's outputs. UserError if no map can be found.
+    """Return the class map from a recipe's classes to a model's outputs. UserError if no map can be
+    found.
 
-    order: the order of the outputs, if a user gave one. folders: whether the classes may be folders, which training
-    programs sort in different ways. trained: the names of all labels of the input dataset by number, if they are known,
-    since a model may have learned from more classes than the dataset keeps; empty for folders whose names are not
-    known.
+    order: the order of the outputs, if a user gave one. folders: whether the classes may be
+    folders, which training programs sort in different ways. trained: the names of all labels of the
+    input dataset by number, if they are known, since a model may have learned from more classes
+    than the dataset keeps; empty for folders whose names are not known.
     """
     given = order is not None
     counts = f"{len(classes):,} of {counted(len(classes), 'class', 'classes')}"
@@ -125,7 +138,11 @@ def map_classes(
         else:
             named = match_output_names(classes, facts, given=given)
         imagenet = facts.num_classes == IMAGENET_OUTPUTS and any(cls.imagenet for cls in classes)
-        if imagenet and not (given or facts.of_classes) and (named is None or not _stand_elsewhere(classes, named)):
+        if (
+            imagenet
+            and not (given or facts.of_classes)
+            and (named is None or not _stand_elsewhere(classes, named))
+        ):
             outputs = "imagenet"
             targets = _imagenet_targets(classes, facts)
             matched = f"by the recipe's ImageNet indices: {counts}"
@@ -140,25 +157,39 @@ def map_classes(
             outputs = "source labels" if at_source else "names"
             matched = f"by name: {counts}{suffix}"
     return ClassMap(
-        outputs, facts.num_classes, targets, label_names, facts.most_ranked, matched=matched, order_given=given
+        outputs,
+        facts.num_classes,
+        targets,
+        label_names,
+        facts.most_ranked,
+        matched=matched,
+        order_given=given,
     )
 
 
 def _refuse_unknown_order(
-    classes: Sequence[RecipeClass], facts: ClassifierFacts, trained: Sequence[str] | None, folders: bool
+    classes: Sequence[RecipeClass],
+    facts: ClassifierFacts,
+    trained: Sequence[str] | None,
+    folders: bool,
 ) -> str:
-    """Describe how outputs without names are matched. UserError if training programs sort the folders differently."""
+    """Describe how outputs without names are matched. UserError if training programs sort the
+    folders differently."""
     names = _folder_names(classes, facts, trained) if folders else None
     hint = (
-        "Save the names with the model: label_names in the config.json of a timm folder, or an attribute label_names."
-        " `evaluate` also takes the order in which it was trained: --class-order position (torchvision's),"
+        "Save the names with the model: label_names in the config.json of a timm folder, or an"
+        " attribute label_names."
+        " `evaluate` also takes the order in which it was trained: --class-order position"
+        " (torchvision's),"
         " --class-order timm, or --class-order FILE with the class of each output on a line."
     )
     if names is None:
         if trained is not None and len(trained) == 0:
             raise UserError(
-                f"model {facts.name!r} has {facts.num_classes} outputs without names, the dataset keeps"
-                f" {counted(len(classes), 'class', 'classes')}, and the names of the other folders are not known:"
+                f"model {facts.name!r} has {facts.num_classes} outputs without names, the dataset"
+                " keeps"
+                f" {counted(len(classes), 'class', 'classes')}, and the names of the other folders"
+                " are not known:"
                 " training programs may sort them differently",
                 hint,
             )
@@ -166,13 +197,19 @@ def _refuse_unknown_order(
     timms = _timm_order(names)
     if timms == names:
         same = ", which is torchvision's and timm's order of the class folders"
-        return "by position, in the dataset's order of labels" + (same if len(names) == facts.num_classes else "")
+        return "by position, in the dataset's order of labels" + (
+            same if len(names) == facts.num_classes else ""
+        )
     first = next((at for at, name in enumerate(names) if timms is None or timms[at] != name), 0)
     pairs = zip(names, timms or ["(not known)"] * len(names), strict=True)
-    rows = [(shortened(name), shortened(other)) for name, other in pairs][first : first + MOST_LINES]
+    rows = [(shortened(name), shortened(other)) for name, other in pairs][
+        first : first + MOST_LINES
+    ]
     raise UserError(
-        f"model {facts.name!r} does not tell the names of its outputs, and training programs sort these classes"
-        f" differently, from the {first + 1}. on:\n" + "\n".join(in_columns([("torchvision", "timm"), *rows])),
+        f"model {facts.name!r} does not tell the names of its outputs, and training programs sort"
+        " these classes"
+        f" differently, from the {first + 1}. on:\n"
+        + "\n".join(in_columns([("torchvision", "timm"), *rows])),
         hint,
     )
 
@@ -180,13 +217,16 @@ def _refuse_unknown_order(
 def _timm_targets(
     classes: Sequence[RecipeClass], facts: ClassifierFacts, trained: Sequence[str] | None
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the output of each class, with outputs in timm's order of folders. UserError if that order is unknown."""
+    """Return the output of each class, with outputs in timm's order of folders. UserError if that
+    order is unknown."""
     names = _folder_names(classes, facts, trained)
     timms = None if names is None else _timm_order(names)
     if names is None or timms is None or len(names) != facts.num_classes:
         raise UserError(
-            f"model {facts.name!r}: timm's order of {counted(facts.num_classes, 'class folder')} is not known, because"
-            " the recipe leaves some out, or calls them by other names, or names differ in nothing that timm sorts by",
+            f"model {facts.name!r}: timm's order of {counted(facts.num_classes, 'class folder')} is"
+            " not known, because"
+            " the recipe leaves some out, or calls them by other names, or names differ in nothing"
+            " that timm sorts by",
             "Give --class-order a file with the class of each output on a line.",
         )
     output_of = {name: output for output, name in enumerate(timms)}
@@ -196,10 +236,11 @@ def _timm_targets(
 def _folder_names(
     classes: Sequence[RecipeClass], facts: ClassifierFacts, trained: Sequence[str] | None
 ) -> list[str] | None:
-    """Return the names of the folders that a model's outputs may be, by source label, if torchvision sorts them in this
-    order, else None.
+    """Return the names of the folders that a model's outputs may be, by source label, if
+    torchvision sorts them in this order, else None.
 
-    If needed, the names have `_` in place of spaces. If only some of the folders are known, these are returned.
+    If needed, the names have `_` in place of spaces. If only some of the folders are known, these
+    are returned.
     """
     names = [cls.name for cls in sorted(classes, key=lambda cls: cls.source_label)]
     if not _are_all(classes, facts):
@@ -218,7 +259,8 @@ def _are_all(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> bool:
 
 
 def folder_orders(classes: Sequence[RecipeClass]) -> dict[str, list[int]]:
-    """Return the order in which training programs sort class folders: program → labels in the program's order."""
+    """Return the order in which training programs sort class folders: program → labels in the
+    program's order."""
     label = {cls.name: cls.label for cls in classes}
     if len(label) < len(classes):
         return {}
@@ -244,51 +286,73 @@ def _timm_order(names: Sequence[str]) -> list[str] | None:
 
 def _stand_elsewhere(classes: Sequence[RecipeClass], named: NameMatch) -> bool:
     """Return whether most matched names belong to other outputs than the `imagenet` indices."""
-    matched = [(cls, output) for cls, output in zip(classes, named.outputs, strict=True) if output is not None]
+    matched = [
+        (cls, output)
+        for cls, output in zip(classes, named.outputs, strict=True)
+        if output is not None
+    ]
     return 2 * sum(output not in cls.imagenet for cls, output in matched) > len(matched)
 
 
-def _imagenet_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tuple[tuple[int, ...], ...]:
+def _imagenet_targets(
+    classes: Sequence[RecipeClass], facts: ClassifierFacts
+) -> tuple[tuple[int, ...], ...]:
     missing = [cls.id for cls in classes if not cls.imagenet]
     if missing:
         raise UserError(
-            f"model {facts.name!r} has ImageNet outputs, but {len(missing)} of {len(classes)} classes "
+            f"model {facts.name!r} has ImageNet outputs, but {len(missing)} of {len(classes)}"
+            " classes "
             f"of the recipe have no `imagenet` indices: {some_of(missing)}"
         )
     wrong = [cls.id for cls in classes if not all(0 <= i < IMAGENET_OUTPUTS for i in cls.imagenet)]
     if wrong:
-        raise UserError(f"classes with `imagenet` indices outside 0 … {IMAGENET_OUTPUTS - 1}: {some_of(wrong)}")
+        raise UserError(
+            f"classes with `imagenet` indices outside 0 … {IMAGENET_OUTPUTS - 1}: {some_of(wrong)}"
+        )
     return tuple(tuple(cls.imagenet) for cls in classes)
 
 
 def _source_targets(
     classes: Sequence[RecipeClass], facts: ClassifierFacts, trained: Sequence[str] | None
 ) -> tuple[tuple[int, ...], ...]:
-    """Return each class's source label as its output. UserError if the number of outputs differs."""
+    """Return each class's source label as its output. UserError if the number of outputs
+    differs."""
     labels = [cls.source_label for cls in classes]
     wanted = max(labels) + 1
     if trained and not _are_all(classes, facts):
         wanted = len(trained)
     if facts.num_classes == wanted:
         return tuple((label,) for label in labels)
-    problem = f"model {facts.name!r} has {counted(facts.num_classes, 'output')}, and the classes need {wanted:,}"
+    problem = (
+        f"model {facts.name!r} has {counted(facts.num_classes, 'output')}, and the classes"
+        f" need {wanted:,}"
+    )
     by_label = sorted(classes, key=lambda cls: cls.source_label)
     named = some_of([f"{cls.source_label} {shortened(cls.name)}" for cls in by_label], MOST_LINES)
     if facts.num_classes == 1:
         hint = (
-            "One output is the score of one class against the other. Give a score for each class: write a function that"
+            "One output is the score of one class against the other. Give a score for each class:"
+            " write a function that"
             " returns two columns, [1 - p, p], and name it: --models python:FILE:FUNCTION."
             if wanted == 2
             else "Name a model with an output for each class."
         )
     elif any(cls.imagenet for cls in classes):
-        hint = f"The recipe's `imagenet` indices need a model of ImageNet's {IMAGENET_OUTPUTS:,} outputs."
+        hint = (
+            f"The recipe's `imagenet` indices need a model of ImageNet's {IMAGENET_OUTPUTS:,}"
+            " outputs."
+        )
     elif facts.num_classes == IMAGENET_OUTPUTS:
-        hint = "Add `imagenet: [indices]` to the recipe's classes to score models of ImageNet's 1,000 outputs."
+        hint = (
+            "Add `imagenet: [indices]` to the recipe's classes to score models of ImageNet's"
+            " 1,000 outputs."
+        )
     else:
         hint = (
-            "Name the outputs: label_names in the model's config.json, or --class-order FILE with the class of each"
-            " output on a line. A class of the training may have no image here, such as an empty folder: it needs its"
+            "Name the outputs: label_names in the model's config.json, or --class-order FILE with"
+            " the class of each"
+            " output on a line. A class of the training may have no image here, such as an empty"
+            " folder: it needs its"
             " line too."
         )
     raise UserError(f"{problem}, one for each source label: {named}", hint)
@@ -300,7 +364,8 @@ _NUMBER = re.compile(r"(?:label|class|output)? ?(\d+)")
 
 @dataclass(frozen=True)
 class NameMatch:
-    """The output that has the name of each class, or None. `problems` has a line for each ambiguous name."""
+    """The output that has the name of each class, or None. `problems` has a line for each ambiguous
+    name."""
 
     outputs: tuple[int | None, ...]
     problems: tuple[str, ...]
@@ -309,7 +374,8 @@ class NameMatch:
 def match_output_names(
     classes: Sequence[RecipeClass], facts: ClassifierFacts, *, given: bool = False
 ) -> NameMatch | None:
-    """Match outputs with classes by name. Return None if the outputs have no names, or only numbers as names."""
+    """Match outputs with classes by name. Return None if the outputs have no names, or only numbers
+    as names."""
     names = facts.label_names
     if names is None or (not given and _are_numbered(names, classes)):
         return None
@@ -344,7 +410,8 @@ def match_output_names(
     for cls, output in zip(classes, matched, strict=True):
         if output is not None and (owner := owners.setdefault(output, cls)) is not cls:
             problems.append(
-                f"output {output}, {names[output]!r}, has the names of two classes: {owner.id} and {cls.id}"
+                f"output {output}, {names[output]!r}, has the names of two classes: {owner.id} and"
+                f" {cls.id}"
             )
     return NameMatch(tuple(matched), tuple(problems))
 
@@ -358,28 +425,37 @@ def _are_numbered(names: Sequence[str], classes: Sequence[RecipeClass]) -> bool:
     class_names = {plain_name(cls.name) for cls in classes}
     plain = [plain_name(name) for name in names]
     numbers = [_NUMBER.fullmatch(name) for name in plain]
-    numbered = all(number is not None and int(number[1]) == output for output, number in enumerate(numbers))
+    numbered = all(
+        number is not None and int(number[1]) == output for output, number in enumerate(numbers)
+    )
     return numbered and class_names.isdisjoint(plain)
 
 
-def refuse_unmatched(classes: Sequence[RecipeClass], facts: ClassifierFacts, named: NameMatch) -> None:
-    """Raise UserError if a class has no output of its name, or several. The message shows both lists side by side."""
+def refuse_unmatched(
+    classes: Sequence[RecipeClass], facts: ClassifierFacts, named: NameMatch
+) -> None:
+    """Raise UserError if a class has no output of its name, or several. The message shows both
+    lists side by side."""
     if named.problems:
         shown = [f"model {facts.name!r}: {problem}" for problem in named.problems[:MOST_LINES]]
-        raise UserError(shown, "Names decide which output is right; each may stand for one class and one output only.")
+        raise UserError(
+            shown,
+            "Names decide which output is right; each may stand for one class and one output only.",
+        )
     missing = [cls for cls, output in zip(classes, named.outputs, strict=True) if output is None]
     if not missing:
         return
     names = facts.label_names or ()
     hint = (
-        "Name the classes in the recipe (name or id) as the model names its outputs, or say which class each output"
+        "Name the classes in the recipe (name or id) as the model names its outputs, or say which"
+        " class each output"
         " is: `evaluate --class-order FILE`, with a class on each line."
     )
     if facts.name.startswith(PREDICTIONS):
         hint = "Add a column of scores for each of them, with the class's name or id as its own."
     raise UserError(
-        f"model {facts.name!r}: {len(missing)} of {len(classes)} classes have no output of their name\n"
-        + "\n".join(side_by_side(missing, names, set(named.outputs) - {None})),
+        f"model {facts.name!r}: {len(missing)} of {len(classes)} classes have no output of their"
+        " name\n" + "\n".join(side_by_side(missing, names, set(named.outputs) - {None})),
         hint,
     )
 
@@ -387,7 +463,8 @@ def refuse_unmatched(classes: Sequence[RecipeClass], facts: ClassifierFacts, nam
 def _outputs_of(
     cls: RecipeClass, whole: Mapping[str, Sequence[int]], parts: Mapping[str, Sequence[int]]
 ) -> tuple[int, ...]:
-    """Return the outputs whose name is the id or the name of a class. Whole names come before parts of names.
+    """Return the outputs whose name is the id or the name of a class. Whole names come before parts
+    of names.
 
     If only one output has the id, and the name does not contradict, return this output alone.
     """

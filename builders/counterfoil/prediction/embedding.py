@@ -1,4 +1,5 @@
-"""Compute features of labelled images by CLIP or a classifier, and the hashes of images. Both are cached."""
+"""Compute features of labelled images by CLIP or a classifier, and the hashes of images. Both are
+cached."""
 
 from __future__ import annotations
 
@@ -36,10 +37,11 @@ _BYTES = 32  # of a sha256
 class Embedder(Model):
     """A model that computes features of images. The features of an unreadable image are NaN.
 
-    features: a function of images and the batch size that returns float32 [n, width]; other images in a batch change no
-    bit. key: a sha256 over everything that the features depend on, except the images and the batch size. on: a function
-    that pickles and makes the embedder on a device in another process; None if only this process can have the embedder.
-    kept: whether a later run may reuse the features.
+    features: a function of images and the batch size that returns float32 [n, width]; other images
+    in a batch change no bit. key: a sha256 over everything that the features depend on, except the
+    images and the batch size. on: a function that pickles and makes the embedder on a device in
+    another process; None if only this process can have the embedder. kept: whether a later run may
+    reuse the features.
     """
 
     name: str
@@ -59,7 +61,8 @@ class Embedder(Model):
 
 
 def clip_embedder(clip: ClipModel, pin: Pin, weights: str | None = None) -> Embedder:
-    """Return the embedder of a pinned CLIP model, loaded with `weights`. Its features have unit length."""
+    """Return the embedder of a pinned CLIP model, loaded with `weights`. Its features have unit
+    length."""
     key = answers_key(clip.device, clip=pin.document())
     return Embedder(pin.name, key, clip.embed_images, partial(_clip_on, clip.name, weights, pin))
 
@@ -71,16 +74,21 @@ def _clip_on(name: str, weights: str | None, pin: Pin, device: str) -> Embedder:
 
 
 def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
-    """Return an embedder by a classifier's last layer. UserError if the classifier has no features or no hash."""
+    """Return an embedder by a classifier's last layer. UserError if the classifier has no features
+    or no hash."""
     if classifier.sha256 is None:
-        raise UserError(f"model {classifier.name!r}: its content has no hash, so its features cannot be kept")
+        raise UserError(
+            f"model {classifier.name!r}: its content has no hash, so its features cannot be kept"
+        )
     transform = classifier.transform()
 
     def features(images: Sequence[Image.Image], batch_size: int) -> np.ndarray:
         import torch
 
         batch = [transform(image) for image in images]
-        rows = classifier.features(torch.stack(batch + batch[-1:] * (batch_size - len(batch))), device)
+        rows = classifier.features(
+            torch.stack(batch + batch[-1:] * (batch_size - len(batch))), device
+        )
         if rows is None:
             raise UserError(f"model {classifier.name!r}: this kind of model gives no features")
         return rows[: len(batch)].numpy()
@@ -99,17 +107,21 @@ def embed(
     placement: Placement | None = None,
     device: str = "cpu",
 ) -> AnyFloats:
-    """Return the features [n, width] of n images, kept in `folder` or the user's cache. Undecodable images have NaN.
+    """Return the features [n, width] of n images, kept in `folder` or the user's cache. Undecodable
+    images have NaN.
 
-    The entry depends on the images' content, the embedder's key, the batch size and the precision. With `placement`,
-    the workers of an engine compute. RunFailure if the file cannot be written, or if there are fewer images than keys.
+    The entry depends on the images' content, the embedder's key, the batch size and the precision.
+    With `placement`, the workers of an engine compute. RunFailure if the file cannot be written, or
+    if there are fewer images than keys.
     """
     embedder = replace(embedder, batch_size=batch_size, precision=precision)
     cache = None
     if embedder.kept:
         key = sha256_json([images.content, embedder.key, batch_size, precision])
         folder = folder or writable_cache() / "embeddings"
-        cache = AnswerCache(folder, embedder.name, key, len(images), partial(_fits, precision, None))
+        cache = AnswerCache(
+            folder, embedder.name, key, len(images), partial(_fits, precision, None)
+        )
     elsewhere = None if embedder.on is None or cache is None else placement
     load = partial(_load, embedder.on, batch_size, precision)
     stage = f"{embedder.name}: {images.name}"
@@ -131,24 +143,31 @@ def _fits(number_type: DTypeLike, width: int | None, columns: Columns, rows: ran
 def contents_of(images: LabelledImages, folder: Path | None = None) -> NDArray[np.uint8]:
     """Return the sha256 of n encoded images, as (n, 32) bytes. A row without an image has zeros."""
     read = track(images.images(), f"{images.name}: hashing images", len(images), 1000)
-    digests = (bytes(_BYTES) if image is None else hashlib.sha256(image).digest() for _, image in read)
+    digests = (
+        bytes(_BYTES) if image is None else hashlib.sha256(image).digest() for _, image in read
+    )
     return digests_of(images, "contents", digests, folder)
 
 
 def digests_of(
     images: LabelledImages, name: str, digests: Iterator[bytes], folder: Path | None = None
 ) -> NDArray[np.uint8]:
-    """Return a sha256 of each of n images, (n, 32) bytes, as an earlier run kept them in `folder` or the user's cache.
+    """Return a sha256 of each of n images, (n, 32) bytes, as an earlier run kept them in `folder`
+    or the user's cache.
 
     digests: otherwise gives them. RunFailure if there are fewer images than keys.
     """
     key = sha256_json([images.content, name])
-    cache = AnswerCache(folder or writable_cache() / name, name, key, len(images), partial(_fits, np.uint8, _BYTES))
+    cache = AnswerCache(
+        folder or writable_cache() / name, name, key, len(images), partial(_fits, np.uint8, _BYTES)
+    )
     known = cache.load()
     if known is None:
         made = list(digests)
         if len(made) != len(images):
-            raise RunFailure(f"{images.name}: {len(images)} images were expected and {len(made)} were read")
+            raise RunFailure(
+                f"{images.name}: {len(images)} images were expected and {len(made)} were read"
+            )
         known = {"sha256": np.frombuffer(b"".join(made), dtype=np.uint8).reshape(-1, _BYTES)}
         cache.save(known)
     return known["sha256"]

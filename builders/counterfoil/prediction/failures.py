@@ -1,12 +1,15 @@
-"""Rules for when an answer is a failure: of its class, of its parent, or by thresholds of conditions.
+"""Rules for when an answer is a failure: of its class, of its parent, or by thresholds of
+conditions.
 
-The rules of parents come from the open-ended failure search of Wiles et al. 2022, section 3: failures are those
-"where any of the top-3 predicted labels are not under the same parent as the true label y in the WORDNET hierarchy".
-`parent` reads it as none of the three, `parent_any` as one or more.
+The rules of parents come from the open-ended failure search of Wiles et al. 2022, section 3:
+failures are those "where any of the top-3 predicted labels are not under the same parent as the
+true label y in the WORDNET hierarchy". `parent` reads it as none of the three, `parent_any` as one
+or more.
 
 A classifier of conditions gives a
-separate answer for each condition (sigmoid, not softmax). The answer is yes if the score reaches a threshold. As in
-Jain et al. 2023 (Appendix A.3), the threshold has the largest F1 on validation rows.
+separate answer for each condition (sigmoid, not softmax). The answer is yes if the score reaches a
+threshold. As in Jain et al. 2023 (Appendix A.3), the threshold has the largest F1 on validation
+rows.
 """
 
 from __future__ import annotations
@@ -50,9 +53,10 @@ def failures(
 ) -> Bools:
     """Return which answers are failures (n,). The value is False for an unreadable image.
 
-    labels: (n,) positions in `classes`. ImageNet's outputs for classes that the recipe lacks have the parents of the
-    bundled list. setting: the rule's key in a recipe, for messages. UserError if the rule needs more answers than the
-    model ranks, needs parents that the classes lack, or names an unknown class.
+    labels: (n,) positions in `classes`. ImageNet's outputs for classes that the recipe lacks have
+    the parents of the bundled list. setting: the rule's key in a recipe, for messages. UserError if
+    the rule needs more answers than the model ranks, needs parents that the classes lack, or names
+    an unknown class.
     """
     if rule == "top1":
         return predictions.readable & ~predictions.correct
@@ -61,13 +65,16 @@ def failures(
         ids = [cls.id for cls in classes]
         if class_id not in ids:
             close = did_you_mean(class_id, ids)
-            raise UserError(f"{setting}: no class has the id '{class_id}'{close}", f"As in {ANSWERED}{ids[0]}.")
+            raise UserError(
+                f"{setting}: no class has the id '{class_id}'{close}", f"As in {ANSWERED}{ids[0]}."
+            )
         label = ids.index(class_id)
         given = np.isin(predictions.prediction, class_map.targets[label])
         return predictions.readable & given & (labels != label)
     if not ranks_enough(predictions, class_map):
         raise UserError(
-            f"{setting}: the rule '{rule}' reads the first {_FIRST} answers, and the classifier ranks "
+            f"{setting}: the rule '{rule}' reads the first {_FIRST} answers, and the classifier"
+            " ranks "
             f"{min(predictions.answers.shape[1], class_map.num_classes)}",
             f"Set {setting}=top1.",
         )
@@ -76,7 +83,8 @@ def failures(
         missing = [cls.id for cls in classes if cls.parent is None]
         if missing:
             raise UserError(
-                f"{setting}: the rule '{rule}' needs the parent of every class, and {len(missing):,} have none, such as"
+                f"{setting}: the rule '{rule}' needs the parent of every class, and"
+                f" {len(missing):,} have none, such as"
                 f" '{missing[0]}'",
                 f"Write `parent` in the list of classes, or set {setting}=top1.",
             )
@@ -94,13 +102,19 @@ def failures(
     return predictions.readable & ~(given.all(axis=1) if rule == ANY_PARENT else given.any(axis=1))
 
 
-def refuse_unanswered(rule: str, classes: Sequence[RecipeClass], class_map: ClassMap, setting: str = _MINED) -> None:
-    """Raise UserError for a rule that `failures` would refuse, before the model answers any image."""
-    failures(rule, no_answers(0, class_map), np.zeros(0, dtype=np.int64), classes, class_map, setting)
+def refuse_unanswered(
+    rule: str, classes: Sequence[RecipeClass], class_map: ClassMap, setting: str = _MINED
+) -> None:
+    """Raise UserError for a rule that `failures` would refuse, before the model answers any
+    image."""
+    failures(
+        rule, no_answers(0, class_map), np.zeros(0, dtype=np.int64), classes, class_map, setting
+    )
 
 
 def ranks_enough(predictions: Predictions, class_map: ClassMap) -> bool:
-    """Return whether a model ranks at least three answers and has more outputs, so that all three can be wrong."""
+    """Return whether a model ranks at least three answers and has more outputs, so that all three
+    can be wrong."""
     return predictions.answers.shape[1] >= _FIRST and class_map.num_classes > _FIRST
 
 
@@ -116,12 +130,15 @@ class ConditionScores:
     readable: Bools
 
 
-def map_conditions(names: Sequence[str], classes: Sequence[RecipeClass], facts: ClassifierFacts) -> ClassMap:
-    """Match a classifier's outputs with conditions. Target k of the returned map is the output of condition k.
+def map_conditions(
+    names: Sequence[str], classes: Sequence[RecipeClass], facts: ClassifierFacts
+) -> ClassMap:
+    """Match a classifier's outputs with conditions. Target k of the returned map is the output of
+    condition k.
 
-    A named output is matched by the name of the condition, or by the id of the condition's class (label 2k). An output
-    without a name is matched by position. UserError if no map can be found, and for a file of predictions with only one
-    label for each image.
+    A named output is matched by the name of the condition, or by the id of the condition's class
+    (label 2k). An output without a name is matched by position. UserError if no map can be found,
+    and for a file of predictions with only one label for each image.
     """
     refuse_one_label(facts.name, facts.most_ranked, names)
     conditions = [RecipeClass(classes[2 * k].id, name, k, k, ()) for k, name in enumerate(names)]
@@ -133,7 +150,8 @@ def refuse_one_label(model: str, most_ranked: int | None, conditions: Sequence[s
     if most_ranked == 1:
         raise UserError(
             f"model {model!r} gives one label per image, but an image may have several conditions",
-            f"Write a column of scores for each: {', '.join(conditions[:8])}{' …' if len(conditions) > 8 else ''}.",
+            "Write a column of scores for each:"
+            f" {', '.join(conditions[:8])}{' …' if len(conditions) > 8 else ''}.",
         )
 
 
@@ -146,12 +164,14 @@ def condition_scores(
     batch_size: int,
     load: Callable[[str], Classifier] = load_classifier,
 ) -> ConditionScores:
-    """Return a classifier's scores for conditions: sigmoids of its logits, or the scores in a file of predictions.
+    """Return a classifier's scores for conditions: sigmoids of its logits, or the scores in a file
+    of predictions.
 
     The logits themselves are returned for a condition if different ones have the same sigmoid.
 
-    conditions: the result of `map_conditions`. The answers of a model are cached in `folder`. UserError if a file has
-    no answer or two answers for an image; RunFailure if the model cannot compute.
+    conditions: the result of `map_conditions`. The answers of a model are cached in `folder`.
+    UserError if a file has no answer or two answers for an image; RunFailure if the model cannot
+    compute.
     """
     classifier = load(name)
     outputs = [target[0] for target in conditions.targets]
@@ -163,17 +183,21 @@ def condition_scores(
         for at, scores in each_once(images, name, answers, conditions.num_classes):
             values[at] = scores[:, outputs]
         return ConditionScores(classifier, values, np.asarray(~np.isnan(values).any(axis=1)))
-    # Scores do not depend on labels, so all labels are set to 0: the map has only K rows, and labels may be larger.
+    # Scores do not depend on labels, so all labels are set to 0: the map has only K rows, and
+    # labels may be larger.
     unlabelled = replace(images, labels=np.zeros(len(images), dtype=np.int64))
     maps = {name: conditions}
-    scored = score_models(unlabelled, [name], maps, folder, device, batch_size, lambda _: classifier, logits=True)
+    scored = score_models(
+        unlabelled, [name], maps, folder, device, batch_size, lambda _: classifier, logits=True
+    )
     answers = scored[name].predictions
     assert answers.logits is not None  # they are requested
     given = answers.logits[:, outputs]
     small = np.exp(-np.abs(given))  # the sigmoid, without overflow at either end
     values = np.where(given >= 0, 1.0, small) / (1.0 + small)
     for column, logits in enumerate(given.T):
-        # Above a logit of 33, different logits have one sigmoid. Ranks and thresholds tell them apart.
+        # Above a logit of 33, different logits have one sigmoid. Ranks and thresholds tell them
+        # apart.
         if (
             classifier.score_scale in ("sigmoids", UNKNOWN)
             or np.unique(values[:, column]).size < np.unique(logits).size
@@ -184,11 +208,12 @@ def condition_scores(
 
 
 def best_thresholds(scores: AnyFloats, present: Bools, names: Sequence[str]) -> Floats:
-    """Return the threshold with the largest F1 on these rows, for each condition: [n, K] scores and truth -> [K].
+    """Return the threshold with the largest F1 on these rows, for each condition: [n, K] scores and
+    truth -> [K].
 
-    A score of at least the threshold means yes. If several thresholds have the largest F1, the lowest is taken. Answers
-    must be evaluated on other rows. ValueError for NaN scores; UserError, with all problems, for conditions that no row
-    or every row has.
+    A score of at least the threshold means yes. If several thresholds have the largest F1, the
+    lowest is taken. Answers must be evaluated on other rows. ValueError for NaN scores; UserError,
+    with all problems, for conditions that no row or every row has.
     """
     _refuse_misfit(scores, present)
     problems = []
@@ -197,13 +222,19 @@ def best_thresholds(scores: AnyFloats, present: Bools, names: Sequence[str]) -> 
             rows = f"{'every' if has.all() else 'no'} row of {len(has):,}"
             problems.append(f"condition '{name}': {rows} has it: no threshold can be chosen")
     if problems:
-        raise UserError(problems, "Leave these conditions out, or choose thresholds on rows that have and lack them.")
+        raise UserError(
+            problems,
+            "Leave these conditions out, or choose thresholds on rows that have and lack them.",
+        )
     columns = zip(scores.T, present.T, strict=True)
-    return np.asarray([float(best_threshold(column, partial(_f1, has))[0]) for column, has in columns])
+    return np.asarray(
+        [float(best_threshold(column, partial(_f1, has))[0]) for column, has in columns]
+    )
 
 
 def binary_answers(scores: AnyFloats, present: Bools, thresholds: Floats) -> Bools:
-    """Return which answers are wrong: [n, K] scores and truth, [K] thresholds -> bool [n, K]. ValueError for NaN."""
+    """Return which answers are wrong: [n, K] scores and truth, [K] thresholds -> bool [n, K].
+    ValueError for NaN."""
     _refuse_misfit(scores, present)
     if thresholds.shape != scores.shape[1:] or np.isnan(thresholds).any():
         raise ValueError(f"expected {scores.shape[1]} thresholds, found {thresholds}")
@@ -217,6 +248,11 @@ def _f1(has: Bools, order: Ints, last: Ints) -> Floats:
 
 def _refuse_misfit(scores: AnyFloats, present: Bools) -> None:
     if scores.ndim != 2 or scores.shape != present.shape:
-        raise ValueError(f"expected scores and truth of one shape (n, K), found {scores.shape} and {present.shape}")
+        raise ValueError(
+            f"expected scores and truth of one shape (n, K), found {scores.shape} and"
+            f" {present.shape}"
+        )
     if np.isnan(scores).any():
-        raise ValueError(f"{int(np.isnan(scores).any(axis=1).sum())} rows have no score: leave them out")
+        raise ValueError(
+            f"{int(np.isnan(scores).any(axis=1).sum())} rows have no score: leave them out"
+        )

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from counterfoil.models.classifiers import Classifier
 
 
-# The number of answers that are kept for each image, best first. A model with fewer outputs has fewer answers.
+# The number of answers that are kept for each image, best first. A model with fewer outputs has
+# fewer answers.
 RANKED = 10
 
 
@@ -39,13 +40,14 @@ RANKED = 10
 class Predictions:
     """A model's answers to n images, in the order of the images.
 
-    readable: (n,) bool; if False, the other columns of the row mean nothing. answers: (n, k) int32, the k best outputs,
-    best first. shares: (n, k) float32, the confidence in these outputs, over the outputs that an answer is chosen from
-    (`ClassMap.answering`); NaN if the scale of the scores is unknown. correct, correct_top_k: (n,) bool, by the class
-    map. true_confidence: (n,) confidence, summed over the right outputs. correct_otherwise: (n,) bool, whether the
-    answer is correct if it is chosen from the other set of outputs (`ClassMap.leads`), if there are two sets. logits:
-    (n, outputs) float64, if requested; -inf at outputs that are never an answer. tied: (n,) bool, whether the two best
-    scores are equal, if it is known.
+    readable: (n,) bool; if False, the other columns of the row mean nothing. answers: (n, k) int32,
+    the k best outputs, best first. shares: (n, k) float32, the confidence in these outputs, over
+    the outputs that an answer is chosen from (`ClassMap.answering`); NaN if the scale of the scores
+    is unknown. correct, correct_top_k: (n,) bool, by the class map. true_confidence: (n,)
+    confidence, summed over the right outputs. correct_otherwise: (n,) bool, whether the answer is
+    correct if it is chosen from the other set of outputs (`ClassMap.leads`), if there are two sets.
+    logits: (n, outputs) float64, if requested; -inf at outputs that are never an answer. tied: (n,)
+    bool, whether the two best scores are equal, if it is known.
     """
 
     readable: Bools
@@ -59,7 +61,9 @@ class Predictions:
     tied: Bools | None = None
 
     @classmethod
-    def empty(cls, n: int, ranked: int = 1, outputs: int | None = None, both_ways: bool = False) -> Predictions:
+    def empty(
+        cls, n: int, ranked: int = 1, outputs: int | None = None, both_ways: bool = False
+    ) -> Predictions:
         """Return empty answers to n images. If `outputs` is given, they include logits."""
         return cls(
             readable=np.zeros(n, dtype=bool),
@@ -81,7 +85,11 @@ class Predictions:
         return self.shares[:, 0]
 
     def columns(self) -> Columns:
-        return {field.name: values for field in fields(self) if (values := getattr(self, field.name)) is not None}
+        return {
+            field.name: values
+            for field in fields(self)
+            if (values := getattr(self, field.name)) is not None
+        }
 
     def fill(self, rows: Ints | Bools, columns: Mapping[str, NDArray]) -> None:
         """Set these rows of the columns. Columns that these answers do not have are ignored."""
@@ -93,11 +101,14 @@ class Predictions:
 def no_answers(n: int, class_map: ClassMap, logits: bool = False) -> Predictions:
     # At most as many answers are kept as the model ranks.
     ranked = max(class_map.top_k, min(RANKED, class_map.most_ranked or class_map.answering))
-    return Predictions.empty(n, ranked, class_map.num_classes if logits else None, class_map.class_outputs is not None)
+    return Predictions.empty(
+        n, ranked, class_map.num_classes if logits else None, class_map.class_outputs is not None
+    )
 
 
 def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch.Tensor:
-    """Return the model's outputs (b, num_classes), floats on the CPU. UserError for another shape of the outputs."""
+    """Return the model's outputs (b, num_classes), floats on the CPU. UserError for another shape
+    of the outputs."""
     import torch
 
     try:
@@ -112,16 +123,19 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
         raise RunFailure(f"model {classifier.name!r} failed on {device}: {reason}") from error
     except CounterfoilError:
         raise
-    except Exception as error:  # a network of libraries may raise anything for images of another size
+    # a network of libraries may raise anything for images of another size
+    except Exception as error:
         if (known := known_cause(f"model {classifier.name!r}", error)) is not None:
             raise known from error
         raise UserError(
-            f"model {classifier.name!r} takes no images of {list(batch.shape[1:])}: {error_line(error)}",
+            f"model {classifier.name!r} takes no images of {list(batch.shape[1:])}:"
+            f" {error_line(error)}",
             "Its configuration must prepare images of the size that the network takes.",
         ) from error
     if logits.shape != (len(batch), classifier.num_classes):
         raise UserError(
-            f"model {classifier.name!r} gives outputs of shape {tuple(logits.shape)} for {len(batch)} "
+            f"model {classifier.name!r} gives outputs of shape {tuple(logits.shape)} for"
+            f" {len(batch)} "
             f"images; expected ({len(batch)}, {classifier.num_classes})"
         )
     if not torch.isfinite(logits).all():
@@ -136,7 +150,8 @@ def torch_softmax(logits: AnyFloats) -> Floats32:
 
 
 def shares_of(scale: AnyScale) -> Callable[[AnyFloats], Floats32]:
-    """Return how the confidences of a model's scores are computed. `Classifier.logits` are logits if they can be."""
+    """Return how the confidences of a model's scores are computed. `Classifier.logits` are logits
+    if they can be."""
     return partial(confidences, scale=scale) if scale in ("sigmoids", UNKNOWN) else torch_softmax
 
 
@@ -158,14 +173,17 @@ def answer_columns(
         among = np.where(elsewhere, logits.dtype.type(-np.inf), logits)
         other = replace(class_map, class_outputs=None)
         logits, left = (among, logits) if class_map.leads == "classes" else (logits, among)
-        otherwise = {"correct_otherwise": answer_columns(left, labels, other, 1, softmax)["correct"]}
+        otherwise = {
+            "correct_otherwise": answer_columns(left, labels, other, 1, softmax)["correct"]
+        }
 
     right = np.zeros((len(labels), class_map.num_classes), dtype=bool)
     targets = [class_map.targets[label] for label in labels]
     rows = np.repeat(np.arange(len(labels)), [len(outputs) for outputs in targets])
     right[rows, list(chain.from_iterable(targets))] = True
     shares = softmax(logits)
-    # Sort by scores, because softmax may round different values to the same. Equal logits keep the order of outputs.
+    # Sort by scores, because softmax may round different values to the same. Equal logits keep the
+    # order of outputs.
     best = np.argsort(-logits, axis=1, kind="stable")[:, :ranked]
     hits = np.take_along_axis(right, best, axis=1)
     return {
@@ -250,19 +268,23 @@ _MOST_SHOWN = 5
 def take_over(
     images: LabelledImages, name: str, recorded: Recorded, class_map: ClassMap, scale: AnyScale
 ) -> Predictions:
-    """Make predictions from a classifier's recorded scores. Raises the same errors as `each_once`."""
+    """Make predictions from a classifier's recorded scores. Raises the same errors as
+    `each_once`."""
     answers = no_answers(len(images), class_map)
     answers = replace(answers, tied=np.zeros(len(images), dtype=bool))
     for at, scores in each_once(images, name, recorded, class_map.num_classes):
         ranked = answers.answers.shape[1]
         labels = images.labels[at]
-        answers.fill(at, answer_columns(scores, labels, class_map, ranked, partial(confidences, scale=scale)))
+        answers.fill(
+            at, answer_columns(scores, labels, class_map, ranked, partial(confidences, scale=scale))
+        )
         answers.readable[at] = True
     return answers
 
 
 def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: int) -> Recorded:
-    """Yield the recorded scores unchanged. UserError unless every readable image has exactly one answer."""
+    """Yield the recorded scores unchanged. UserError unless every readable image has exactly one
+    answer."""
     times = np.zeros(len(images), dtype=np.int64)
     for at, scores in recorded:
         if scores.shape[1] != outputs:
@@ -270,7 +292,9 @@ def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: in
         np.add.at(times, at, 1)
         if times.max() > 1:
             [shown] = images.shown([images.keys[times.argmax()]])
-            raise UserError(f"model {name!r} has more than one answer to {shown}", "Keep one of them.")
+            raise UserError(
+                f"model {name!r} has more than one answer to {shown}", "Keep one of them."
+            )
         yield at, scores
     missing = frozenset(images.keys[row] for row in np.flatnonzero(times == 0))
     if not missing:
@@ -281,5 +305,6 @@ def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: in
         raise UserError(
             f"model {name!r} has no answer to {len(unseen):,} of {len(images):,} images: "
             f"{some_of(named, _MOST_SHOWN, count=len(unseen))}",
-            "A file of predictions cannot score images that it has not seen: score them, and add their rows.",
+            "A file of predictions cannot score images that it has not seen: score them, and add"
+            " their rows.",
         )

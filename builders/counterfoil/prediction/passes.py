@@ -1,4 +1,5 @@
-"""Read every model's answers to a dataset from the cache, or compute them in as few passes as memory allows."""
+"""Read every model's answers to a dataset from the cache, or compute them in as few passes as
+memory allows."""
 
 from __future__ import annotations
 
@@ -19,16 +20,18 @@ from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import MappedClassifier, Predictions, take_over
 from counterfoil.recipe.prompts import RecipeClass
 
-# The weights and inputs of one pass may take this share of the free memory. The rest is for activations and images.
+# The weights and inputs of one pass may take this share of the free memory. The rest is for
+# activations and images.
 _SHARE = 0.4
-# On a worker's device, weights and inputs may take so many bytes. The device is assumed to be a GPU of 16 GB.
+# On a worker's device, weights and inputs may take so many bytes. The device is assumed to be a GPU
+# of 16 GB.
 _FREE_ELSEWHERE = 6e9
 _BYTES_A_PARAMETER = 4
 _BYTES_A_VALUE = 4
 # One batch is computed while the next one is decoded, or stacked from its images.
 _BATCHES_AT_ONCE = 2
-# No layer of timm's models enlarges its input by more than this factor. If so much memory is free, layers are not
-# checked.
+# No layer of timm's models enlarges its input by more than this factor. If so much memory is free,
+# layers are not checked.
 _INSIDE_AT_MOST = 100
 
 
@@ -41,7 +44,9 @@ class Scored:
 
 def join_scored(parts: Sequence[Scored]) -> Scored:
     """Return one model's answers to several sets of images as those to all."""
-    return replace(parts[-1], predictions=Predictions(**joined([part.predictions.columns() for part in parts])))
+    return replace(
+        parts[-1], predictions=Predictions(**joined([part.predictions.columns() for part in parts]))
+    )
 
 
 def score_models(
@@ -57,18 +62,21 @@ def score_models(
     placement: Placement | None = None,
     failed: dict[str, CounterfoilError] | None = None,
 ) -> dict[str, Scored]:
-    """Return every model's answers: cached in `folder` if an earlier run finished them, else computed and saved there.
+    """Return every model's answers: cached in `folder` if an earlier run finished them, else
+    computed and saved there.
 
-    If a model fails, the other models are still scored and saved. Then all failures are raised, or put into `failed`
-    by model if it is given. A model without a content hash (`Classifier.kept`) is scored but not cached. For each
-    image, `RANKED` answers are kept, and with `logits` also the scores of all outputs. With `placement`, the workers of
-    an engine compute the answers, except for models that only this process has. Each pass is one stage of progress.
+    If a model fails, the other models are still scored and saved. Then all failures are raised, or
+    put into `failed` by model if it is given. A model without a content hash (`Classifier.kept`) is
+    scored but not cached. For each image, `RANKED` answers are kept, and with `logits` also the
+    scores of all outputs. With `placement`, the workers of an engine compute the answers, except
+    for models that only this process has. Each pass is one stage of progress.
     """
     failures: dict[str, CounterfoilError] = {} if failed is None else failed
     scored: dict[str, Scored] = {}
 
     def unanswered(name: str) -> AskedModel | None:
-        """Load a model that must compute answers. Return None if its answers are in a file or in the cache."""
+        """Load a model that must compute answers. Return None if its answers are in a file or in
+        the cache."""
         class_map = maps[name]
         classifier = load(name)
         _refuse_unfit(classifier, class_map)
@@ -88,7 +96,8 @@ def score_models(
         return AskedModel(model, cache)
 
     def passes(names: Sequence[str], own_device: str | None) -> Iterator[list[AskedModel]]:
-        """Yield lists of models that fit in memory together, and that have answered the same images before.
+        """Yield lists of models that fit in memory together, and that have answered the same images
+        before.
 
         own_device: the device, if this process answers.
         """
@@ -118,7 +127,9 @@ def score_models(
             yield waiting
 
     of_this_process, classes = (
-        (frozenset(names), ()) if placement is None else (placement.of_this_process, placement.classes)
+        (frozenset(names), ())
+        if placement is None
+        else (placement.of_this_process, placement.classes)
     )
     for elsewhere in (None,) if placement is None else (placement, None):
         of_place = [name for name in names if (name in of_this_process) == (elsewhere is None)]
@@ -129,19 +140,27 @@ def score_models(
             specs = [(model.name, model.score_scale, maps[model.name]) for model in classifiers]
             loading = partial(_load, specs, classes, logits)
             try:
-                Pass(images, stage, batch_size, device, elsewhere, loading, WORKERS_IMPORT).ask(models)
+                Pass(images, stage, batch_size, device, elsewhere, loading, WORKERS_IMPORT).ask(
+                    models
+                )
             finally:
-                # The list of models stays alive while the next pass is prepared. Their weights must be released.
+                # The list of models stays alive while the next pass is prepared. Their weights must
+                # be released.
                 for answering in models:
                     answering.model.classifier = answering.model.classifier.released()
                 give_back_memory()
             for answering in models:
                 name = answering.model.name
                 try:
-                    scored[name] = Scored(answering.model.classifier, maps[name], Predictions(**answering.finished()))
+                    scored[name] = Scored(
+                        answering.model.classifier, maps[name], Predictions(**answering.finished())
+                    )
                 except CounterfoilError as error:
                     failures[name] = error
-    kept = f"The answers of the other {len(scored)} are kept: repair or leave out what failed, and run it again."
+    kept = (
+        f"The answers of the other {len(scored)} are kept: repair or leave out what failed, and"
+        " run it again."
+    )
     if failed is None:
         raise_together(list(failures.values()), kept if scored else None)
     return scored
@@ -152,7 +171,10 @@ WORKERS_IMPORT = (__name__, "timm")
 
 
 def _load(
-    specs: Sequence[tuple[str, AnyScale, ClassMap]], classes: tuple[RecipeClass, ...], logits: bool, device: str
+    specs: Sequence[tuple[str, AnyScale, ClassMap]],
+    classes: tuple[RecipeClass, ...],
+    logits: bool,
+    device: str,
 ) -> list[MappedClassifier]:
     """Load the models of a pass on a worker."""
     models = []
@@ -163,18 +185,25 @@ def _load(
 
 
 def _free_for_a_pass(device: str | None) -> float:
-    """Return the bytes for the weights and inputs of one pass. A worker's device (None) is not measured."""
-    return min(_FREE_ELSEWHERE, free_bytes() * _SHARE) if device is None else free_bytes(device) * _SHARE
+    """Return the bytes for the weights and inputs of one pass. A worker's device (None) is not
+    measured."""
+    return (
+        min(_FREE_ELSEWHERE, free_bytes() * _SHARE)
+        if device is None
+        else free_bytes(device) * _SHARE
+    )
 
 
 def batch_bytes(classifier: Classifier, batch_size: int) -> int:
-    """Return the bytes of the input batches that are in memory together, as float32 on the CPU. 0 means unknown."""
+    """Return the bytes of the input batches that are in memory together, as float32 on the CPU. 0
+    means unknown."""
     channels, height, width = classifier.input_size or (0, 0, 0)
     return _BATCHES_AT_ONCE * batch_size * channels * height * width * _BYTES_A_VALUE
 
 
 def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> None:
-    """Raise RunFailure if one batch needs more memory than is free, since the kernel would silently kill the run."""
+    """Raise RunFailure if one batch needs more memory than is free, since the kernel would silently
+    kill the run."""
     if classifier.input_size is None:
         return
     needed = batch_bytes(classifier, batch_size)
@@ -190,20 +219,27 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
     _, height, width = classifier.input_size
     fitting = batch_size * free // needed
     raise RunFailure(
-        f"model {classifier.name!r} takes images of {height:,} x {width:,} pixels: batches of {batch_size} need "
+        f"model {classifier.name!r} takes images of {height:,} x {width:,} pixels: batches of"
+        f" {batch_size} need "
         f"{needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free",
-        f"Set --batch-size {fitting} or smaller." if fitting else "Run it on a machine with more memory.",
+        f"Set --batch-size {fitting} or smaller."
+        if fitting
+        else "Run it on a machine with more memory.",
     )
 
 
 def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
-    """Raise UserError if a model does not take RGB images, RunFailure if it changed since the map was made."""
+    """Raise UserError if a model does not take RGB images, RunFailure if it changed since the map
+    was made."""
     if classifier.input_size is not None and classifier.input_size[0] != 3:
         raise UserError(
-            f"model {classifier.name!r} wants images of {classifier.input_size[0]} channels; a dataset's are RGB"
+            f"model {classifier.name!r} wants images of {classifier.input_size[0]} channels; a"
+            " dataset's are RGB"
         )
     same = class_map.order_given or class_map.label_names in (None, classifier.label_names)
-    if not same or classifier.num_classes != class_map.num_classes:  # a branch moved, a file was written
+    # a branch moved, a file was written
+    if not same or classifier.num_classes != class_map.num_classes:
         raise RunFailure(
-            f"model {classifier.name!r} changed while the run started: its outputs differ now", "Run it again."
+            f"model {classifier.name!r} changed while the run started: its outputs differ now",
+            "Run it again.",
         )

@@ -1,7 +1,9 @@
-"""The files of a directory and of a repository, and the changes between them; only verified bytes are sent.
+"""The files of a directory and of a repository, and the changes between them; only verified bytes
+are sent.
 
-The Hub's client may read a file hours after its verification. Every byte is therefore hashed as it is read, and the
-last piece is held back until the hash shows that the whole file equals the verified one.
+The Hub's client may read a file hours after its verification. Every byte is therefore hashed as it
+is read, and the last piece is held back until the hash shows that the whole file equals the
+verified one.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A file to publish as it was when it was hashed. `git_id` is git's, which the Hub lists for small files."""
+    """A file to publish as it was when it was hashed. `git_id` is git's, which the Hub lists for
+    small files."""
 
     directory: Path
     path: str
@@ -57,7 +60,11 @@ class LocalFile:
         """Compare contents by size and sha256, or by git's id if the Hub lists no sha256."""
         if self.size != remote.size:
             return False
-        return self.sha256 == remote.sha256 if remote.sha256 is not None else self.git_id == remote.git_id
+        return (
+            self.sha256 == remote.sha256
+            if remote.sha256 is not None
+            else self.git_id == remote.git_id
+        )
 
 
 # Errors of opening a name that is no longer a file of the dataset.
@@ -70,25 +77,33 @@ _NO_FILE = {
 
 
 def changed(directory: Path, differences: Mapping[str, str]) -> RunFailure:
-    """Return the failure of a publication whose files changed: path → what is different ("it is gone")."""
+    """Return the failure of a publication whose files changed: path → what is different ("it is
+    gone")."""
     return RunFailure(
-        [f"{path} changed on this machine while it was being published: {what}" for path, what in differences.items()],
-        f"Readers still find the old version. Stop whatever writes to {directory}, run `counterfoil verify"
+        [
+            f"{path} changed on this machine while it was being published: {what}"
+            for path, what in differences.items()
+        ],
+        f"Readers still find the old version. Stop whatever writes to {directory}, run `counterfoil"
+        " verify"
         f" {shlex.quote(str(directory))}`, and publish again once it finds no damage.",
     )
 
 
 def open_below(directory: Path, path: str) -> int:
-    """Open a regular file below a directory without following links below it or waiting; return its descriptor."""
+    """Open a regular file below a directory without following links below it or waiting; return its
+    descriptor."""
     if os.open not in os.supports_dir_fd:
         raise RunFailure(
-            "publishing needs Linux or macOS: this system cannot open a file without following links on its way",
+            "publishing needs Linux or macOS: this system cannot open a file without following"
+            " links on its way",
             "In Windows, publish from the Windows Subsystem for Linux.",
         )
     *folders, name = PurePosixPath(path).parts
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # a person named it: it may be a link
+        # a person named it: it may be a link
+        parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for folder in folders:
                 below = os.open(folder, flags | os.O_DIRECTORY, dir_fd=parent)
@@ -117,14 +132,16 @@ def _unreadable(path: str, error: OSError) -> RunFailure:
 class UnchangedReader(io.BufferedIOBase):
     """A file that is read in order, from its beginning or from an earlier starting point.
 
-    RunFailure if the file changed, at the latest by the read that would return the last byte. Seeking exists for the
-    Hub's client, which sends a part or the whole file again if a connection breaks.
+    RunFailure if the file changed, at the latest by the read that would return the last byte.
+    Seeking exists for the Hub's client, which sends a part or the whole file again if a connection
+    breaks.
     """
 
     def __init__(self, file: LocalFile) -> None:
         self._file = file
         self._position = 0
-        # How far the content is hashed, and the hash's state at every position that reading may return to.
+        # How far the content is hashed, and the hash's state at every position that reading may
+        # return to.
         self._hashed = 0
         self._digest = hashlib.sha256()
         self._states = {0: self._digest.copy()}
@@ -162,7 +179,8 @@ class UnchangedReader(io.BufferedIOBase):
                 raise RunFailure(
                     f"{self._file.path}: the Hub's client reads it out of order, so its content"
                     " cannot be checked while it is sent",
-                    "Install a version of huggingface_hub that this version of counterfoil supports.",
+                    "Install a version of huggingface_hub that this version of counterfoil"
+                    " supports.",
                 )
             self._hashed = self._position
             self._digest = state.copy()
@@ -207,9 +225,10 @@ RepositoryKind = Literal["dataset", "model"]  # as the Hub calls them
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 MODEL_FILES = frozenset({CONFIG, WEIGHTS, MENDED, layout.CARD})
-# A repository's file belongs to the dataset if its name is one that only datasets' files have. Any table in the folders
-# of shards counts, since the card's globs would read it. `eval.yaml` does not: if someone added it, for instance the
-# Hub's team by a pull request, it makes the dataset a benchmark and stays.
+# A repository's file belongs to the dataset if its name is one that only datasets' files have. Any
+# table in the folders of shards counts, since the card's globs would read it. `eval.yaml` does not:
+# if someone added it, for instance the Hub's team by a pull request, it makes the dataset a
+# benchmark and stays.
 _FILES = frozenset({
     layout.CARD, layout.RECIPE, layout.LOCK, layout.MANIFEST, layout.TIMM_INFO, layout.THRESHOLDS, layout.CROISSANT,
     layout.EMBEDDINGS, layout.ROWS,
@@ -232,7 +251,8 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes that turn a repository into the directory. `kept` are other paths in it, which stay."""
+    """The changes that turn a repository into the directory. `kept` are other paths in it, which
+    stay."""
 
     added: tuple[LocalFile, ...] = ()
     replaced: tuple[LocalFile, ...] = ()
@@ -242,9 +262,14 @@ class Changes:
 
     @property
     def sent(self) -> tuple[LocalFile, ...]:
-        """The files to send, in the order of publishing: data first, then the card, then the manifest."""
+        """The files to send, in the order of publishing: data first, then the card, then the
+        manifest."""
         last = {layout.CARD: 1, layout.MANIFEST: 2}
-        return tuple(sorted((*self.added, *self.replaced), key=lambda file: (last.get(file.path, 0), file.path)))
+        return tuple(
+            sorted(
+                (*self.added, *self.replaced), key=lambda file: (last.get(file.path, 0), file.path)
+            )
+        )
 
     @property
     def operations(self) -> int:
@@ -258,8 +283,9 @@ class Changes:
 def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, LocalFile]:
     """Hash the manifest and every file that it lists; return them by path.
 
-    `manifest_sha256` is the manifest's hash when the directory was verified. RunFailure if anything changed since then;
-    UserError for links of the Hub's cache, and for names that the Hub does not take.
+    `manifest_sha256` is the manifest's hash when the directory was verified. RunFailure if anything
+    changed since then; UserError for links of the Hub's cache, and for names that the Hub does not
+    take.
     """
     paths = [*published_paths(directory), layout.MANIFEST]
     if untaken := [path for path in paths if not _FORBIDDEN.isdisjoint(path.split("/"))]:
@@ -269,25 +295,43 @@ def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, Local
         )
     if linked := [path for path in paths if (directory / path).is_symlink()]:
         raise UserError(
-            f"{directory / linked[0]} is a link into the Hub's cache, like {len(linked)} of {len(paths)} files here:"
+            f"{directory / linked[0]} is a link into the Hub's cache, like {len(linked)} of"
+            f" {len(paths)} files here:"
             " only a directory's own files can be published",
-            f"Copy the directory with the files it links to (`cp -rL {shlex.quote(str(directory))} COPY`), and"
+            f"Copy the directory with the files it links to (`cp -rL {shlex.quote(str(directory))}"
+            " COPY`), and"
             " publish the copy.",
         )
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        files = dict(zip(paths, pool.map(lambda path: hash_file(directory, path), paths), strict=True))
+        files = dict(
+            zip(paths, pool.map(lambda path: hash_file(directory, path), paths), strict=True)
+        )
     manifest = whole_content(files[layout.MANIFEST])
     try:
         listed = parse_manifest(manifest, layout.MANIFEST)
     except UserError:
-        raise changed(directory, {layout.MANIFEST: "its content does not match its own hash"}) from None
+        raise changed(
+            directory, {layout.MANIFEST: "its content does not match its own hash"}
+        ) from None
     if manifest_document(list(listed.values()))["sha256"] != manifest_sha256:
         raise changed(directory, {layout.MANIFEST: "it is not the file that was verified"})
-    existing = {path: Entry(path, file.size, file.sha256) for path, file in files.items() if path != layout.MANIFEST}
-    differences = dict.fromkeys(sorted({*listed, *existing}), f"it is not the file that {layout.MANIFEST} lists")
+    existing = {
+        path: Entry(path, file.size, file.sha256)
+        for path, file in files.items()
+        if path != layout.MANIFEST
+    }
+    differences = dict.fromkeys(
+        sorted({*listed, *existing}), f"it is not the file that {layout.MANIFEST} lists"
+    )
     differences |= {path: "it is gone" for path in listed if path not in existing}
-    differences |= {path: f"it is new and not listed in {layout.MANIFEST}" for path in existing if path not in listed}
-    if differing := {path: what for path, what in differences.items() if listed.get(path) != existing.get(path)}:
+    differences |= {
+        path: f"it is new and not listed in {layout.MANIFEST}"
+        for path in existing
+        if path not in listed
+    }
+    if differing := {
+        path: what for path, what in differences.items() if listed.get(path) != existing.get(path)
+    }:
         raise changed(directory, differing)
     return files
 
@@ -313,11 +357,15 @@ def is_owned(path: str, kind: RepositoryKind = "dataset") -> bool:
     if kind == "model":
         return path in MODEL_FILES
     first, _, below = path.partition("/")
-    return first in _BELOW and _BELOW[first].fullmatch(below) is not None if below else first in _FILES
+    return (
+        first in _BELOW and _BELOW[first].fullmatch(below) is not None if below else first in _FILES
+    )
 
 
 def changes_between(
-    local: Mapping[str, LocalFile], remote: Mapping[str, RemoteFile], kind: RepositoryKind = "dataset"
+    local: Mapping[str, LocalFile],
+    remote: Mapping[str, RemoteFile],
+    kind: RepositoryKind = "dataset",
 ) -> Changes:
     """Return the changes that make a repository's own files those of a directory."""
     common = [path for path in local if path in remote]
@@ -327,7 +375,9 @@ def changes_between(
         added=tuple(file for path, file in sorted(local.items()) if path not in remote),
         replaced=tuple(local[path] for path in sorted(common) if path not in same),
         deleted=tuple(path for path in others if is_owned(path, kind)),
-        kept=tuple(path for path in others if not is_owned(path, kind) and not path.startswith(".")),
+        kept=tuple(
+            path for path in others if not is_owned(path, kind) and not path.startswith(".")
+        ),
         same=len(same),
     )
 
@@ -337,7 +387,8 @@ _SAMPLE = 512
 
 
 class Addition(CommitOperationAdd):
-    """The addition of one file. Making and reading it raises RunFailure if the file changed since it was hashed."""
+    """The addition of one file. Making and reading it raises RunFailure if the file changed since
+    it was hashed."""
 
     def __init__(self, file: LocalFile) -> None:
         super().__init__(file.path, b"")  # given a path, it would open whatever is there
@@ -353,7 +404,8 @@ class Addition(CommitOperationAdd):
             yield cast("BinaryIO", reader)
 
     def before_sending(self) -> None:
-        """Raise RunFailure if the path is no file of the dataset any more; it is not opened by its path."""
+        """Raise RunFailure if the path is no file of the dataset any more; it is not opened by its
+        path."""
         if not self._is_uploaded:
             UnchangedReader(self._file).close()
 
@@ -364,7 +416,8 @@ class Addition(CommitOperationAdd):
 
 
 class _Announced(UploadInfo):
-    """Upload information that announces the verified sha256, and accepts the one that Xet computes while sending."""
+    """Upload information that announces the verified sha256, and accepts the one that Xet computes
+    while sending."""
 
     def __init__(self, file: LocalFile, sample: bytes) -> None:
         super().__init__(file.size, sample, source_path=str(file.place))

@@ -1,7 +1,7 @@
 """Keep what people wrote in the README of a repository when it is published again.
 
-Of the metadata, keys that the new card does not write stay, such as the questions of a gated repository. Of the text,
-what is around the marked part stays. The preview says what cannot stay.
+Of the metadata, keys that the new card does not write stay, such as the questions of a gated
+repository. Of the text, what is around the marked part stays. The preview says what cannot stay.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from counterfoil.models.config_files import shown
 from counterfoil.recipe.strict_yaml import dump_yaml
 
 _LICENSE = ("license", "license_name", "license_link")
-# Keys that earlier cards may have written and this one does not. The others of its keys are in every card.
+# Keys that earlier cards may have written and this one does not. The others of its keys are in
+# every card.
 _OURS = frozenset({"license_name", "task_ids", "dataset_info", "base_model_relation"})
 # These follow from the data, and change with it.
 _OF_THE_DATA = frozenset(
@@ -23,11 +24,15 @@ _OF_THE_DATA = frozenset(
 )
 
 
-def kept_card(ours: str, before: str, where: str, *, published: bool, untouched: bool) -> tuple[str, list[str]]:
-    """Return our card with what people wrote in the one before, and a line for each thing that stays or is replaced.
+def kept_card(
+    ours: str, before: str, where: str, *, published: bool, untouched: bool
+) -> tuple[str, list[str]]:
+    """Return our card with what people wrote in the one before, and a line for each thing that
+    stays or is replaced.
 
-    ours: the new card, with marks. before: the repository's. where: its name for messages. published: whether the
-    repository holds an earlier version of ours. untouched: whether its card is as it was published.
+    ours: the new card, with marks. before: the repository's. where: its name for messages.
+    published: whether the repository holds an earlier version of ours. untouched: whether its card
+    is as it was published.
     """
     mine, own_text = split_card(ours, where)
     others, text = split_card(before, where)
@@ -41,14 +46,19 @@ def kept_card(ours: str, before: str, where: str, *, published: bool, untouched:
         above = marked.above
         below = marked.below
         if not marked.as_written:
-            lines.append("text that people changed between the two marks is replaced; the history of the Hub has it")
+            lines.append(
+                "text that people changed between the two marks is replaced; the history of the Hub"
+                " has it"
+            )
     elif not published:
         above = text
     elif text.strip() and not untouched and text.strip() != without_marks(own_text).strip():
         raise UserError(
-            f"{where} was changed on the Hub, and the marks around the part that Counterfoil writes are not in it, so"
+            f"{where} was changed on the Hub, and the marks around the part that Counterfoil writes"
+            " are not in it, so"
             " publishing would replace what people wrote",
-            "Copy their texts elsewhere, put back the README of the last version and publish. Then write them above or"
+            "Copy their texts elsewhere, put back the README of the last version and publish. Then"
+            " write them above or"
             " below the marked part: there they stay.",
         )
     if (above, below) != (new.above, new.below) and (above.strip() or below.strip()):
@@ -60,7 +70,9 @@ def kept_card(ours: str, before: str, where: str, *, published: bool, untouched:
     return f"{block}\n{body}\n", lines
 
 
-def _kept_metadata(mine: Mapping[str, Any], others: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _kept_metadata(
+    mine: Mapping[str, Any], others: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
     kept = {key: value for key, value in others.items() if key not in {*mine, *_OURS, *_LICENSE}}
     metadata = dict(mine)
     lines = []
@@ -70,8 +82,12 @@ def _kept_metadata(mine: Mapping[str, Any], others: Mapping[str, Any]) -> tuple[
     if names_none and others.get("license") is not None:
         metadata = {key: value for key, value in metadata.items() if key not in _LICENSE}
         kept |= {key: others[key] for key in _LICENSE if key in others}
-        lines.append(f"license stays {shown(others['license'])}, as the repository says: none is named here")
+        lines.append(
+            f"license stays {shown(others['license'])}, as the repository says: none is named here"
+        )
     for key in sorted((mine.keys() & others.keys() & metadata.keys()) - _OF_THE_DATA):
         if mine[key] != others[key]:
-            lines.append(f"{key} of the repository, {shown(others[key])}, is replaced by {shown(mine[key])}")
+            lines.append(
+                f"{key} of the repository, {shown(others[key])}, is replaced by {shown(mine[key])}"
+            )
     return metadata | kept, lines

@@ -59,10 +59,16 @@ class PublishOptions(_Publication):
 
     def __post_init__(self) -> None:
         problems = [
-            f"--{option} is '{name}', which cannot name a {kind}: expected letters, digits and . _ - /"
-            for option, kind, name in (("revision", "branch", self.revision), ("tag", "tag", self.tag))
+            f"--{option} is '{name}', which cannot name a {kind}: expected letters, digits and . _"
+            " - /"
+            for option, kind, name in (
+                ("revision", "branch", self.revision),
+                ("tag", "tag", self.tag),
+            )
             if name is not None
-            and (not _REFERENCE.fullmatch(name) or ".." in name or name.endswith(("/", ".", ".lock")))
+            and (
+                not _REFERENCE.fullmatch(name) or ".." in name or name.endswith(("/", ".", ".lock"))
+            )
         ]
         if self.create_pr and self.tag is not None:
             problems.append(

@@ -1,4 +1,5 @@
-"""`publish`: send a verified directory to the Hub, so that readers always find the old or the new version complete."""
+"""`publish`: send a verified directory to the Hub, so that readers always find the old or the new
+version complete."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ from counterfoil.store.replacement import settle_directory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication(Published):
-    """The published dataset. `pull_request` is the number of one that stays open; then `commit` is its head."""
+    """The published dataset. `pull_request` is the number of one that stays open; then `commit` is
+    its head."""
 
     pull_request: int | None
     configs_loaded: int
@@ -48,8 +50,9 @@ class Publication(Published):
 def publish(given: PublishOptions) -> Publication | None:
     """Publish a finished dataset directory as a dataset repository on the Hub.
 
-    File contents are uploaded first, which commits nothing. Then the branch receives one commit, and the commit
-    receives the tag. If a run stops, call the function again: files that are already on the Hub are not sent again.
+    File contents are uploaded first, which commits nothing. Then the branch receives one commit,
+    and the commit receives the tag. If a run stops, call the function again: files that are already
+    on the Hub are not sent again.
 
     Returns:
         A Publication, or None after a dry run or if `confirm` returns False.
@@ -64,7 +67,8 @@ def publish(given: PublishOptions) -> Publication | None:
     tell = given.tell or (lambda line: None)
     patience = given.patience or PATIENCE
     settle_directory(directory)
-    # The lock keeps others from building or cutting there meanwhile; a read-only directory is safe anyway.
+    # The lock keeps others from building or cutting there meanwhile; a read-only directory is safe
+    # anyway.
     lockable = (directory / LOCK).is_file() and os.access(directory, os.W_OK)
     with contextlib.ExitStack() as kept:
         kept.enter_context(directory_lock(directory) if lockable else contextlib.nullcontext())
@@ -75,7 +79,8 @@ def publish(given: PublishOptions) -> Publication | None:
         if (few := preview_images(recipe, dataset.receipts)) is not None:
             raise UserError(
                 f"{directory} is a preview of {few:,} images a shift, which is not published",
-                "Build the recipe without --limit (samples.limit: null) into another folder, and publish that.",
+                "Build the recipe without --limit (samples.limit: null) into another folder, and"
+                " publish that.",
             )
         repo = given.repo or recipe.publish.repo
         if repo is None:
@@ -97,7 +102,9 @@ def publish(given: PublishOptions) -> Publication | None:
             given = replace(given, public=True)
         remote = Remote(repo, tell, patience)
         user = "" if given.dry_run else remote.user()
-        ahead, local = preview(remote, local, given, images, Path(kept.enter_context(tempfile.TemporaryDirectory())))
+        ahead, local = preview(
+            remote, local, given, images, Path(kept.enter_context(tempfile.TemporaryDirectory()))
+        )
         card = whole_content(local[CARD]).decode()
         if not given.dry_run:
             remote.check_card(card)
@@ -105,11 +112,17 @@ def publish(given: PublishOptions) -> Publication | None:
         if given.dry_run or not confirmed:
             return None
         message = f"{recipe.name}: {images:,} image{'s' if images != 1 else ''}"
-        declared: Sequence[Mapping[str, Any]] = DatasetCard(card).data.to_dict().get("configs") or ()
+        declared: Sequence[Mapping[str, Any]] = (
+            DatasetCard(card).data.to_dict().get("configs") or ()
+        )
         configs = [(config["config_name"], config["data_files"][0]["split"]) for config in declared]
         sender = Sender(remote, user, local, ahead, message, given.files_per_commit)
-        done, pull_request = sender.carry_out(lambda commit: _load_a_row_of_each(remote, commit, configs))
-    return Publication(**done, pull_request=pull_request if given.create_pr else None, configs_loaded=len(configs))
+        done, pull_request = sender.carry_out(
+            lambda commit: _load_a_row_of_each(remote, commit, configs)
+        )
+    return Publication(
+        **done, pull_request=pull_request if given.create_pr else None, configs_loaded=len(configs)
+    )
 
 
 def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[str, str]]) -> None:
@@ -118,11 +131,19 @@ def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[s
     import httpx2
 
     datasets.disable_progress_bars()
-    network = (HfHubHTTPError, OfflineModeIsEnabled, httpx2.HTTPError, ConnectionError, TimeoutError)
+    network = (
+        HfHubHTTPError,
+        OfflineModeIsEnabled,
+        httpx2.HTTPError,
+        ConnectionError,
+        TimeoutError,
+    )
 
     def load(config: str, split: str) -> None:
         try:
-            rows = datasets.load_dataset(remote.repo, config, split=split, revision=revision, streaming=True)
+            rows = datasets.load_dataset(
+                remote.repo, config, split=split, revision=revision, streaming=True
+            )
             next(iter(rows))
         except network:
             raise
@@ -135,4 +156,6 @@ def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[s
 
     for config, split in configs:
         what = f"loading {config} back"
-        with_retries(lambda c=config, s=split: load(c, s), what, tell=remote.tell, patience=remote.patience)
+        with_retries(
+            lambda c=config, s=split: load(c, s), what, tell=remote.tell, patience=remote.patience
+        )

@@ -1,7 +1,8 @@
-"""`publish --model`: send a model's folder to a repository of the Hub: verify it, commit once, compare.
+"""`publish --model`: send a model's folder to a repository of the Hub: verify it, commit once,
+compare.
 
-A folder with anything but a timm configuration, safetensors, the note of its mending, a card and a licence is refused,
-since leaving files out might not be what its owner wants.
+A folder with anything but a timm configuration, safetensors, the note of its mending, a card and a
+licence is refused, since leaving files out might not be what its owner wants.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from counterfoil.models.config_files import is_text, read_config, shown
 from counterfoil.models.mended import MENDED, MendedNote, read_mended
 from counterfoil.models.names import HUB, LOCAL
 from counterfoil.options import takes
-from counterfoil.publishing.files import CONFIG, MODEL_FILES, WEIGHTS, LocalFile, hash_file, whole_content
+from counterfoil.publishing.files import (
+    CONFIG,
+    MODEL_FILES,
+    WEIGHTS,
+    LocalFile,
+    hash_file,
+    whole_content,
+)
 from counterfoil.publishing.options import FILES_PER_COMMIT, PublishModelOptions, PublishOptions
 from counterfoil.publishing.remote import MOST_TEXT_BYTES, Remote
 from counterfoil.publishing.sending import (
@@ -47,7 +55,8 @@ class PublishedModel(Published):
 
 @dataclass(frozen=True)
 class _Verified:
-    """A folder's hashed files and texts, its model's facts and configuration, and the note of its mending."""
+    """A folder's hashed files and texts, its model's facts and configuration, and the note of its
+    mending."""
 
     files: dict[str, LocalFile]
     texts: dict[str, str]
@@ -58,11 +67,13 @@ class _Verified:
 
 @takes(PublishModelOptions)
 def publish_model(given: PublishModelOptions) -> PublishedModel | None:
-    """Publish a timm model's folder, such as `counterfoil mend` writes, as a model repository on the Hub.
+    """Publish a timm model's folder, such as `counterfoil mend` writes, as a model repository on
+    the Hub.
 
-    The model is loaded first. The folder may hold only config.json, model.safetensors, README.md, mended.json and a
-    licence; a text that holds a secret is refused. The card gets the metadata that it lacks: licence, base model,
-    public datasets and tags. The branch always receives one commit. If a run stops, call the function again.
+    The model is loaded first. The folder may hold only config.json, model.safetensors, README.md,
+    mended.json and a licence; a text that holds a secret is refused. The card gets the metadata
+    that it lacks: licence, base model, public datasets and tags. The branch always receives one
+    commit. If a run stops, call the function again.
 
     Returns:
         A PublishedModel, or None if `confirm` returns False.
@@ -73,37 +84,53 @@ def publish_model(given: PublishModelOptions) -> PublishedModel | None:
     """
     directory = named_path(given.directory)
     tell = given.tell or (lambda line: None)
-    options = PublishOptions(directory, given.repo, public=given.public, revision=given.revision, tag=given.tag)
+    options = PublishOptions(
+        directory, given.repo, public=given.public, revision=given.revision, tag=given.tag
+    )
     patience = given.patience or PATIENCE
     if given.license is not None and not (given.license.isprintable() and given.license.strip()):
         raise UserError(
-            f"--license is {given.license[:80]!r}, expected the name of a licence", "For example: --license apache-2.0"
+            f"--license is {given.license[:80]!r}, expected the name of a licence",
+            "For example: --license apache-2.0",
         )
     repo = checked_repository(given.repo)
     progress.tell(Sending("verifying", 0, 0, 0, 0))
     verified = _verified(directory)
-    with attentive_client(patience), tempfile.TemporaryDirectory(prefix="counterfoil-card-") as beside:
+    with (
+        attentive_client(patience),
+        tempfile.TemporaryDirectory(prefix="counterfoil-card-") as beside,
+    ):
         remote = Remote(repo, tell, patience, "model")
         user = remote.user()
         metadata = _metadata(remote, verified, given.license)
-        text = published_card(verified.texts.get(CARD, ""), repo, metadata, verified.note is not None)
+        text = published_card(
+            verified.texts.get(CARD, ""), repo, metadata, verified.note is not None
+        )
         (Path(beside) / CARD).write_bytes(text.encode())
         files = verified.files | {CARD: hash_file(Path(beside), CARD)}
         ahead, local = preview(remote, files, options, images=None, beside=Path(beside))
         remote.check_card(whole_content(local[CARD]).decode())
-        lines = [f"license: {metadata.license}{' (name it with --license)' * (metadata.license == UNKNOWN)}"]
+        lines = [
+            "license:"
+            f" {metadata.license}{' (name it with --license)' * (metadata.license == UNKNOWN)}"
+        ]
         for key, names in (("base model", metadata.base_model), ("datasets", metadata.datasets)):
             lines += [f"{key}: {', '.join(names)}"] if names else []
         ahead = replace(ahead, card_notes=(*lines, *ahead.card_notes))
         if given.confirm is not None and not given.confirm(ahead):
             return None
-        sender = Sender(remote, user, local, ahead, f"{repo.partition('/')[2]}: a model", FILES_PER_COMMIT)
-        done, _ = sender.carry_out(lambda commit: _refuse_other_facts(f"{HUB}{repo}@{commit}", verified.facts))
+        sender = Sender(
+            remote, user, local, ahead, f"{repo.partition('/')[2]}: a model", FILES_PER_COMMIT
+        )
+        done, _ = sender.carry_out(
+            lambda commit: _refuse_other_facts(f"{HUB}{repo}@{commit}", verified.facts)
+        )
     return PublishedModel(**done, metadata=metadata)
 
 
 def _verified(directory: Path) -> _Verified:
-    """Hash the folder's files and load its model. UserError for what cannot be published, such as secrets."""
+    """Hash the folder's files and load its model. UserError for what cannot be published, such as
+    secrets."""
     name = f"{LOCAL}{directory}"
     files = {path: hash_file(directory, path) for path in _model_paths(directory)}
     texts = {}
@@ -128,8 +155,11 @@ def _verified(directory: Path) -> _Verified:
     load_classifier(name)
     from safetensors import safe_open
 
-    with safe_open(directory / WEIGHTS, framework="pt") as opened:  # its metadata may hold secrets too
-        texts[WEIGHTS] = "\n".join(f"{key}: {value}" for key, value in sorted((opened.metadata() or {}).items()))
+    # its metadata may hold secrets too
+    with safe_open(directory / WEIGHTS, framework="pt") as opened:
+        texts[WEIGHTS] = "\n".join(
+            f"{key}: {value}" for key, value in sorted((opened.metadata() or {}).items())
+        )
     problems = []
     for path, text in texts.items():
         for what, pattern in _SECRETS:
@@ -145,20 +175,27 @@ def _verified(directory: Path) -> _Verified:
 
 
 def _metadata(remote: Remote, verified: _Verified, license: str | None) -> ModelMetadata:
-    """Return a card's metadata: a licence from the card, the configuration or the base model, and names on the Hub."""
+    """Return a card's metadata: a licence from the card, the configuration or the base model, and
+    names on the Hub."""
     card, _ = split_card(verified.texts.get(CARD, ""), CARD)
     bases = _base_models(verified.note)
     described = verified.config.get("pretrained_cfg")
-    for declared in (card.get("license"), described.get("license") if isinstance(described, dict) else None):
+    for declared in (
+        card.get("license"),
+        described.get("license") if isinstance(described, dict) else None,
+    ):
         if license is not None or declared in (None, ""):
             continue
         if not is_text(declared):
             raise UserError(
-                f"{CARD}: license is {shown(declared)}, expected the name of a licence", "Name it with --license."
+                f"{CARD}: license is {shown(declared)}, expected the name of a licence",
+                "Name it with --license.",
             )
         license = None if declared == UNKNOWN else str(declared)
     if license is None:
-        license = next((licence for base in bases if (licence := remote.license_of_model(base))), UNKNOWN)
+        license = next(
+            (licence for base in bases if (licence := remote.license_of_model(base))), UNKNOWN
+        )
     # A name that looks like the Hub's may be a local folder; private datasets are not named.
     sets = () if verified.note is None else (*verified.note.datasets, *verified.note.on)
     matches = [_ON_THE_HUB.fullmatch(dataset.name) for dataset in sets]
@@ -168,7 +205,8 @@ def _metadata(remote: Remote, verified: _Verified, license: str | None) -> Model
 
 
 def _base_models(note: MendedNote | None) -> tuple[str, ...]:
-    """Return the Hub name of the model that a mended one was made from; empty for a folder's or the lab's."""
+    """Return the Hub name of the model that a mended one was made from; empty for a folder's or the
+    lab's."""
     if note is None:
         return ()
     name = note.model.name
@@ -183,7 +221,11 @@ def _base_models(note: MendedNote | None) -> tuple[str, ...]:
     if not hub_id:
         return ()
     # timm's own repositories are named after architecture and tag.
-    return (f"{hub_id}{config.architecture}.{config.tag}" if hub_id.endswith("/") and config else hub_id,)
+    return (
+        f"{hub_id}{config.architecture}.{config.tag}"
+        if hub_id.endswith("/") and config
+        else hub_id,
+    )
 
 
 def _refuse_other_facts(name: str, facts: ClassifierFacts) -> None:
@@ -191,7 +233,8 @@ def _refuse_other_facts(name: str, facts: ClassifierFacts) -> None:
     known = (facts.architecture, facts.num_classes, facts.label_names)
     if (published.architecture, published.num_classes, published.label_names) != known:
         raise RunFailure(
-            f"{name} is not the folder's model, but {published.architecture} with {published.num_classes} outputs",
+            f"{name} is not the folder's model, but {published.architecture} with"
+            f" {published.num_classes} outputs",
             "Someone else may have published at the same time. Run the same command again.",
         )
 
@@ -217,7 +260,8 @@ _MOST_LISTED = 200
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """Metadata that the Hub reads in a card: the licence, and the names of base models and datasets."""
+    """Metadata that the Hub reads in a card: the licence, and the names of base models and
+    datasets."""
 
     license: str
     base_model: tuple[str, ...]
@@ -225,7 +269,8 @@ class ModelMetadata:
 
 
 def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> str:
-    """Build the card from the folder's own, or from an empty text. Equal arguments give equal texts."""
+    """Build the card from the folder's own, or from an empty text. Equal arguments give equal
+    texts."""
     metadata, body = split_card(text, CARD)
     license, license_name = license_metadata(added.license)
     metadata["license"] = license
@@ -248,12 +293,17 @@ def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> 
 
 
 def _joined(metadata: Mapping[str, Any], key: str, added: Iterable[str]) -> list[str]:
-    """Return the names that a card lists by a key, one or several, and then added ones that are missing."""
+    """Return the names that a card lists by a key, one or several, and then added ones that are
+    missing."""
     value = metadata.get(key)
     listed: Any = [] if value is None else value
     if isinstance(value, str):
         listed = [value]
-    if not isinstance(listed, list) or len(listed) > _MOST_LISTED or not all(is_text(name) for name in listed):
+    if (
+        not isinstance(listed, list)
+        or len(listed) > _MOST_LISTED
+        or not all(is_text(name) for name in listed)
+    ):
         raise UserError(f"{CARD}: {key} is {shown(value)}, expected a list of names")
     return list(dict.fromkeys([*listed, *added]))
 
@@ -275,10 +325,12 @@ _SECRETS = (
 
 
 def _model_paths(directory: Path) -> list[str]:
-    """List the files of a model's folder without opening them. UserError with all that are unfit or missing."""
+    """List the files of a model's folder without opening them. UserError with all that are unfit or
+    missing."""
     if not directory.is_dir():
         raise UserError(
-            f"{directory} is not a folder, expected a model's folder", "Name a folder that `counterfoil mend` saved."
+            f"{directory} is not a folder, expected a model's folder",
+            "Name a folder that `counterfoil mend` saved.",
         )
     names = []
     problems = []
@@ -287,13 +339,18 @@ def _model_paths(directory: Path) -> list[str]:
             problems.append(f"{directory}: {ascii(entry.name)[1:-1]} {wrong}")
         else:
             names.append(entry.name)
-    problems += [f"{directory}: {name} is missing" for name in (CONFIG, WEIGHTS) if not (directory / name).exists()]
+    problems += [
+        f"{directory}: {name} is missing"
+        for name in (CONFIG, WEIGHTS)
+        if not (directory / name).exists()
+    ]
     if problems:
         if len(problems) > _MOST_TOLD:
             problems[_MOST_TOLD:] = [f"and {len(problems) - _MOST_TOLD} more"]
         raise UserError(
             problems,
-            f"A model's folder has {CONFIG} and {WEIGHTS}, and may have {CARD}, {MENDED} and a LICENSE. Move"
+            f"A model's folder has {CONFIG} and {WEIGHTS}, and may have {CARD}, {MENDED} and a"
+            " LICENSE. Move"
             " everything else out of it.",
         )
     return names

@@ -1,8 +1,8 @@
 """Read and change a repository of the Hub. Changes are safe to repeat, and failed ones are retried.
 
-The Hub may have carried out a request whose answer was lost, so every change first looks at what exists. The branch
-receives one commit, or a pull request collects several commits and is merged. Readers therefore always find either the
-old version or the new one.
+The Hub may have carried out a request whose answer was lost, so every change first looks at what
+exists. The branch receives one commit, or a pull request collects several commits and is merged.
+Readers therefore always find either the old version or the new one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from huggingface_hub.hf_api import RepoFile
 
 from counterfoil.data.hub import Patience, with_retries
 from counterfoil.errors import RunFailure, UserError, some_of
-from counterfoil.publishing.files import Addition, Changes, LocalFile, RemoteFile, RepositoryKind, changes_between
+from counterfoil.publishing.files import (
+    Addition,
+    Changes,
+    LocalFile,
+    RemoteFile,
+    RepositoryKind,
+    changes_between,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,7 +55,8 @@ class Repository:
 
 
 def _tried(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a method of a `Remote` that is safe to repeat. `what` names the action; braces are its arguments."""
+    """Decorate a method of a `Remote` that is safe to repeat. `what` names the action; braces are
+    its arguments."""
 
     def tried(method: Callable[P, T]) -> Callable[P, T]:
         signature = inspect.signature(method)
@@ -58,7 +66,10 @@ def _tried(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
             given = signature.bind(*arguments, **named).arguments
             remote: Remote = given["self"]
             return with_retries(
-                lambda: method(*arguments, **named), what.format(**given), tell=remote.tell, patience=remote.patience
+                lambda: method(*arguments, **named),
+                what.format(**given),
+                tell=remote.tell,
+                patience=remote.patience,
             )
 
         return call
@@ -84,7 +95,8 @@ class Remote:
 
     @_tried("looking at {self.repo}")
     def repository(self) -> Repository | None:
-        """Return the repository's state; None if there is none (or none that this token may see)."""
+        """Return the repository's state; None if there is none (or none that this token may
+        see)."""
         try:
             info = self.api.repo_info(self.repo, repo_type=self.kind)
         except RepositoryNotFoundError:
@@ -98,13 +110,18 @@ class Remote:
 
     @_tried("listing {self.repo} at {name}")
     def branch(self, name: str) -> Branch:
-        """Return the head and the files of a branch, of a pull request (`refs/pr/N`) or of a commit."""
+        """Return the head and the files of a branch, of a pull request (`refs/pr/N`) or of a
+        commit."""
         head = self.api.repo_info(self.repo, repo_type=self.kind, revision=name).sha
         assert head is not None
         # The listing names the commit, so that all of its pages are of the same commit.
-        entries = self.api.list_repo_tree(self.repo, recursive=True, revision=head, repo_type=self.kind)
+        entries = self.api.list_repo_tree(
+            self.repo, recursive=True, revision=head, repo_type=self.kind
+        )
         files = [
-            RemoteFile(entry.path, entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else None)
+            RemoteFile(
+                entry.path, entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else None
+            )
             for entry in entries
             if isinstance(entry, RepoFile)
         ]
@@ -115,7 +132,8 @@ class Remote:
         """Return the content of a text file. UserError for one that is too large to be a text."""
         if file.size > MOST_TEXT_BYTES:
             raise UserError(
-                f"{file.path} of {self.repo} has {file.size:,} bytes, expected at most {MOST_TEXT_BYTES:,}",
+                f"{file.path} of {self.repo} has {file.size:,} bytes, expected at most"
+                f" {MOST_TEXT_BYTES:,}",
                 "Shorten it on the Hub, and publish again.",
             )
         with tempfile.TemporaryDirectory() as folder:
@@ -164,11 +182,19 @@ class Remote:
         """Send contents that the Hub's large-file storage lacks. Commit nothing."""
         operations = [self._operation(file) for file in files]
         what = f"sending {some_of([file.path for file in files], 1)}"
-        with_retries(lambda: self._prepare(operations, revision), what, tell=self.tell, patience=self.patience)
+        with_retries(
+            lambda: self._prepare(operations, revision),
+            what,
+            tell=self.tell,
+            patience=self.patience,
+        )
 
     @_tried("committing to {self.repo}")
-    def commit(self, local: Mapping[str, LocalFile], name: str, message: str, most: int | None = None) -> Branch:
-        """Commit once to make a branch the directory, or its first `most` changes; do nothing if nothing differs."""
+    def commit(
+        self, local: Mapping[str, LocalFile], name: str, message: str, most: int | None = None
+    ) -> Branch:
+        """Commit once to make a branch the directory, or its first `most` changes; do nothing if
+        nothing differs."""
         branch = self.branch(name)
         changes = limit_changes(changes_between(local, branch.files, self.kind), most)
         if not changes.operations:
@@ -190,22 +216,29 @@ class Remote:
         return self.branch(name)
 
     def _prepare(self, operations: Sequence[Addition], revision: str) -> None:
-        """Send contents. RunFailure if files have changed, UserError if a .gitignore excludes files."""
+        """Send contents. RunFailure if files have changed, UserError if a .gitignore excludes
+        files."""
         for operation in operations:
             operation.before_sending()
-        self.api.preupload_lfs_files(self.repo, operations, repo_type=self.kind, revision=revision, free_memory=False)
+        self.api.preupload_lfs_files(
+            self.repo, operations, repo_type=self.kind, revision=revision, free_memory=False
+        )
         for operation in operations:
             operation.after_sending()
         ignored = [operation.path_in_repo for operation in operations if operation._should_ignore]
         if ignored:
             raise UserError(
-                [f"{self.repo} has a .gitignore that excludes files of the {self.kind}:", *ignored[:10]],
+                [
+                    f"{self.repo} has a .gitignore that excludes files of the {self.kind}:",
+                    *ignored[:10],
+                ],
                 "Remove .gitignore from the repository, or the lines that exclude these files.",
             )
 
     @_tried("opening a pull request")
     def pull_request(self, title: str, author: str) -> int:
-        """Return the author's open pull request of this title, or open one. Close the author's obsolete ones."""
+        """Return the author's open pull request of this title, or open one. Close the author's
+        obsolete ones."""
         number = None
         query: Any = {"repo_type": self.kind, "discussion_type": "pull_request", "author": author}
         for request in self.api.get_repo_discussions(self.repo, **query):
@@ -235,12 +268,15 @@ class Remote:
 
     @_tried("looking at pull request {number}")
     def is_based_on(self, number: int, commit: str) -> bool:
-        commits = self.api.list_repo_commits(self.repo, repo_type=self.kind, revision=f"refs/pr/{number}")
+        commits = self.api.list_repo_commits(
+            self.repo, repo_type=self.kind, revision=f"refs/pr/{number}"
+        )
         return any(listed.commit_id == commit for listed in commits)
 
     @_tried("merging pull request {number}")
     def merge(self, number: int, message: str) -> bool:
-        """Merge a pull request into the default branch; return False if that has changed and conflicts."""
+        """Merge a pull request into the default branch; return False if that has changed and
+        conflicts."""
         status = self.api.get_discussion_details(self.repo, number, repo_type=self.kind).status
         if status == "merged":
             return True
@@ -266,14 +302,16 @@ class Remote:
             raise tag_is_taken(self.repo, name, existing)
 
     def _operation(self, file: LocalFile) -> Addition:
-        """Return the client's operation for a file. It is kept between tries, because it remembers what was sent."""
+        """Return the client's operation for a file. It is kept between tries, because it remembers
+        what was sent."""
         if file.path not in self._operations:
             self._operations[file.path] = Addition(file)
         return self._operations[file.path]
 
 
 def limit_changes(changes: Changes, most: int | None) -> Changes:
-    """Return the first `most` changes in the order of publishing: files, card and manifest last, then deletions."""
+    """Return the first `most` changes in the order of publishing: files, card and manifest last,
+    then deletions."""
     if most is None or changes.operations <= most:
         return changes
     sent = changes.sent[:most]

@@ -1,4 +1,5 @@
-"""The steps that publishing a dataset and a model share: options, preview, contents, commits, comparison."""
+"""The steps that publishing a dataset and a model share: options, preview, contents, commits,
+comparison."""
 
 from __future__ import annotations
 
@@ -44,11 +45,13 @@ _MERGES = 3
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What publishing will do. `bytes` counts contents that differ; the Hub may have some of them already.
+    """What publishing will do. `bytes` counts contents that differ; the Hub may have some of them
+    already.
 
-    `exists` is None for a dry run, which does not ask the Hub and counts every file as added. `images` is None for a
-    model. `through_pull_request`: commits are gathered in a pull request first. `told`: further lines for people.
-    `card_before`: the repository's card, which the new one was made from.
+    `exists` is None for a dry run, which does not ask the Hub and counts every file as added.
+    `images` is None for a model. `through_pull_request`: commits are gathered in a pull request
+    first. `told`: further lines for people. `card_before`: the repository's card, which the new one
+    was made from.
     """
 
     repo: str
@@ -73,12 +76,18 @@ class Preview:
 
 
 def preview(
-    remote: Remote, local: Mapping[str, LocalFile], options: PublishOptions, images: int | None, beside: Path
+    remote: Remote,
+    local: Mapping[str, LocalFile],
+    options: PublishOptions,
+    images: int | None,
+    beside: Path,
 ) -> tuple[Preview, Mapping[str, LocalFile]]:
-    """Compare the files with the repository. Return what publishing will do, and the files that it will send.
+    """Compare the files with the repository. Return what publishing will do, and the files that it
+    will send.
 
-    These are the given ones, but the card keeps what people wrote in the repository's; that card, and the manifest
-    that lists it, are written to the folder `beside`. UserError if publishing must not be done.
+    These are the given ones, but the card keeps what people wrote in the repository's; that card,
+    and the manifest that lists it, are written to the folder `beside`. UserError if publishing must
+    not be done.
     """
     public = options.public
     branch = options.revision or MAIN
@@ -94,7 +103,11 @@ def preview(
         local, lines = _with_kept_card(remote, base, local, beside)
     changes = changes_between(local, base.files if base else {}, remote.kind)
     tagged = None if repository is None or tag is None else repository.tags.get(tag)
-    if tag is not None and tagged is not None and (changes.operations or base is None or tagged != base.head):
+    if (
+        tag is not None
+        and tagged is not None
+        and (changes.operations or base is None or tagged != base.head)
+    ):
         raise tag_is_taken(remote.repo, tag, tagged)
     if public is False and repository is not None and not repository.private:
         raise UserError(
@@ -113,7 +126,10 @@ def preview(
         branch=branch,
         exists=None if options.dry_run else repository is not None,
         private=repository.private if repository is not None else not public,
-        becomes_public=bool(public) and not options.create_pr and repository is not None and repository.private,
+        becomes_public=bool(public)
+        and not options.create_pr
+        and repository is not None
+        and repository.private,
         files=len(local),
         images=images,
         bytes=changes.size,
@@ -130,7 +146,8 @@ def preview(
 def _with_kept_card(
     remote: Remote, base: Branch, local: Mapping[str, LocalFile], beside: Path
 ) -> tuple[Mapping[str, LocalFile], list[str]]:
-    """Return the files with a card that keeps what people wrote in the branch's, and a line for each thing kept."""
+    """Return the files with a card that keeps what people wrote in the branch's, and a line for
+    each thing kept."""
     card_before = base.files.get(CARD)
     ours = local.get(CARD)
     if card_before is None or ours is None or ours.equals(card_before):
@@ -140,7 +157,9 @@ def _with_kept_card(
     content = remote.content(card_before, base.head)
     if MANIFEST in base.files:
         with contextlib.suppress(UserError):
-            listed = parse_manifest(remote.content(base.files[MANIFEST], base.head), MANIFEST).get(CARD)
+            listed = parse_manifest(remote.content(base.files[MANIFEST], base.head), MANIFEST).get(
+                CARD
+            )
             untouched = listed is not None and listed.sha256 == hashlib.sha256(content).hexdigest()
     where = f"{CARD} of {remote.repo}"
     try:
@@ -154,33 +173,44 @@ def _with_kept_card(
     (beside / CARD).write_bytes(card.encode())
     files = {**local, CARD: hash_file(beside, CARD)}
     if MANIFEST in local:
-        entries = [Entry(file.path, file.size, file.sha256) for file in files.values() if file.path != MANIFEST]
+        entries = [
+            Entry(file.path, file.size, file.sha256)
+            for file in files.values()
+            if file.path != MANIFEST
+        ]
         (beside / MANIFEST).write_bytes(document_bytes(manifest_document(entries)))
         files[MANIFEST] = hash_file(beside, MANIFEST)
     return files, lines
 
 
 def _refuse_something_else(remote: Remote, branch: Branch, local: Mapping[str, LocalFile]) -> None:
-    """Raise UserError for a repository of something else, whose card and files publishing would replace."""
+    """Raise UserError for a repository of something else, whose card and files publishing would
+    replace."""
     foreign = [path for path in sorted(branch.files) if not path.startswith((".", "LICENSE"))]
     if remote.kind == "model":
         foreign = [path for path in foreign if not is_owned(path, "model")]
         weights = branch.files.get(WEIGHTS)
-        if weights is not None and MENDED not in branch.files and not local[WEIGHTS].equals(weights):
+        if (
+            weights is not None
+            and MENDED not in branch.files
+            and not local[WEIGHTS].equals(weights)
+        ):
             foreign.append(f"{WEIGHTS} of another model")
     else:
         foreign = [path for path in foreign if path != CARD and LOCK not in branch.files]
     if foreign:
         lacking = f" and no {LOCK}" if remote.kind == "dataset" else ""
         raise UserError(
-            f"{remote.repo} holds something else ({some_of(foreign, 3)}){lacking}: publishing would replace it",
+            f"{remote.repo} holds something else ({some_of(foreign, 3)}){lacking}: publishing would"
+            " replace it",
             "Choose another name, or empty the repository first.",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The result: `commit` is the head of the branch, `commits` the number made now (0 if nothing differed)."""
+    """The result: `commit` is the head of the branch, `commits` the number made now (0 if nothing
+    differed)."""
 
     repo: str
     url: str
@@ -197,7 +227,8 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """The progress of a publication: the stage, and files and bytes that are done, of those that differ."""
+    """The progress of a publication: the stage, and files and bytes that are done, of those that
+    differ."""
 
     stage: str
     files_done: int
@@ -216,10 +247,11 @@ class Sender:
     files_per_commit: int
 
     def carry_out(self, read_back: Callable[[str], None]) -> tuple[dict[str, Any], int | None]:
-        """Carry out a preview: contents, commits, comparison, then the tag, and last making it public.
+        """Carry out a preview: contents, commits, comparison, then the tag, and last making it
+        public.
 
-        `read_back` gets the new commit once every file is compared. Return the fields of `Published`, and the number of
-        the pull request, if there was one.
+        `read_back` gets the new commit once every file is compared. Return the fields of
+        `Published`, and the number of the pull request, if there was one.
         """
         remote = self.remote
         local = self.local
@@ -230,20 +262,26 @@ class Sender:
         if repository is None:
             raise UserError(
                 f"{ahead.repo}: this name belongs to a repository that your token cannot see",
-                "Choose another name, or check which account your token belongs to (`hf auth whoami`).",
+                "Choose another name, or check which account your token belongs to (`hf auth"
+                " whoami`).",
             )
         if ahead.branch not in repository.branches:
             remote.create_branch(ahead.branch)
-        head, pull_request = self.gather() if ahead.through_pull_request else (self.commit(ahead.branch), None)
+        head, pull_request = (
+            self.gather() if ahead.through_pull_request else (self.commit(ahead.branch), None)
+        )
         progress.tell(Sending("comparing", len(local), len(local), ahead.bytes, ahead.bytes))
         differing = changes_between(local, head.files, remote.kind)
         problems = [f"{file.path} is missing on the Hub" for file in differing.added]
-        problems += [f"{file.path} differs on the Hub in size or sha256" for file in differing.replaced]
+        problems += [
+            f"{file.path} differs on the Hub in size or sha256" for file in differing.replaced
+        ]
         problems += [f"{path} should not be on the Hub" for path in differing.deleted]
         if problems:
             raise RunFailure(
                 [f"{remote.repo} at {head.head[:12]} differs from the directory:", *problems[:20]],
-                "Someone else may have published at the same time. Run the same command again: it sends what differs.",
+                "Someone else may have published at the same time. Run the same command again: it"
+                " sends what differs.",
             )
         read_back(head.head)
         if ahead.tag is not None:
@@ -293,11 +331,14 @@ class Sender:
                 self._tell("merging", self.ahead.changes.sent)
                 self._refuse_another_card(self.remote.branch(MAIN))
                 # If the base has changed, a merge could mix the files of both versions.
-                if self.remote.branch(MAIN).head == base.head and self.remote.merge(number, self.message):
+                if self.remote.branch(MAIN).head == base.head and self.remote.merge(
+                    number, self.message
+                ):
                     return self.remote.branch(MAIN), number
             self.remote.close(number)  # the branch changed: gather again on its new head
         raise RunFailure(
-            f"{self.remote.repo}: someone else committed to {MAIN} during publishing, {_MERGES} times",
+            f"{self.remote.repo}: someone else committed to {MAIN} during publishing, {_MERGES}"
+            " times",
             "Run the same command again when they are done.",
         )
 
@@ -311,12 +352,16 @@ class Sender:
             before = left
             left = changes_between(self.local, head.files, self.remote.kind).operations
             if left >= before:
-                raise RunFailure(f"{self.remote.repo}: the Hub accepts commits to {name} but does not apply them")
+                raise RunFailure(
+                    f"{self.remote.repo}: the Hub accepts commits to {name} but does not apply them"
+                )
         return head
 
     def _send(self, head: Branch) -> None:
-        """Send what the branch lacks, in batches; the Hub answers for each file whether it has the content."""
-        # Equal contents once: the client asks about a whole batch first, so it would send each of them.
+        """Send what the branch lacks, in batches; the Hub answers for each file whether it has the
+        content."""
+        # Equal contents once: the client asks about a whole batch first, so it would send each of
+        # them.
         different = changes_between(self.local, head.files, self.remote.kind).sent
         files = list({file.sha256: file for file in different}.values())
         done: list[LocalFile] = []
@@ -328,14 +373,18 @@ class Sender:
 
     def _tell(self, stage: str, done: Sequence[LocalFile]) -> None:
         size = sum(file.size for file in done)
-        progress.tell(Sending(stage, len(done), len(self.ahead.changes.sent), size, self.ahead.bytes))
+        progress.tell(
+            Sending(stage, len(done), len(self.ahead.changes.sent), size, self.ahead.bytes)
+        )
 
 
 def checked_repository(repo: str) -> str:
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
-        raise UserError(f"'{repo}' cannot name a repository, expected USER/NAME: {error}") from error
+        raise UserError(
+            f"'{repo}' cannot name a repository, expected USER/NAME: {error}"
+        ) from error
     if not REPOSITORY.fullmatch(repo):
         raise UserError(f"'{repo}' cannot name a repository, expected USER/NAME")
     return repo

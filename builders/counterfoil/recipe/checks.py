@@ -1,6 +1,7 @@
 """Checks across the sections of a recipe.
 
-The checks read plain mappings instead of models, so that a value of a wrong type does not hide other problems.
+The checks read plain mappings instead of models, so that a value of a wrong type does not hide
+other problems.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from counterfoil.recipe.severity import MOST_SEVERE, level_name
 from counterfoil.recipe.tasks import derive_task
 
 _FILLED = (
-    "the rule '{}' ranks a whole cell, but a quota (samples.accepted) stops before the cell is complete; expected"
+    "the rule '{}' ranks a whole cell, but a quota (samples.accepted) stops before the cell is"
+    " complete; expected"
     " samples.candidates instead of the quota"
 )
 _MOST_SUGGESTIONS = 20
@@ -46,10 +48,19 @@ def _duplicate_ids(parts: RecipeParts) -> Iterator[RecipeProblem]:
     first: dict[str, int] = {}
     for index, class_id in parts.ids.items():
         if class_id in first:
-            message = f"found '{class_id}' again, expected unique ids (first at classes[{first[class_id]}])"
-            name, other = (mapping(parts.classes[position]).get("name") for position in (index, first[class_id]))
+            message = (
+                f"found '{class_id}' again, expected unique ids (first at"
+                f" classes[{first[class_id]}])"
+            )
+            name, other = (
+                mapping(parts.classes[position]).get("name")
+                for position in (index, first[class_id])
+            )
             if isinstance(name, str) and isinstance(other, str) and class_slug(name) == class_id:
-                message += f"; the names '{name[:80]}' and '{other[:80]}' give the same id: write an id for one of them"
+                message += (
+                    f"; the names '{name[:80]}' and '{other[:80]}' give the same id: write"
+                    " an id for one of them"
+                )
             yield ("source", "classes", index, "id"), message
         first.setdefault(class_id, index)
 
@@ -80,21 +91,29 @@ def _unknown_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _unknown_thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find object thresholds of unknown classes, or of classes that are not in the base or shift."""
+    """Find object thresholds of unknown classes, or of classes that are not in the base or
+    shift."""
     for section, spec in [(("screen",), parts.screen), *parts.specs]:
         chosen = parts.every if section == ("screen",) else parts.ids_of(spec)
-        for class_id, value in mapping(mapping(spec.get("object_threshold")).get("classes")).items():
+        for class_id, value in mapping(
+            mapping(spec.get("object_threshold")).get("classes")
+        ).items():
             path = (*section, "object_threshold", "classes", class_id)
             if value is None or not parts.every or class_id in chosen:
                 continue
             if class_id in parts.every:
                 yield path, f"found '{class_id}', expected a class that is listed here in `classes`"
             else:
-                yield path, f"found '{class_id}', expected the id of a class{did_you_mean(str(class_id), parts.known)}"
+                yield (
+                    path,
+                    f"found '{class_id}', expected the id of a"
+                    f" class{did_you_mean(str(class_id), parts.known)}",
+                )
 
 
 def _shifts_without_base(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find shifts of classes that are not in the base. Their images could not be compared with any base image."""
+    """Find shifts of classes that are not in the base. Their images could not be compared with any
+    base image."""
     base = parts.specs[0][1]
     if base.get("classes") is None:
         return
@@ -104,25 +123,40 @@ def _shifts_without_base(parts: RecipeParts) -> Iterator[RecipeProblem]:
         if lacking:
             shown = some_of([f"'{class_id}'" for class_id in lacking], 1)
             path = (*section, *(() if spec.get("classes") is None else ("classes",)))
-            yield path, f"has the class {shown}, expected classes that prompts.base.classes lists too"
+            yield (
+                path,
+                f"has the class {shown}, expected classes that prompts.base.classes lists too",
+            )
 
 
 def _without_a_class(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find texts without `{class}`; mined prompts for named classes may use another word, such as "pullover"."""
+    """Find texts without `{class}`; mined prompts for named classes may use another word, such as
+    "pullover"."""
     reported: set[RecipePath] = set()
     for path, template, spec in parts.templates():
         named = spec.get("kind") == "mined" and bool(spec.get("classes")) and path[0] == "prompts"
         captioned = path[-1] == "prompt"  # another check reports missing captions
-        problem = template_problem(template, with_class=not named or None, about_class=True, captioned=captioned)
-        if problem is not None and f"expected it to contain '{{{CLASS}}}'" in problem and path not in reported:
+        problem = template_problem(
+            template, with_class=not named or None, about_class=True, captioned=captioned
+        )
+        if (
+            problem is not None
+            and f"expected it to contain '{{{CLASS}}}'" in problem
+            and path not in reported
+        ):
             reported.add(path)
             yield path, problem
 
 
 def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find classes that lack the parent or category that their texts use. Each missing word is one problem."""
+    """Find classes that lack the parent or category that their texts use. Each missing word is one
+    problem."""
     for word in ABOUT_CLASS:
-        without = [class_id for index, class_id in parts.ids.items() if parts.classes[index].get(word) is None]
+        without = [
+            class_id
+            for index, class_id in parts.ids.items()
+            if parts.classes[index].get(word) is None
+        ]
         users: dict[RecipePath, None] = {}
         lacking: dict[str, None] = {}
         for path, template, spec in parts.templates() if without else ():
@@ -132,9 +166,17 @@ def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
                 lacking |= dict.fromkeys(chosen_without)
         if lacking:
             named = some_of(list(lacking), _MOST_SUGGESTIONS)
-            which = f"1 class ({named}) does" if len(lacking) == 1 else f"{len(lacking):,} classes ({named}) do"
+            which = (
+                f"1 class ({named}) does"
+                if len(lacking) == 1
+                else f"{len(lacking):,} classes ({named}) do"
+            )
             places = f" (as {len(users):,} texts do)" if len(users) > 1 else ""
-            message = f"uses '{{{word}}}'{places}, which {which} not have; expected `{word}` in the list of classes"
+            message = (
+                f"uses '{{{word}}}'{places}, which {which} not have; expected `{word}` in"
+                " the"
+                " list of classes"
+            )
             yield next(iter(users)), message
 
 
@@ -145,8 +187,15 @@ def _nothing_to_draw(parts: RecipeParts) -> Iterator[RecipeProblem]:
     specs = {("prompts", "base"): parts.prompts.get("base") or {}}
     specs |= {("prompts", "shifts", name): spec for name, spec in parts.shifts.items()}
     for path, spec in specs.items():
-        if isinstance(spec, Mapping) and spec.get("prompt") is None and spec.get("embedding") is None:
-            yield (*path, "prompt"), "missing, expected a prompt with '{class}', or an `embedding` to draw from"
+        if (
+            isinstance(spec, Mapping)
+            and spec.get("prompt") is None
+            and spec.get("embedding") is None
+        ):
+            yield (
+                (*path, "prompt"),
+                "missing, expected a prompt with '{class}', or an `embedding` to draw from",
+            )
 
 
 def _thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
@@ -157,23 +206,29 @@ def _thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
         path = (*section, "threshold")
         levels = mapping(spec.get("severity")).get("levels")
         if caption is not None and threshold is None and default is None and levels is None:
-            yield path, "missing; the shift has a caption, expected a threshold here or screen.shift_threshold"
+            yield (
+                path,
+                "missing; the shift has a caption, expected a threshold here or"
+                " screen.shift_threshold",
+            )
         if caption is None and threshold is not None:
             yield path, "a threshold without a caption; expected a `caption` to compare images with"
 
 
 def _has_quota(spec: Mapping[str, Any], samples: Mapping[str, Any]) -> bool:
-    """Return whether a shift's cells have a quota, set by the shift's own samples or by the recipe's samples."""
+    """Return whether a shift's cells have a quota, set by the shift's own samples or by the
+    recipe's samples."""
     of_shift = spec.get("samples")
     return mapping(samples if of_shift is None else of_shift).get("accepted") is not None
 
 
 def _open_quotas(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find quotas with a threshold that is a percentile over all candidates. It is known only after all are
-    rendered.
+    """Find quotas with a threshold that is a percentile over all candidates. It is known only after
+    all are rendered.
     """
     message = (
-        "a percentile over all candidates, but a quota (samples.accepted) stops before all are rendered;"
+        "a percentile over all candidates, but a quota (samples.accepted) stops before all are"
+        " rendered;"
         " expected a value here, or samples.candidates instead of the quota"
     )
     default = mapping(parts.screen.get("shift_threshold")).get("percentile")
@@ -206,30 +261,43 @@ def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
         resolved = parts.screen.get("shift_threshold") if threshold is None else threshold
         if spec.get("caption") is not None and mapping(resolved).get("percentile") is not None:
             message = (
-                f"a percentile over all candidates with the keep rule '{rule}', which ranks what passes the threshold;"
+                f"a percentile over all candidates with the keep rule '{rule}', which ranks what"
+                " passes the threshold;"
                 " expected a value"
             )
             yield (*section, "keep" if threshold is None else "threshold"), message
 
 
 def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find `same_image` in a recipe without edits, and `top` in a recipe without a screening CLIP."""
+    """Find `same_image` in a recipe without edits, and `top` in a recipe without a screening
+    CLIP."""
     unscreened = not parts.kind.needs_screen and parts.screen.get("model") is None
     for section, spec in [(("screen",), parts.screen), *parts.of_shifts]:
         path = (*section, "keep")
         rules = _rule_names(spec.get("keep"))
         if "same_image" in rules and not parts.kind.edits:
-            yield path, "'same_image' compares an edit with its row, expected it with generator.kind edit alone"
+            yield (
+                path,
+                "'same_image' compares an edit with its row, expected it with generator.kind edit"
+                " alone",
+            )
         if "top" in rules and unscreened:
             yield path, "'top' ranks by a score of CLIP, expected one that screens (screen.model)"
 
 
 def _captions_of_rows(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find prompts with `{caption}` in a recipe without captions, and captions that no prompt uses."""
+    """Find prompts with `{caption}` in a recipe without captions, and captions that no prompt
+    uses."""
     edits = parts.kind.edits
-    templates = [(path, template) for path, template, _ in parts.templates() if path[-1] == "prompt"]
+    templates = [
+        (path, template) for path, template, _ in parts.templates() if path[-1] == "prompt"
+    ]
     asking = [path for path, template in templates if asks_caption(template)]
-    captions_from = [key for key in ("caption_column", "captioner") if edits and parts.generator.get(key) is not None]
+    captions_from = [
+        key
+        for key in ("caption_column", "captioner")
+        if edits and parts.generator.get(key) is not None
+    ]
     if captions_from and not asking:
         yield ("generator", captions_from[0]), "no prompt asks for '{caption}', expected null"
     if captions_from:
@@ -247,7 +315,10 @@ def _captions_of_rows(parts: RecipeParts) -> Iterator[RecipeProblem]:
 def _judges_apart(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find different judges whose columns would have the same names."""
     owners: dict[str, str] = {}
-    sections = [(("screen", "keep"), parts.screen, KEEP_JUDGES), (("screen", "judge"), parts.screen, ("judge",))]
+    sections = [
+        (("screen", "keep"), parts.screen, KEEP_JUDGES),
+        (("screen", "judge"), parts.screen, ("judge",)),
+    ]
     sections += [((*path, "keep"), spec, KEEP_JUDGES) for path, spec in parts.of_shifts]
     for path, spec, keys in sections:
         for values, key in texts_at(spec, *keys):
@@ -259,36 +330,53 @@ def _judges_apart(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _second_opinion(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find a second judge with the name of the screening CLIP. Of a folder on another machine only the last part is
-    known.
+    """Find a second judge with the name of the screening CLIP. Of a folder on another machine only
+    the last part is known.
     """
     model, weights, judge = (parts.screen.get(key) for key in ("model", "weights", "judge"))
     if not isinstance(model, str) or not isinstance(judge, str) or model.startswith(ELSEWHERE):
         return
     clip_name = f"{model}/{weights}" if weights is not None else model.removeprefix(LOCAL)
-    if judge.startswith(OPEN_CLIP) and judge.removeprefix(OPEN_CLIP).removeprefix(LOCAL) == clip_name:
+    if (
+        judge.startswith(OPEN_CLIP)
+        and judge.removeprefix(OPEN_CLIP).removeprefix(LOCAL) == clip_name
+    ):
         message = f"found '{judge}', the screening model (screen.model), expected another one"
         yield ("screen", "judge"), f"{message}: it would agree with itself"
 
 
 def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find failure rules with unknown classes, and failure rules that need parents if classes have none."""
-    without = [mapping(entry).get("id") for entry in parts.classes if mapping(entry).get("parent") is None]
+    """Find failure rules with unknown classes, and failure rules that need parents if classes have
+    none."""
+    without = [
+        mapping(entry).get("id") for entry in parts.classes if mapping(entry).get("parent") is None
+    ]
     for section, spec in [(("screen",), parts.screen), *parts.of_shifts]:
         for index, step in enumerate(sequence(spec.get("keep"))):
             rule = mapping(mapping(step).get("misclassified")).get("failure")
             where = (*section, "keep", index, "misclassified", "failure")
             answered = answered_class(rule) if isinstance(rule, str) else None
             if answered is not None and parts.known and answered not in parts.every:
-                yield where, f"found '{rule}', expected the id of a class{did_you_mean(answered, parts.known)}"
+                yield (
+                    where,
+                    f"found '{rule}', expected the id of a"
+                    f" class{did_you_mean(answered, parts.known)}",
+                )
             elif rule in PARENTS and without:
                 shown = some_of([f"'{class_id}'" for class_id in without], 1)
-                yield where, f"found '{rule}', but the class {shown} has no `parent` in the list of classes"
+                yield (
+                    where,
+                    f"found '{rule}', but the class {shown} has no `parent` in the list of classes",
+                )
 
 
 def _ranking(keep: Any) -> str | None:
-    """Return the first keep rule whose decision about a candidate depends on the other candidates of the cell."""
-    return next((name for name in _rule_names(keep) if name in KEEP_RULES and KEEP_RULES[name].whole_cell), None)
+    """Return the first keep rule whose decision about a candidate depends on the other candidates
+    of the cell."""
+    return next(
+        (name for name in _rule_names(keep) if name in KEEP_RULES and KEEP_RULES[name].whole_cell),
+        None,
+    )
 
 
 def _rule_names(keep: Any) -> list[str]:
@@ -298,8 +386,8 @@ def _rule_names(keep: Any) -> list[str]:
 
 
 def _ambiguous_keys(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find equal keys `{shift}_{class id}_{index}`. For example, shift a_b with class c and shift a with class b_c have
-    one key.
+    """Find equal keys `{shift}_{class id}_{index}`. For example, shift a_b with class c and shift a
+    with class b_c have one key.
     """
     ids = parts.every
     # For each b, the pairs (c, b_c) in which both are class ids. Most recipes have no such pair.
@@ -313,15 +401,20 @@ def _ambiguous_keys(parts: RecipeParts) -> Iterator[RecipeProblem]:
     cells = {"base": ids}
     for name, spec in parts.shifts.items():
         for level in _level_values(mapping(mapping(spec).get("severity"))) or [1]:
-            cells[level_name(str(name), level, corrupts=parts.kind.corrupts)] = parts.ids_of(mapping(spec))
+            cells[level_name(str(name), level, corrupts=parts.kind.corrupts)] = parts.ids_of(
+                mapping(spec)
+            )
     for name, class_ids in cells.items():
         for before, after in _cut_at_underscores(name):
             pairs = [
-                pair for pair in meeting.get(after, ()) if pair[0] in class_ids and pair[1] in cells.get(before, ())
+                pair
+                for pair in meeting.get(after, ())
+                if pair[0] in class_ids and pair[1] in cells.get(before, ())
             ]
             if pairs:
                 message = (
-                    f"the keys of class '{pairs[0][0]}' would clash with those of shift '{before}' and class"
+                    f"the keys of class '{pairs[0][0]}' would clash with those of shift '{before}'"
+                    " and class"
                     f" '{pairs[0][1]}', expected another shift name or class id"
                 )
                 yield ("prompts", "shifts", name), message
@@ -332,7 +425,8 @@ def _cut_at_underscores(text: str) -> list[tuple[str, str]]:
 
 
 def _of_its_kind(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find settings that the generator's kind refuses, and corruptions in a recipe of another kind."""
+    """Find settings that the generator's kind refuses, and corruptions in a recipe of another
+    kind."""
     yield from parts.kind.problems(parts)
     for path, spec in () if parts.kind.corrupts else parts.of_shifts:
         if spec.get("corruption") is not None:
@@ -340,7 +434,8 @@ def _of_its_kind(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find levels that the generator cannot draw, levels whose scenes differ, and invalid levels."""
+    """Find levels that the generator cannot draw, levels whose scenes differ, and invalid
+    levels."""
     kind = parts.kind
     for path, spec in parts.of_shifts:
         severity = spec.get("severity")
@@ -352,36 +447,70 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
             if not kind.corrupts:
                 yield at, "only generator.kind corrupt takes a number, expected `levels`"
         elif not kind.levels:
-            yield at, f"generator.kind {parts.kind_name} draws nothing, so it has no levels; expected null"
+            yield (
+                at,
+                f"generator.kind {parts.kind_name} draws nothing, so it has no levels; expected"
+                " null",
+            )
         else:
             yield from _way_to_levels(parts, path, spec, settings)
             # These settings give each level other scenes.
             if parts.samples.get("noise", "paired") != "paired":
-                yield at, "samples.noise is independent, so levels would show other scenes; expected noise: paired"
+                yield (
+                    at,
+                    "samples.noise is independent, so levels would show other scenes; expected"
+                    " noise: paired",
+                )
             if _has_quota(spec, parts.samples):
-                yield at, "a quota (samples.accepted) draws other scenes at each level, expected samples.candidates"
-            if "misclassified" in _rule_names(parts.screen.get("keep") if spec.get("keep") is None else spec["keep"]):
-                yield (*path, "keep"), "'misclassified' keeps other scenes at each level, expected rules without it"
+                yield (
+                    at,
+                    "a quota (samples.accepted) draws other scenes at each level, expected"
+                    " samples.candidates",
+                )
+            if "misclassified" in _rule_names(
+                parts.screen.get("keep") if spec.get("keep") is None else spec["keep"]
+            ):
+                yield (
+                    (*path, "keep"),
+                    "'misclassified' keeps other scenes at each level, expected rules without it",
+                )
             if spec.get("threshold") is not None:
-                yield (*path, "threshold"), "mild levels would fail it, expected null: levels have no shift threshold"
+                yield (
+                    (*path, "threshold"),
+                    "mild levels would fail it, expected null: levels have no shift threshold",
+                )
             levels = _level_values(settings)
             shift = str(at[-2])
             steps = parts.generator.get("steps")
-            if settings.get("by") == "steps" and isinstance(steps, int) and not isinstance(steps, bool) and steps > 0:
+            if (
+                settings.get("by") == "steps"
+                and isinstance(steps, int)
+                and not isinstance(steps, bool)
+                and steps > 0
+            ):
                 with_shift = [math.floor(level * steps + 1e-6) for level in levels]
-                # Two levels that begin at the same step, or that have no step, would have equal images.
+                # Two levels that begin at the same step, or that have no step, would have equal
+                # images.
                 if 0 in with_shift or len(set(with_shift)) < len(with_shift):
                     message = (
-                        f"of {steps} steps, these levels have the shift's prompt in {', '.join(map(str, with_shift))};"
+                        f"of {steps} steps, these levels have the shift's prompt in"
+                        f" {', '.join(map(str, with_shift))};"
                         " expected 1 or more, and other numbers for other levels"
                     )
                     yield (*at, "levels"), message
             if kind.corrupts and any(round(value * MOST_SEVERE, 6) % 1 for value in levels):
                 fifths = ", ".join(f"{step / MOST_SEVERE:g}" for step in range(1, MOST_SEVERE + 1))
-                yield (*at, "levels"), f"a corruption has five severities, expected some of 1 to 5, or of {fifths}"
+                yield (
+                    (*at, "levels"),
+                    f"a corruption has five severities, expected some of 1 to 5, or of {fifths}",
+                )
             for name in (level_name(shift, value, corrupts=kind.corrupts) for value in levels):
                 if name != shift and name in parts.shifts:
-                    yield at, f"a level would be named '{name}', as another shift is; expected another name for one"
+                    yield (
+                        at,
+                        f"a level would be named '{name}', as another shift is; expected another"
+                        " name for one",
+                    )
 
 
 def _way_to_levels(
@@ -393,25 +522,46 @@ def _way_to_levels(
     by = severity.get("by")
     lora = severity.get("lora")
     if by is not None and by not in kind.levels:
-        yield (*at, "by"), f"found '{by}', expected {' or '.join(kind.levels)} with generator.kind {parts.kind_name}"
+        yield (
+            (*at, "by"),
+            f"found '{by}', expected {' or '.join(kind.levels)} with generator.kind"
+            f" {parts.kind_name}",
+        )
     named = mapping(parts.generator.get("lora"))
     if (by == "lora") != (lora is not None):
-        yield (*at, "lora"), f"found {lora or 'null'}, expected one of generator.lora with by: lora, else null"
+        yield (
+            (*at, "lora"),
+            f"found {lora or 'null'}, expected one of generator.lora with by: lora, else null",
+        )
     elif isinstance(lora, str):
         if lora not in named:
             yield (*at, "lora"), f"generator.lora has no '{lora[:80]}'{did_you_mean(lora, named)}"
         if parts.samples.get("pairs") == "attention":
-            yield at, f"{PAIRS_SHARE}: a base and its level are one call, with one scale; expected another way"
+            yield (
+                at,
+                f"{PAIRS_SHARE}: a base and its level are one call, with one scale; expected"
+                " another way",
+            )
     if mapping(severity.get("levels")).get("realised") is not None:
         if not kind.from_noise or by == "lora":
             what = "by: lora" if by == "lora" else f"generator.kind {parts.kind_name}"
             yield (*at, "levels"), f"{what} takes no `realised:`, expected a list of levels"
         elif spec.get("caption") is None:
-            yield (*path, "caption"), "missing, expected the caption whose score `realised:` is measured by"
+            yield (
+                (*path, "caption"),
+                "missing, expected the caption whose score `realised:` is measured by",
+            )
     if not kind.corrupts:
-        for where, drawn in ((("prompts", "base"), mapping(parts.prompts.get("base"))), (path, spec)):
+        for where, drawn in (
+            (("prompts", "base"), mapping(parts.prompts.get("base"))),
+            (path, spec),
+        ):
             if drawn.get("embedding") is not None:
-                yield at, f"{'.'.join(map(str, where))} is drawn from an embedding, expected a prompt alone"
+                yield (
+                    at,
+                    f"{'.'.join(map(str, where))} is drawn from an embedding, expected a prompt"
+                    " alone",
+                )
 
 
 def _level_values(severity: Mapping[str, Any]) -> list[float]:
@@ -419,7 +569,9 @@ def _level_values(severity: Mapping[str, Any]) -> list[float]:
     levels = severity.get("levels")
     listed = levels if isinstance(levels, list | tuple) else mapping(levels).get("raw", ())
     listed = listed or mapping(levels).get("realised") or ()
-    return [value for value in sequence(listed) if isinstance(value, int | float) and 0 < value <= 1]
+    return [
+        value for value in sequence(listed) if isinstance(value, int | float) and 0 < value <= 1
+    ]
 
 
 def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
@@ -440,7 +592,10 @@ def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
         if screen.get(key) is not None:
             yield ("screen", key), message
     if screen.get("store_embeddings") is True:
-        yield ("screen", "store_embeddings"), "without screen.model there is no embedding to store, expected false"
+        yield (
+            ("screen", "store_embeddings"),
+            "without screen.model there is no embedding to store, expected false",
+        )
     for path, spec in parts.specs:
         for key in ("caption", "threshold", "object_caption", "object_threshold"):
             if spec.get(key) is not None:
@@ -448,15 +603,21 @@ def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _pairs(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find pairs by attention with a kind that draws no noise, and `held` without pairs by attention."""
+    """Find pairs by attention with a kind that draws no noise, and `held` without pairs by
+    attention."""
     if parts.samples.get("pairs") == "attention":
         if not parts.kind.from_noise:
-            message = f"images of generator.kind {parts.kind_name} cannot see their base, expected noise"
+            message = (
+                f"images of generator.kind {parts.kind_name} cannot see their base, expected noise"
+            )
             yield ("samples", "pairs"), message
         return
     default = HeldFromBase().model_dump()
     if default | dict(mapping(parts.samples.get("held"))) != default:
-        yield ("samples", "held"), "found with pairs that share only noise, expected none (null drops an inherited one)"
+        yield (
+            ("samples", "held"),
+            "found with pairs that share only noise, expected none (null drops an inherited one)",
+        )
 
 
 _CHECKS: tuple[Callable[[RecipeParts], Iterator[RecipeProblem]], ...] = (

@@ -1,7 +1,7 @@
 """Write the JSON Schema of recipe files, for editors.
 
-In a file with `extends` no key is required, and null deletes a value. The schema therefore has every section twice: one
-form for whole recipes, one for layers.
+In a file with `extends` no key is required, and null deletes a value. The schema therefore has
+every section twice: one form for whole recipes, one for layers.
 """
 
 from __future__ import annotations
@@ -12,13 +12,23 @@ from typing import Any
 
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.kinds import KINDS
-from counterfoil.recipe.names import CLASS_ID, DATASET_NAME, GROUP_NAME, LONGEST_NAME, REPOSITORY, RESERVED_GROUPS
+from counterfoil.recipe.names import (
+    CLASS_ID,
+    DATASET_NAME,
+    GROUP_NAME,
+    LONGEST_NAME,
+    REPOSITORY,
+    RESERVED_GROUPS,
+)
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_output import ADDRESS, DOI
 from counterfoil.recipe.severity import MOST_SEVERE
 
 _PART = "InPart"
-_CLASSES_ALONE = {"required": ["classes"], "properties": {"value": {"type": "null"}, "percentile": {"type": "null"}}}
+_CLASSES_ALONE = {
+    "required": ["classes"],
+    "properties": {"value": {"type": "null"}, "percentile": {"type": "null"}},
+}
 
 
 def recipe_json_schema() -> dict[str, Any]:
@@ -30,7 +40,8 @@ def recipe_json_schema() -> dict[str, Any]:
     _add_what_validators_check(sections)
     whole["properties"]["extends"] = {
         "type": "string",
-        "description": "Bundled name or path of the recipe that this one changes: mappings merge deeply, "
+        "description": "Bundled name or path of the recipe that this one changes: mappings merge"
+        " deeply, "
         "lists are replaced, null deletes.",
     }
     whole["properties"]["extends_sha256"] = {
@@ -61,14 +72,22 @@ def recipe_json_schema_text() -> str:
 def _add_what_validators_check(sections: dict[str, Any]) -> None:
     properties = {name: section["properties"] for name, section in sections.items()}
     properties["Recipe"]["name"]["pattern"] = _whole(DATASET_NAME.pattern)
-    properties["Output"]["split"] |= {"pattern": _whole(GROUP_NAME.pattern), "maxLength": LONGEST_NAME}
+    properties["Output"]["split"] |= {
+        "pattern": _whole(GROUP_NAME.pattern),
+        "maxLength": LONGEST_NAME,
+    }
     _text(properties["Publish"]["repo"])["pattern"] = _whole(REPOSITORY.pattern)
     _text(properties["Publish"]["url"])["pattern"] = _whole(ADDRESS.pattern)
     _text(properties["Publish"]["doi"])["pattern"] = _whole(DOI.pattern)
     reserved = "|".join(sorted(RESERVED_GROUPS))
     group_name = f"^(?!(?:{reserved})$){GROUP_NAME.pattern}$"
-    _text(properties["ShiftSpec"]["group"]).update({"pattern": group_name, "maxLength": LONGEST_NAME})
-    properties["Prompts"]["shifts"]["propertyNames"] = {"pattern": group_name, "maxLength": LONGEST_NAME}
+    _text(properties["ShiftSpec"]["group"]).update(
+        {"pattern": group_name, "maxLength": LONGEST_NAME}
+    )
+    properties["Prompts"]["shifts"]["propertyNames"] = {
+        "pattern": group_name,
+        "maxLength": LONGEST_NAME,
+    }
     class_id = {"pattern": _whole(CLASS_ID.pattern), "maxLength": LONGEST_NAME}
     properties["ClassEntry"]["id"] |= class_id
     properties["DiffusersKind"]["lora"]["propertyNames"] = class_id
@@ -82,9 +101,16 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     classes["anyOf"].append({"type": "string"})
     sections["ClassEntry"]["required"].remove("id")
     unset = {"type": "null"}
-    sections["ShiftSpec"]["not"] = {"properties": {"prompt": unset, "embedding": unset, "corruption": unset}}
+    sections["ShiftSpec"]["not"] = {
+        "properties": {"prompt": unset, "embedding": unset, "corruption": unset}
+    }
     sections["Screen"]["dependentRequired"] = {"model": ["object_threshold"]}
-    drawn = {"anyOf": [{"type": "string"}, {"not": {"properties": {"prompt": unset, "embedding": unset}}}]}
+    drawn = {
+        "anyOf": [
+            {"type": "string"},
+            {"not": {"properties": {"prompt": unset, "embedding": unset}}},
+        ]
+    }
     # Generators of these kinds need no prompts and no screen.
     unscreened = {"enum": [name for name, kind in KINDS.items() if not kind.needs_screen]}
     sections["Recipe"]["oneOf"] = [
@@ -109,16 +135,23 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     levels = sections["SeverityLevels"]["properties"]["raw"]
     listed = next(branch for branch in levels["anyOf"] if branch.get("type") == "array")
     fixed = {"type": "integer", "minimum": 1, "maximum": MOST_SEVERE}
-    listed = {**listed, "items": {"anyOf": [listed["items"], fixed]}}  # the severities of a corruption
+    # the severities of a corruption
+    listed = {**listed, "items": {"anyOf": [listed["items"], fixed]}}
     for section, short in (("SeverityLevels", listed), ("SeveritySpec", fixed)):
         whole = sections[section]
         sections[section] = {"description": whole.pop("description"), "anyOf": [dict(short), whole]}
     number = {"type": "number", "minimum": -1, "maximum": 1}
     exactly_one = [{"required": ["value"]}, {"required": ["percentile"]}]
-    for section, ways in (("ThresholdSpec", exactly_one), ("ObjectThresholdSpec", [*exactly_one, _CLASSES_ALONE])):
+    for section, ways in (
+        ("ThresholdSpec", exactly_one),
+        ("ObjectThresholdSpec", [*exactly_one, _CLASSES_ALONE]),
+    ):
         threshold = sections[section]
         threshold["oneOf"] = ways
-        sections[section] = {"description": threshold.pop("description"), "anyOf": [number, threshold]}
+        sections[section] = {
+            "description": threshold.pop("description"),
+            "anyOf": [number, threshold],
+        }
 
 
 def _add_kinds(sections: dict[str, Any]) -> None:
@@ -148,12 +181,20 @@ def _prompts_of_text(sections: dict[str, Any]) -> None:
 
 def _name_rules(sections: dict[str, Any]) -> None:
     """Allow a keep rule's bare name, and one rule in place of a list."""
-    bare = {"enum": [name for name, rule in KEEP_RULES.items() if not rule.model_json_schema().get("required")]}
+    bare = {
+        "enum": [
+            name
+            for name, rule in KEEP_RULES.items()
+            if not rule.model_json_schema().get("required")
+        ]
+    }
     step = sections["KeepStep"] | {"minProperties": 1, "maxProperties": 1}
     sections["KeepStep"] = {"description": step.pop("description"), "anyOf": [bare, step]}
     for section in ("Screen", "ShiftSpec"):
         keep = sections[section]["properties"]["keep"]
-        described = {key: keep.pop(key) for key in ("description", "default", "title") if key in keep}
+        described = {
+            key: keep.pop(key) for key in ("description", "default", "title") if key in keep
+        }
         listed = keep.pop("anyOf", [dict(keep)])
         keep.clear()
         keep |= {**described, "anyOf": [*listed, {"$ref": "#/$defs/KeepStep"}]}
@@ -175,7 +216,9 @@ def _in_part(schema: Any, *, of_properties: bool = False) -> Any:
     if not isinstance(schema, dict):
         return schema
     if of_properties:
-        return {key: {"anyOf": [_in_part(value), {"type": "null"}]} for key, value in schema.items()}
+        return {
+            key: {"anyOf": [_in_part(value), {"type": "null"}]} for key, value in schema.items()
+        }
     part: dict[str, Any] = {}
     for key, value in schema.items():
         if key in ("required", "dependentRequired", "oneOf", "not"):

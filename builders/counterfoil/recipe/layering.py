@@ -1,7 +1,8 @@
-"""Find recipes and merge their layers: `extends`, `--set`, and paths relative to the file that names them.
+"""Find recipes and merge their layers: `extends`, `--set`, and paths relative to the file that
+names them.
 
-A dataset's own recipe may come from a stranger. Its folders therefore become names that open nothing
-(`elsewhere:./photos`) until the user gives their path.
+A dataset's own recipe may come from a stranger. Its folders therefore become names that open
+nothing (`elsewhere:./photos`) until the user gives their path.
 """
 
 from __future__ import annotations
@@ -32,19 +33,29 @@ from counterfoil.recipe.names import (
 )
 from counterfoil.recipe.parts import embedding_specs
 from counterfoil.recipe.rows_table import MOST_BYTES, read_rows_table
-from counterfoil.recipe.strict_yaml import DEEPEST, MOST_CHARACTERS, LocatedList, LocatedMapping, Origin, read_yaml
+from counterfoil.recipe.strict_yaml import (
+    DEEPEST,
+    MOST_CHARACTERS,
+    LocatedList,
+    LocatedMapping,
+    Origin,
+    read_yaml,
+)
 from counterfoil.regular_files import named_path, read_regular
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def bundled_folder() -> Path:
-    """Return the folder of bundled recipes: in the installed package, or at the root of a checkout."""
+    """Return the folder of bundled recipes: in the installed package, or at the root of a
+    checkout."""
     package = Path(str(files("counterfoil")))
     for folder in (package / "_recipes", package.parent.parent / "recipes"):
         if folder.is_dir():
             return folder
-    raise UserError("the bundled recipes are missing from this installation", hint="Install counterfoil again.")
+    raise UserError(
+        "the bundled recipes are missing from this installation", hint="Install counterfoil again."
+    )
 
 
 def bundled_recipes() -> dict[str, Path]:
@@ -52,20 +63,28 @@ def bundled_recipes() -> dict[str, Path]:
 
 
 def find_recipe(source: str | Path) -> Path:
-    """Return the file of a recipe named by a bundled name (`wardrobe-mini`), a path or a dataset directory."""
+    """Return the file of a recipe named by a bundled name (`wardrobe-mini`), a path or a dataset
+    directory."""
     if isinstance(source, str) and _BARE.fullmatch(source):
         known = bundled_recipes()
         if source in known:
             return known[source]
         if not named_path(source).exists():
-            hint = f"Bundled recipes: {', '.join(known)}. A file is named by its path, as in ./{source}.yaml."
-            raise UserError(f"no bundled recipe is called '{source}'{did_you_mean(source, known)}", hint=hint)
+            hint = (
+                f"Bundled recipes: {', '.join(known)}. A file is named by its path, as in"
+                f" ./{source}.yaml."
+            )
+            raise UserError(
+                f"no bundled recipe is called '{source}'{did_you_mean(source, known)}", hint=hint
+            )
     path = named_path(source)
     if path.is_dir():
         inside = path / RECIPE
         if inside.is_file():
             return inside
-        raise UserError(f"{path}: a folder without {RECIPE}, expected a recipe or a dataset directory")
+        raise UserError(
+            f"{path}: a folder without {RECIPE}, expected a recipe or a dataset directory"
+        )
     if path.exists():
         return path
     neighbours = [file.name for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
@@ -75,15 +94,15 @@ def find_recipe(source: str | Path) -> Path:
 
 
 def is_of_a_dataset(path: Path) -> bool:
-    """Return whether a recipe's file belongs to a dataset directory. Only in such a directory is a lock beside the
-    file.
+    """Return whether a recipe's file belongs to a dataset directory. Only in such a directory is a
+    lock beside the file.
     """
     return path.name == RECIPE and (path.parent / LOCK).exists()
 
 
 def class_slug(name: str) -> str:
-    """Return a class id made from a name, such as `cafe-au-lait` from `Café au lait`. The result may be an
-    empty text.
+    """Return a class id made from a name, such as `cafe-au-lait` from `Café au lait`. The result
+    may be an empty text.
     """
     letters = unicodedata.normalize("NFKD", name)
     plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
@@ -91,14 +110,16 @@ def class_slug(name: str) -> str:
 
 
 def spell_out(recipe: LocatedMapping) -> None:
-    """Expand the short forms of a recipe in place, so that layers merge: a class given by its name, a prompt given as
-    text.
+    """Expand the short forms of a recipe in place, so that layers merge: a class given by its name,
+    a prompt given as text.
     """
     source = recipe.get("source")
     prompts = recipe.get("prompts")
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), LocatedList):
         listed = source["classes"]
-        listed[:] = [_class(entry, origin) for entry, origin in zip(listed, listed.origins, strict=True)]
+        listed[:] = [
+            _class(entry, origin) for entry, origin in zip(listed, listed.origins, strict=True)
+        ]
     if not isinstance(prompts, LocatedMapping):
         return
     _prompt(prompts, "base")
@@ -111,7 +132,11 @@ def spell_out(recipe: LocatedMapping) -> None:
 def _class(entry: Any, origin: Origin) -> Any:
     if isinstance(entry, str):
         entry = LocatedMapping({"name": entry}, {"name": origin})
-    if isinstance(entry, LocatedMapping) and entry.get("id") is None and isinstance(entry.get("name"), str):
+    if (
+        isinstance(entry, LocatedMapping)
+        and entry.get("id") is None
+        and isinstance(entry.get("name"), str)
+    ):
         slug = class_slug(entry["name"])
         if slug:
             entry["id"], entry.origins["id"] = slug, entry.origins["name"]
@@ -127,11 +152,14 @@ def names_every_label(classes: Any) -> bool:
     """Return whether every class of a list has a source label. The list may have any form."""
     if not isinstance(classes, list | tuple):
         return classes is not None
-    return all(not isinstance(entry, Mapping) or entry.get("source_label") is not None for entry in classes)
+    return all(
+        not isinstance(entry, Mapping) or entry.get("source_label") is not None for entry in classes
+    )
 
 
 def same_classes(given: Any, resolved: Sequence[Any]) -> bool:
-    """Return whether resolved classes agree with the classes of a recipe. Null stands for all classes."""
+    """Return whether resolved classes agree with the classes of a recipe. Null stands for all
+    classes."""
     if given is None:
         return True
     if not isinstance(given, list | tuple) or len(given) != len(resolved):
@@ -153,7 +181,8 @@ EXTENDS_SHA256 = "extends_sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_CHAIN = 20
 _LONGEST_SHOWN = 300
-# Keys of classifiers in keep rules, for one rule or a list of rules. `*` stands for every value or item.
+# Keys of classifiers in keep rules, for one rule or a list of rules. `*` stands for every value or
+# item.
 KEEP_JUDGES = ("keep.*.models.*", "keep.*.*.models.*")
 # Keys whose values are names that may be folders.
 _NAMES = (
@@ -170,7 +199,8 @@ _PATHS = ("mine.settings.examples.*.image", "mine.settings.chat.answers")
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """A layer's claim about the recipe that it extends: its name, its hash, and where the claim is in the file.
+    """A layer's claim about the recipe that it extends: its name, its hash, and where the claim is
+    in the file.
 
     below: the extended recipe as it is now.
     """
@@ -190,7 +220,8 @@ class Layers:
 
 
 def read_layers(path: Path) -> Layers:
-    """Return the recipe of a file merged over everything that it extends. A dataset's own recipe extends nothing."""
+    """Return the recipe of a file merged over everything that it extends. A dataset's own recipe
+    extends nothing."""
     if is_of_a_dataset(path):
         return Layers(own_layers(text_of(path), _shown(path), path.parent))
     return _read_chain(path, ())
@@ -199,31 +230,46 @@ def read_layers(path: Path) -> Layers:
 def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
     """Return a dataset's own recipe. Its folders become names of another machine.
 
-    Raise UserError if the recipe extends another, lists no classes, or names a file outside the dataset.
+    Raise UserError if the recipe extends another, lists no classes, or names a file outside the
+    dataset.
     """
     recipe = _read_mapping(text, shown_name)
     spell_out(recipe)
     problems = []
     if recipe.get("extends") is not None:
-        problems.append(f"extends ({recipe.origins['extends']}): a dataset's own recipe cannot extend another recipe")
+        problems.append(
+            f"extends ({recipe.origins['extends']}): a dataset's own recipe cannot extend another"
+            " recipe"
+        )
     source = recipe.get("source")
     if isinstance(source, LocatedMapping):
         where = f"source.classes ({source.origins.get('classes', shown_name)})"
         if isinstance(source.get("classes"), str):
             problems.append(f"{where}: found a path; a dataset's own recipe lists its classes")
         elif not names_every_label(source.get("classes")):
-            problems.append(f"{where}: a dataset's own recipe lists its classes, each with its source_label")
+            problems.append(
+                f"{where}: a dataset's own recipe lists its classes, each with its source_label"
+            )
     generator = _with_rows_of_a_file(recipe)
     if generator is not None and generator["rows"] != OWN_ROWS:
         origin = generator.origins["rows"]
-        problems.append(f"generator.rows ({origin}): found a path; a dataset's own rows are in {OWN_ROWS}")
-    embeddings = [(path, spec) for path, spec in embedding_specs(recipe) if isinstance(spec, LocatedMapping)]
+        problems.append(
+            f"generator.rows ({origin}): found a path; a dataset's own rows are in {OWN_ROWS}"
+        )
+    embeddings = [
+        (path, spec) for path, spec in embedding_specs(recipe) if isinstance(spec, LocatedMapping)
+    ]
     for path, spec in embeddings:
         if spec.get("file") not in (None, OWN_EMBEDDINGS):
             where = f"{'.'.join(path)}.file ({spec.origins['file']})"
-            problems.append(f"{where}: found a path; a dataset's own embeddings are in {OWN_EMBEDDINGS}")
+            problems.append(
+                f"{where}: found a path; a dataset's own embeddings are in {OWN_EMBEDDINGS}"
+            )
     if problems:
-        raise UserError(problems, "A dataset's recipe is what `counterfoil build` wrote: restore it from a copy.")
+        raise UserError(
+            problems,
+            "A dataset's recipe is what `counterfoil build` wrote: restore it from a copy.",
+        )
     if isinstance(recipe.get("output"), LocatedMapping):
         recipe["output"].setdefault("row_version", FIRST_ROWS)
     tokens = recipe.get("tokens")
@@ -239,11 +285,14 @@ def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
     return recipe
 
 
-def lay_over(lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...] = ()) -> LocatedMapping:
-    """Merge `upper` over `lower`. Mappings merge deeply, lists and scalars replace the lower value, and null deletes
-    it.
+def lay_over(
+    lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...] = ()
+) -> LocatedMapping:
+    """Merge `upper` over `lower`. Mappings merge deeply, lists and scalars replace the lower value,
+    and null deletes it.
 
-    `prompts.shifts: {}` drops every inherited shift. `path` is the key of the two mappings in the recipe.
+    `prompts.shifts: {}` drops every inherited shift. `path` is the key of the two mappings in the
+    recipe.
     """
     merged = LocatedMapping(lower, lower.origins)
     for key, value in upper.items():
@@ -252,9 +301,14 @@ def lay_over(lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...]
             continue
         below = merged.get(key)
         key_path = (*path, key)
-        names_classes = key == "object_threshold" and isinstance(value, LocatedMapping) and set(value) == {"classes"}
+        names_classes = (
+            key == "object_threshold"
+            and isinstance(value, LocatedMapping)
+            and set(value) == {"classes"}
+        )
         if names_classes and isinstance(below, int | float) and not isinstance(below, bool):
-            # Expand a bare number into a mapping, so that thresholds of classes can be merged over it.
+            # Expand a bare number into a mapping, so that thresholds of classes can be merged over
+            # it.
             below = LocatedMapping({"value": below}, {"value": merged.origins[key]})
         drops = key_path == ("prompts", "shifts") and not value
         if isinstance(below, LocatedMapping) and isinstance(value, LocatedMapping) and not drops:
@@ -264,20 +318,29 @@ def lay_over(lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...]
 
 
 def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedMapping:
-    """Return the recipe with each `a.b=c` merged over it in turn. c is YAML; paths in c are relative to the working
-    directory.
+    """Return the recipe with each `a.b=c` merged over it in turn. c is YAML; paths in c are
+    relative to the working directory.
     """
     problems: list[str] = []
     for override in overrides:
         key, equals, text = override.partition("=")
         parts = key.strip().split(".")
         if not equals or not all(parts):
-            problems.append(f"--set {override[:200]}: expected KEY=VALUE, such as samples.candidates=5")
+            problems.append(
+                f"--set {override[:200]}: expected KEY=VALUE, such as samples.candidates=5"
+            )
             continue
         if len(parts) > DEEPEST:
-            problems.append(f"--set {override[:200]}…: a key of {len(parts):,} parts, expected at most {DEEPEST}")
+            problems.append(
+                f"--set {override[:200]}…: a key of {len(parts):,} parts, expected at most"
+                f" {DEEPEST}"
+            )
             continue
-        option = f"--set {override}" if len(override) <= _LONGEST_SHOWN else f"--set {override[:_LONGEST_SHOWN]}…"
+        option = (
+            f"--set {override}"
+            if len(override) <= _LONGEST_SHOWN
+            else f"--set {override[:_LONGEST_SHOWN]}…"
+        )
         try:
             value = read_yaml(text, option) if text.strip() else None
             layer = _located(value, Origin(option))
@@ -322,8 +385,8 @@ def _read_mapping(text: str, shown_name: str) -> LocatedMapping:
 
 
 def text_layers(text: str, shown_name: str, folder: Path, above: tuple[Path, ...] = ()) -> Layers:
-    """Read the layers of a recipe's text. Paths are relative to `folder`, and `above` lists the files that extend this
-    text.
+    """Read the layers of a recipe's text. Paths are relative to `folder`, and `above` lists the
+    files that extend this text.
     """
     recipe = _read_mapping(text, shown_name)
     _resolve_paths(recipe, folder)
@@ -332,34 +395,53 @@ def text_layers(text: str, shown_name: str, folder: Path, above: tuple[Path, ...
     parent = recipe.pop(EXTENDS, None)
     sha256 = recipe.pop(EXTENDS_SHA256, None)
     if sha256 is not None and (not isinstance(sha256, str) or not _SHA256.fullmatch(sha256)):
-        raise UserError(f"{EXTENDS_SHA256} ({sealed}): found {str(sha256)[:80]!r}, expected the 64 digits of a sha256")
+        raise UserError(
+            f"{EXTENDS_SHA256} ({sealed}): found {str(sha256)[:80]!r}, expected the 64 digits of a"
+            " sha256"
+        )
     if sha256 is not None and parent is None:
         raise UserError(
-            f"{EXTENDS_SHA256} ({sealed}): expected `extends` too: this is the sha256 of the recipe that it names"
+            f"{EXTENDS_SHA256} ({sealed}): expected `extends` too: this is the sha256 of the recipe"
+            " that it names"
         )
     if origin is None or parent is None:
         return Layers(recipe)
     if not isinstance(parent, str):
         raise UserError(f"extends ({origin}): expected one bundled name or path of a recipe")
     try:
-        lower_path = find_recipe(parent if "/" not in parent and "." not in parent else folder / named_path(parent))
+        lower_path = find_recipe(
+            parent if "/" not in parent and "." not in parent else folder / named_path(parent)
+        )
     except UserError as error:
-        raise UserError([f"extends ({origin}): {problem}" for problem in error.problems], error.hint) from error
-    lower = read_layers(lower_path) if is_of_a_dataset(lower_path) else _read_chain(lower_path, above)
+        raise UserError(
+            [f"extends ({origin}): {problem}" for problem in error.problems], error.hint
+        ) from error
+    lower = (
+        read_layers(lower_path) if is_of_a_dataset(lower_path) else _read_chain(lower_path, above)
+    )
     sealed_below = _with_classes_of(lower.laid, recipe)
-    seals = (Seal(parent, sha256, sealed, sealed_below),) if sha256 is not None and sealed is not None else ()
+    seals = (
+        (Seal(parent, sha256, sealed, sealed_below),)
+        if sha256 is not None and sealed is not None
+        else ()
+    )
     return Layers(lay_over(lower.laid, recipe), (*lower.seals, *seals))
 
 
 def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMapping:
-    """Return the lower recipe with the layer's classes, if the lower recipe leaves its classes to the source."""
+    """Return the lower recipe with the layer's classes, if the lower recipe leaves its classes to
+    the source."""
     below = lower.get("source")
     above = upper.get("source")
     if not isinstance(below, LocatedMapping) or not isinstance(above, LocatedMapping):
         return lower
     given = below.get("classes")
     resolved = above.get("classes")
-    if names_every_label(given) or not isinstance(resolved, LocatedList) or not same_classes(given, resolved):
+    if (
+        names_every_label(given)
+        or not isinstance(resolved, LocatedList)
+        or not same_classes(given, resolved)
+    ):
         return lower
     classes = LocatedMapping({"classes": resolved}, above.origins)
     return lay_over(lower, LocatedMapping({"source": classes}, upper.origins))
@@ -372,11 +454,16 @@ def _shown(path: Path) -> str:
 
 
 def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
-    """Make the paths of one file's recipe absolute, and read the file of classes if the recipe names one."""
+    """Make the paths of one file's recipe absolute, and read the file of classes if the recipe
+    names one."""
 
     def absolute(name: str) -> str:
         match = _LOCAL.fullmatch(name)
-        return name if match is None else f"{match['scheme'] or ''}{_absolute_file(match['path'], folder)}"
+        return (
+            name
+            if match is None
+            else f"{match['scheme'] or ''}{_absolute_file(match['path'], folder)}"
+        )
 
     replace_names(recipe, absolute)
     source = recipe.get("source")
@@ -384,10 +471,16 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
         path = folder / named_path(source["classes"])
         origin = source.origins["classes"]
         if not path.exists():
-            raise UserError(f"source.classes ({origin}): no such file: {path}; expected a list, or a YAML file of one")
+            raise UserError(
+                f"source.classes ({origin}): no such file: {path}; expected a list, or a YAML file"
+                " of one"
+            )
         classes = read_yaml(text_of(path), _shown(path))
         if not isinstance(classes, LocatedList):
-            raise UserError(f"source.classes ({origin}): {_shown(path)} holds no list, expected a list of classes")
+            raise UserError(
+                f"source.classes ({origin}): {_shown(path)} holds no list, expected a list of"
+                " classes"
+            )
         source["classes"] = classes
     spell_out(recipe)
     for _, spec in embedding_specs(recipe):
@@ -395,7 +488,9 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
             spec["file"] = _absolute_file(spec["file"], folder)
     generator = _with_rows_of_a_file(recipe)
     if generator is not None:
-        generator["rows"] = _read_rows(folder / named_path(generator["rows"]), generator.origins["rows"])
+        generator["rows"] = _read_rows(
+            folder / named_path(generator["rows"]), generator.origins["rows"]
+        )
 
 
 def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> None:
@@ -408,8 +503,8 @@ def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> Non
 
 
 def texts_at(recipe: Any, *dotted_keys: str) -> Iterator[tuple[Any, Any]]:
-    """Yield each text at these dotted keys of a recipe of any form, as the mapping or list that holds the text, and its
-    key.
+    """Yield each text at these dotted keys of a recipe of any form, as the mapping or list that
+    holds the text, and its key.
     """
     for dotted_key in dotted_keys:
         containers: list[Any] = [recipe]
@@ -417,7 +512,9 @@ def texts_at(recipe: Any, *dotted_keys: str) -> Iterator[tuple[Any, Any]]:
         for part in parts:
             containers = [values[key] for values in containers for key in _keys(values, part)]
         for values in containers:
-            yield from ((values, key) for key in _keys(values, last) if isinstance(values[key], str))
+            yield from (
+                (values, key) for key in _keys(values, last) if isinstance(values[key], str)
+            )
 
 
 def _keys(values: Any, part: str) -> list[Any]:
@@ -436,7 +533,8 @@ def _absolute_file(name: str, folder: Path) -> str:
 
 def _elsewhere(name: str) -> str:
     if _ADDRESS.match(name):
-        # While a stranger's dataset is mined, no question and no key may go to an address that the stranger chose.
+        # While a stranger's dataset is mined, no question and no key may go to an address that the
+        # stranger chose.
         return f"{ELSEWHERE}{name}"
     return f"{ELSEWHERE}{without_folders(name)}" if is_local(name) else name
 
@@ -444,7 +542,11 @@ def _elsewhere(name: str) -> str:
 def _with_rows_of_a_file(recipe: LocatedMapping) -> LocatedMapping | None:
     """Return the generator section if it names a file of rows, otherwise None."""
     generator = recipe.get("generator")
-    return generator if isinstance(generator, LocatedMapping) and isinstance(generator.get("rows"), str) else None
+    return (
+        generator
+        if isinstance(generator, LocatedMapping) and isinstance(generator.get("rows"), str)
+        else None
+    )
 
 
 def _read_rows(path: Path, origin: Origin) -> LocatedMapping:
@@ -452,7 +554,9 @@ def _read_rows(path: Path, origin: Origin) -> LocatedMapping:
     try:
         content = read_regular(path, MOST_BYTES)
     except OSError as error:
-        raise UserError(f"{table}: {error.strerror or error}; expected a CSV file, or a mapping of rows") from error
+        raise UserError(
+            f"{table}: {error.strerror or error}; expected a CSV file, or a mapping of rows"
+        ) from error
     return _located(read_rows_table(content, table), origin)
 
 

@@ -40,15 +40,16 @@ def load_recipe(source: Recipe | str | Path, overrides: str | Sequence[str] = ()
     """Load a recipe and check it.
 
     Args:
-        source: A bundled name, a YAML file, a dataset directory or a Recipe, which is returned as it is.
+        source: A bundled name, a YAML file, a dataset directory or a Recipe, which is returned as
+            it is.
         overrides: Changes to the recipe, as `a.b=c` strings.
 
     Returns:
         The Recipe.
 
     Raises:
-        UserError: The recipe has problems; the message lists each with its key, file and line. Also if you override a
-            Recipe.
+        UserError: The recipe has problems; the message lists each with its key, file and line. Also
+            if you override a Recipe.
     """
     if isinstance(source, Recipe):
         if overrides:
@@ -59,12 +60,16 @@ def load_recipe(source: Recipe | str | Path, overrides: str | Sequence[str] = ()
 
 
 def load_recipe_text(text: str, overrides: Sequence[str] = (), *, place: str = RECIPE) -> Recipe:
-    """Load a recipe from a text that is not a dataset's own recipe. Paths are relative to the working directory."""
+    """Load a recipe from a text that is not a dataset's own recipe. Paths are relative to the
+    working directory."""
     return _validated_over(text_layers(text, place, Path.cwd()), overrides)
 
 
-def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str | None = None) -> Recipe:
-    """Load the recipe of a dataset that may come from anybody (`layering.own_layers`), or the recipe's future `text`.
+def load_own_recipe(
+    directory: Path, overrides: Sequence[str] = (), *, text: str | None = None
+) -> Recipe:
+    """Load the recipe of a dataset that may come from anybody (`layering.own_layers`), or the
+    recipe's future `text`.
 
     The overrides come from the user, so they may name paths of this machine.
     """
@@ -74,45 +79,61 @@ def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str
 
 
 def validated(layers: LocatedMapping) -> Recipe:
-    """Return the recipe of merged layers. Raise UserError with every problem and its path, file and line."""
+    """Return the recipe of merged layers. Raise UserError with every problem and its path, file and
+    line."""
     try:
         return Recipe.model_validate(with_tuples(layers), strict=True)
     except ValidationError as error:
         kind = kind_of(mapping(layers.get("generator")))
-        form = create_model("Recipe", __base__=Recipe, generator=(kind, Recipe.model_fields["generator"]))
+        form = create_model(
+            "Recipe", __base__=Recipe, generator=(kind, Recipe.model_fields["generator"])
+        )
         problems = problem_lines(form, layers, error, cross_section_problems)
-        raise UserError(problems, "Print a working recipe with: counterfoil show wardrobe-mini") from error
+        raise UserError(
+            problems, "Print a working recipe with: counterfoil show wardrobe-mini"
+        ) from error
 
 
 def with_classes(recipe: Recipe, classes: Sequence[ClassEntry]) -> Recipe:
-    """Return the recipe with these classes instead of its own. Raise UserError with every problem that these classes
-    cause.
+    """Return the recipe with these classes instead of its own. Raise UserError with every problem
+    that these classes cause.
     """
     values = recipe.model_dump(mode="json", exclude_none=True)
-    values["source"]["classes"] = [entry.model_dump(mode="json", exclude_none=True) for entry in classes]
+    values["source"]["classes"] = [
+        entry.model_dump(mode="json", exclude_none=True) for entry in classes
+    ]
     return validated(LocatedMapping(values))
 
 
 def _validated_over(layers: Layers, overrides: Sequence[str]) -> Recipe:
     problems = [problem for seal in layers.seals for problem in _broken(seal)]
     if problems:
-        raise UserError(problems, "If the layer is still right, write the new sha256 there, or remove that line.")
+        raise UserError(
+            problems,
+            "If the layer is still right, write the new sha256 there, or remove that line.",
+        )
     return validated(with_overrides(layers.laid, overrides))
 
 
 def _broken(seal: Seal) -> Iterator[str]:
-    """Yield a line for each change of the recipe that a layer extends, since the layer was written."""
+    """Yield a line for each change of the recipe that a layer extends, since the layer was
+    written."""
     extended = f"{EXTENDS_SHA256} ({seal.origin}): {seal.extends}"
     try:
         below = validated(seal.below)
     except UserError as error:
-        yield from (f"{extended} is no longer a valid recipe: {problem}" for problem in error.problems)
+        yield from (
+            f"{extended} is no longer a valid recipe: {problem}" for problem in error.problems
+        )
         return
     if not below.names_every_label:
         classes = f"the classes of {seal.extends} have changed since this layer was written"
         yield f"{EXTENDS_SHA256} ({seal.origin}): {classes}"
     elif (now := below.recipe_hash) != seal.sha256:
-        yield f"{extended} has changed since this layer was written: its sha256 was {seal.sha256} and is now {now}"
+        yield (
+            f"{extended} has changed since this layer was written: its sha256 was {seal.sha256}"
+            f" and is now {now}"
+        )
 
 
 def layer_text(changes: Mapping[str, Any], below: Recipe, extends: str | None = None) -> str:
@@ -122,9 +143,13 @@ def layer_text(changes: Mapping[str, Any], below: Recipe, extends: str | None = 
     if extends is None:
         return layer_head(below) + dump_yaml(dict(changes))
     comment = (
-        f"# Changes to {below.name}. If that recipe changes, its sha256 no longer matches and this file is an error."
+        f"# Changes to {below.name}. If that recipe changes, its sha256 no longer matches"
+        " and"
+        " this file is an error."
     )
-    return f"{comment}\n{dump_yaml({EXTENDS: extends, EXTENDS_SHA256: below.recipe_hash, **changes})}"
+    return (
+        f"{comment}\n{dump_yaml({EXTENDS: extends, EXTENDS_SHA256: below.recipe_hash, **changes})}"
+    )
 
 
 def merged_deeply(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,8 +161,8 @@ def merged_deeply(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def layer_head(below: Recipe) -> str:
-    """Return the comment at the head of a layer without `extends`. It names the recipe for which the layer was
-    written.
+    """Return the comment at the head of a layer without `extends`. It names the recipe for which
+    the layer was written.
     """
     return f"# For {below.name}, whose recipe has the sha256 {below.recipe_hash}\n"
 
@@ -157,7 +182,9 @@ def load_cut(recipe: Path, cut: Path) -> Recipe:
     layer = read_yaml(text_of(cut), str(cut))
     if not isinstance(layer, LocatedMapping):
         kind = "nothing" if layer is None else type(layer).__name__
-        raise UserError(f"{cut}: found {kind}, expected a layer of thresholds", hint=f"As in: {_EXAMPLE}")
+        raise UserError(
+            f"{cut}: found {kind}, expected a layer of thresholds", hint=f"As in: {_EXAMPLE}"
+        )
     below = own_layers(text_of(recipe), str(recipe), recipe.parent)
     problems = list(_cut_problems(layer, below, str(cut)))
     if problems:
@@ -202,15 +229,22 @@ def _cut_problems(layer: LocatedMapping, recipe: LocatedMapping, file: str) -> I
             kind = "null" if values is None else type(values).__name__
             yield f"{shown_path(path)} ({file}): found {kind}, expected a mapping"
             continue
-        if path == ("prompts", "shifts") and not values:  # a layer with this value drops all lower shifts
+        # a layer with this value drops all lower shifts
+        if path == ("prompts", "shifts") and not values:
             yield f"prompts.shifts ({file}): found {{}}, which would drop every shift"
         for key in [key for key in values if key not in keys]:
             reason = "not a threshold"
             if path == ("screen",) and key in Screen.model_fields:
-                reason = "changes the scores, so images must be screened again; build the recipe into another folder"
+                reason = (
+                    "changes the scores, so images must be screened again; build the recipe"
+                    " into another folder"
+                )
             elif path == ("prompts", "shifts"):
                 reason = "the dataset has no such shift"
-            yield f"{shown_path((*path, key))} ({values.origins[key]}): {reason}{did_you_mean(key, list(keys))}"
+            yield (
+                f"{shown_path((*path, key))} ({values.origins[key]}):"
+                f" {reason}{did_you_mean(key, list(keys))}"
+            )
 
 
 def dump_recipe(recipe: Recipe) -> str:

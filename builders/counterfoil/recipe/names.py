@@ -1,5 +1,5 @@
-"""Check the names in a recipe, and suggest the nearest valid name: of classes, shifts, groups, splits, licences,
-models.
+"""Check the names in a recipe, and suggest the nearest valid name: of classes, shifts, groups,
+splits, licences, models.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass
 
 
-CLASS_ID = re.compile(r"[A-Za-z0-9_-]+")  # no dots: a dot in a WebDataset key silently merges samples
-GROUP_NAME = re.compile(r"[a-z0-9_]+")  # split names of `datasets` hold no "-", and keys hold no "."
-# Files of a dataset directory that the dataset's own recipe names. `store/layout.py` has the other files.
+# no dots: a dot in a WebDataset key silently merges samples
+CLASS_ID = re.compile(r"[A-Za-z0-9_-]+")
+# split names of `datasets` hold no "-", and keys hold no "."
+GROUP_NAME = re.compile(r"[a-z0-9_]+")
+# Files of a dataset directory that the dataset's own recipe names. `store/layout.py` has the other
+# files.
 RECIPE = "recipe.yaml"
 LOCK = "lock.json"
 ROWS = "rows.csv"
 TOKENS = "tokens"
 EMBEDDINGS = "embeddings.safetensors"
-# In a dataset's own recipe, this prefix marks the name of a folder of the machine that built the dataset. Such a folder
-# is never opened.
+# In a dataset's own recipe, this prefix marks the name of a folder of the machine that built the
+# dataset. Such a folder is never opened.
 ELSEWHERE = "elsewhere:"
 # The Hub's names of repositories and owners (`huggingface_hub.utils.validate_repo_id`).
 LONGEST_NAME = 96
@@ -37,7 +40,8 @@ REPOSITORY = re.compile(f"{_NOT_ON_THE_HUB}{_HUB_NAME}/{_HUB_NAME}")
 LONGEST_CLASS_NAME = 200  # this is more than any text encoder reads
 _LONGEST_QUOTED = 60  # in messages
 
-# "base" is the name of prompts without a shift. The other names are configs, splits, or reserved by `datasets`.
+# "base" is the name of prompts without a shift. The other names are configs, splits, or reserved by
+# `datasets`.
 RESERVED_GROUPS = frozenset({"base", "all", "default", "candidates", "rejected", "data"})
 
 
@@ -69,7 +73,8 @@ def dataset_name_problem(name: str) -> str | None:
     if len(name) > LONGEST_NAME:
         return _too_long(name)
     return (
-        f"found {quoted(name)}, expected letters, digits, '.', '_', '-', as the Hub takes them: a letter or digit"
+        f"found {quoted(name)}, expected letters, digits, '.', '_', '-', as the Hub takes them: a"
+        " letter or digit"
         " first, no '-' or '.' last, and no '--', '..' or '.git' at the end"
     )
 
@@ -89,11 +94,15 @@ def class_id_problem(name: str) -> str | None:
         return _too_long(name)
     if CLASS_ID.fullmatch(name):
         return None
-    return f"found {quoted(name)}, expected a slug of letters, digits, '_' and '-' (a dot would break the keys)"
+    return (
+        f"found {quoted(name)}, expected a slug of letters, digits, '_' and '-' (a dot would"
+        " break the keys)"
+    )
 
 
 def group_name_problem(name: str, what: str) -> str | None:
-    """Return a problem with the name of a shift or group (`what`), which names configs and splits, or None."""
+    """Return a problem with the name of a shift or group (`what`), which names configs and splits,
+    or None."""
     if len(name) > LONGEST_NAME:
         return _too_long(name)
     if not GROUP_NAME.fullmatch(name):
@@ -114,11 +123,13 @@ OPEN_CLIP = "open_clip:"
 ONNX = "onnx:"
 PREDICTIONS = "predictions:"
 PYTHON = "python:"
-# Prefixes of classifiers before the name of a file, and prefixes that may precede the name of a folder.
+# Prefixes of classifiers before the name of a file, and prefixes that may precede the name of a
+# folder.
 BEFORE_FILES = (PREDICTIONS, ONNX)
 BEFORE_FOLDERS = (TRANSFORMERS, OPEN_CLIP)
 
-# A path begins with `.`, `/` or `~`, also after the prefix of a classifier. A name of the Hub does not.
+# A path begins with `.`, `/` or `~`, also after the prefix of a classifier. A name of the Hub does
+# not.
 _FILES = "|".join(BEFORE_FILES)
 _FOLDERS = "|".join(BEFORE_FOLDERS)
 _LOCAL = re.compile(
@@ -145,7 +156,8 @@ def nameless_problem(name: str | None) -> str | None:
 
 
 def judge_column(model: str, column: str) -> str:
-    """Return a judge's column, or its prefix if `column` is empty: the end of its name in a-z, 0-9 and '_'."""
+    """Return a judge's column, or its prefix if `column` is empty: the end of its name in a-z, 0-9
+    and '_'."""
     plain = re.sub(r"[^a-z0-9]+", "_", last_part(model).lower()).strip("_")
     return "_".join(filter(None, (plain, column)))
 
@@ -157,15 +169,18 @@ def last_part(model: str) -> str:
 def judge_problem(name: str) -> str | None:
     """Return a problem with the name of a second judge, which must predict new images, or None."""
     if name.removeprefix(ELSEWHERE).startswith(PREDICTIONS):
-        return f"found '{name}', a file of recorded predictions, expected a classifier that looks at images"
+        return (
+            f"found '{name}', a file of recorded predictions, expected a classifier that looks"
+            " at images"
+        )
     if not judge_column(name, ""):
         return f"found '{name}', expected the name of a classifier"
     return nameless_problem(name)
 
 
 def without_folders(name: str) -> str:
-    """Return `./` and the last part of a path, or `elsewhere:http://server` for an address. Other names stay
-    unchanged.
+    """Return `./` and the last part of a path, or `elsewhere:http://server` for an address. Other
+    names stay unchanged.
     """
     if _ADDRESS.match(name.removeprefix(ELSEWHERE)):
         return _SERVER
@@ -177,14 +192,15 @@ def without_folders(name: str) -> str:
 _CLOSE = 0.7
 _MOST_SHOWN = 80
 
-# The Hub's identifiers of licences (https://huggingface.co/docs/hub/repositories-licenses) and the licences' names.
-# `card/metadata.py` makes the names of Creative Commons licences.
+# The Hub's identifiers of licences (https://huggingface.co/docs/hub/repositories-licenses) and the
+# licences' names. `card/metadata.py` makes the names of Creative Commons licences.
 # fmt: off
 LICENSE_NAMES = {
     "afl-3.0": "Academic Free License 3.0", "agpl-3.0": "GNU AGPL 3.0", "apache-2.0": "Apache License 2.0",
     "apple-amlr": "Apple Model License for Research", "apple-ascl": "Apple Sample Code License",
     "artistic-2.0": "Artistic License 2.0", "bigcode-openrail-m": "BigCode OpenRAIL-M",
-    "bigscience-bloom-rail-1.0": "BigScience BLOOM RAIL 1.0", "bigscience-openrail-m": "BigScience OpenRAIL-M",
+    "bigscience-bloom-rail-1.0": "BigScience BLOOM RAIL 1.0", "bigscience-openrail-m": "BigScience"
+        " OpenRAIL-M",
     "bsd": "BSD", "bsd-2-clause": "BSD 2-Clause", "bsd-3-clause": "BSD 3-Clause",
     "bsd-3-clause-clear": "BSD 3-Clause Clear", "bsl-1.0": "Boost Software License 1.0",
     "c-uda": "Computational Use of Data Agreement", "cc": "Creative Commons",
@@ -197,7 +213,8 @@ LICENSE_NAMES = {
     "gfdl": "GNU Free Documentation License", "gpl": "GNU GPL", "gpl-2.0": "GNU GPL 2.0", "gpl-3.0": "GNU GPL 3.0",
     "grok2-community": "Grok 2 Community License", "h-research": "H Research License",
     "intel-research": "Intel Research Use License", "isc": "ISC License", "lgpl": "GNU LGPL",
-    "lgpl-2.1": "GNU LGPL 2.1", "lgpl-3.0": "GNU LGPL 3.0", "lgpl-lr": "LGPL for Linguistic Resources",
+    "lgpl-2.1": "GNU LGPL 2.1", "lgpl-3.0": "GNU LGPL 3.0", "lgpl-lr": "LGPL for Linguistic"
+        " Resources",
     "llama2": "Llama 2 Community License", "llama3": "Llama 3 Community License",
     "llama3.1": "Llama 3.1 Community License",
     "llama3.2": "Llama 3.2 Community License", "llama3.3": "Llama 3.3 Community License",
@@ -218,8 +235,8 @@ HUB_LICENSES = frozenset((*LICENSE_NAMES, *_UNNAMED_LICENSES))
 
 
 def hub_license(license: str) -> str | None:
-    """Return the Hub's spelling of a licence (`cc-by-4.0` for "CC BY 4.0"), or None if the Hub does not list the
-    licence.
+    """Return the Hub's spelling of a licence (`cc-by-4.0` for "CC BY 4.0"), or None if the Hub does
+    not list the licence.
     """
     known = " ".join(license.split()).lower()
     joined = re.sub(r"[ _]+", "-", known)  # "gpl-3.0+" is another licence
@@ -235,14 +252,21 @@ def license_note(license: str) -> str | None:
         return None
     shown = license if len(license) <= _MOST_SHOWN else f"{license[: _MOST_SHOWN - 2]} …"
     name = license_slug(license.strip().lower())
-    close = difflib.get_close_matches(license_slug(license[: 2 * _MOST_SHOWN].lower()), sorted(HUB_LICENSES), 1, _CLOSE)
+    close = difflib.get_close_matches(
+        license_slug(license[: 2 * _MOST_SHOWN].lower()), sorted(HUB_LICENSES), 1, _CLOSE
+    )
     meant = f"; did you mean '{close[0]}'?" if close else "."
     named = f" with the license_name '{name[:_MOST_SHOWN]}'" if name else ""
-    return f"license: {shown!r} is not in the Hub's list of licences{meant} As it is, the card says 'other'{named}."
+    return (
+        f"license: {shown!r} is not in the Hub's list of licences{meant} As it is, the card"
+        " says"
+        f" 'other'{named}."
+    )
 
 
 def license_slug(text: str) -> str:
-    """Return a licence's name in the characters that the Hub takes: lower-case letters, digits, '.' and '-'."""
+    """Return a licence's name in the characters that the Hub takes: lower-case letters, digits, '.'
+    and '-'."""
     return re.sub(r"[^a-z0-9.]+", "-", text).strip("-.")
 
 
@@ -251,9 +275,11 @@ MOST_LABELS = 20_000  # a longer list holds captions, not classes
 
 
 def plain_name(name: str) -> str:
-    """Return a name in one case, with composed letters, and without the difference between `_`, `-` and spaces.
+    """Return a name in one case, with composed letters, and without the difference between `_`, `-`
+    and spaces.
 
-    A name of nothing but these, such as `-`, is itself. macOS writes `é` in file names as two characters.
+    A name of nothing but these, such as `-`, is itself. macOS writes `é` in file names as two
+    characters.
     """
     folded = unicodedata.normalize("NFC", name.casefold())
     return " ".join(folded.replace("_", " ").replace("-", " ").split()) or folded
@@ -267,9 +293,11 @@ def label_by_name(class_id: str, name: str, labels: Sequence[str]) -> tuple[int,
 
 
 def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], dataset: str) -> list[str]:
-    """Return a problem for each class whose name belongs to another label than the class's source label.
+    """Return a problem for each class whose name belongs to another label than the class's source
+    label.
 
-    labels: the names by label in the input dataset. A class whose name is no label's name is no problem.
+    labels: the names by label in the input dataset. A class whose name is no label's name is no
+    problem.
     """
     by_name: dict[str, list[int]] = {}
     for label, name in enumerate(labels):
@@ -277,12 +305,17 @@ def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], dataset
     by_id = {name: label for label, name in enumerate(labels)}
     problems = []
     for cls in classes:
-        where = f"source.classes[{cls.label}]: '{cls.name[:80]}' has the source_label {cls.source_label}"
+        where = (
+            f"source.classes[{cls.label}]: '{cls.name[:80]}' has the source_label"
+            f" {cls.source_label}"
+        )
         if cls.source_label >= len(labels):
             problems.append(f"{where}, and {dataset} has the labels 0 to {len(labels) - 1}")
             continue
         label_name = labels[cls.source_label]
-        if cls.id == label_name or plain_name(cls.name) in map(plain_name, (label_name, *label_name.split(","))):
+        if cls.id == label_name or plain_name(cls.name) in map(
+            plain_name, (label_name, *label_name.split(","))
+        ):
             continue
         meant = [by_id[cls.id]] if cls.id in by_id else by_name.get(plain_name(cls.name), [])
         if meant and cls.source_label not in meant:
@@ -291,15 +324,22 @@ def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], dataset
     return problems
 
 
-def refuse_disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], dataset: str) -> None:
+def refuse_disagreements(
+    classes: Sequence[RecipeClass], labels: Sequence[str], dataset: str
+) -> None:
     """Raise UserError with the `disagreements`, if there are any."""
     problems = disagreements(classes, labels, dataset)
     if problems:
-        hint = "Leave source_label out to take it from the name, or write the numbers of the input dataset."
+        hint = (
+            "Leave source_label out to take it from the name, or write the numbers of the input"
+            " dataset."
+        )
         raise UserError(first_of(problems), hint)
 
 
-def named_problem(name: str, matches: Sequence[int], labels: Sequence[str], dataset: str) -> str | None:
+def named_problem(
+    name: str, matches: Sequence[int], labels: Sequence[str], dataset: str
+) -> str | None:
     """Return a problem unless exactly one label has the class's name."""
     if len(matches) == 1:
         return None
@@ -307,7 +347,9 @@ def named_problem(name: str, matches: Sequence[int], labels: Sequence[str], data
         numbers = ", ".join(map(str, matches[:10]))
         return f"'{name[:80]}' is the name of the labels {numbers} of {dataset}; write source_label"
     near = did_you_mean(name, labels) if len(labels) <= MOST_LABELS else ""
-    return f"no label of {dataset} is called '{name[:80]}'{near} (its labels: {shown_labels(labels)})"
+    return (
+        f"no label of {dataset} is called '{name[:80]}'{near} (its labels: {shown_labels(labels)})"
+    )
 
 
 def shown_labels(values: Sequence[object]) -> str:

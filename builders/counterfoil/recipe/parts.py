@@ -1,4 +1,5 @@
-"""The parts of a recipe of any form, for checks across its sections. A part of an unexpected form counts as empty."""
+"""The parts of a recipe of any form, for checks across its sections. A part of an unexpected form
+counts as empty."""
 
 from __future__ import annotations
 
@@ -15,14 +16,16 @@ RecipeProblem = tuple[RecipePath, str]
 class RecipeParts:
     """The parts of a recipe of any form, and the kind of its generator.
 
-    specs: the path and mapping of the base and of each shift. ids: class ids by their index in the list of classes.
+    specs: the path and mapping of the base and of each shift. ids: class ids by their index in the
+    list of classes.
     """
 
     def __init__(self, recipe: Mapping[str, Any], kind: type[GeneratorKind]) -> None:
         self.recipe = recipe
         self.kind = kind
         self.source, self.generator, self.prompts, self.screen, self.samples = (
-            mapping(recipe.get(name)) for name in ("source", "generator", "prompts", "screen", "samples")
+            mapping(recipe.get(name))
+            for name in ("source", "generator", "prompts", "screen", "samples")
         )
         self.kind_name = kind.name or self.generator.get("kind")
         self.classes = sequence(self.source.get("classes"))
@@ -39,16 +42,28 @@ class RecipeParts:
     def ids_of(self, spec: Mapping[str, Any]) -> set[str]:
         """Return the class ids of a base or a shift."""
         chosen = spec.get("classes")
-        return self.every if chosen is None else {item for item in sequence(chosen) if isinstance(item, str)}
+        return (
+            self.every
+            if chosen is None
+            else {item for item in sequence(chosen) if isinstance(item, str)}
+        )
 
     def templates(self) -> Iterator[tuple[RecipePath, str, Mapping[str, Any]]]:
-        """Yield the path and text of each template of a class, and the base or shift that the template is for."""
+        """Yield the path and text of each template of a class, and the base or shift that the
+        template is for."""
         for path, spec in self.specs:
             default = "style_object_caption" if spec.get("style") is True else "object_caption"
-            texts = {(*path, "prompt"): spec.get("prompt"), (*path, "object_caption"): spec.get("object_caption")}
+            texts = {
+                (*path, "prompt"): spec.get("prompt"),
+                (*path, "object_caption"): spec.get("object_caption"),
+            }
             if spec.get("object_caption") is None:
                 texts["screen", default] = self.screen.get(default)
-            yield from ((text_path, text, spec) for text_path, text in texts.items() if isinstance(text, str))
+            yield from (
+                (text_path, text, spec)
+                for text_path, text in texts.items()
+                if isinstance(text, str)
+            )
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -65,7 +80,9 @@ def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...]
     """Yield the path and embedding of the base and of each shift, in a recipe of any form."""
     prompts = mapping(recipe.get("prompts"))
     specs: dict[tuple[str, ...], Any] = {("prompts", "base"): prompts.get("base")}
-    specs |= {("prompts", "shifts", name): spec for name, spec in mapping(prompts.get("shifts")).items()}
+    specs |= {
+        ("prompts", "shifts", name): spec for name, spec in mapping(prompts.get("shifts")).items()
+    }
     for path, spec in specs.items():
         embedding = mapping(spec).get("embedding")
         if embedding is not None:

@@ -1,4 +1,5 @@
-"""Turn validation errors into lines for users: key, file and line, value, expected value, nearest valid name."""
+"""Turn validation errors into lines for users: key, file and line, value, expected value, nearest
+valid name."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def problem_lines(
                 break
             path = (*path, part)
             value = _child(value, part)
-        if details["type"] == "too_short" and len(details["input"]) >= details.get("ctx", {}).get("min_length", 1):
+        if details["type"] == "too_short" and len(details["input"]) >= details.get("ctx", {}).get(
+            "min_length", 1
+        ):
             continue  # the invalid items of this value are reported one by one
         if details["loc"] or details["type"] != "value_error":  # `across` reports these
             problems[path, _message(model, raw, path, details)] = None
@@ -89,7 +92,9 @@ def _line(raw: LocatedMapping, path: RecipePath, message: str) -> str:
     if len(message) > _LONGEST_MESSAGE:
         message = f"{message[:_LONGEST_MESSAGE]} […] {message[-_LONGEST_MESSAGE // 4 :]}"
     origin = origin_of(raw, path)
-    return f"{shown_path(path)} ({origin}): {message}" if origin else f"{shown_path(path)}: {message}"
+    return (
+        f"{shown_path(path)} ({origin}): {message}" if origin else f"{shown_path(path)}: {message}"
+    )
 
 
 def _child(raw: Any, part: str | int) -> Any:
@@ -100,7 +105,9 @@ def _child(raw: Any, part: str | int) -> Any:
     return None
 
 
-def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, details: ErrorDetails) -> str:
+def _message(
+    model: type[BaseModel], raw: LocatedMapping, path: RecipePath, details: ErrorDetails
+) -> str:
     error_type = details["type"]
     if error_type == "value_error":
         return str(details.get("ctx", {}).get("error", details["msg"]))
@@ -108,7 +115,11 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
         whole = tuple(details["loc"])
         is_name = path != whole  # a bare name replaces a section that has this key
         section = _without_none(_annotation(_field_at(model, whole[:-1])))
-        keys = list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
+        keys = (
+            list(section.model_fields)
+            if isinstance(section, type) and issubclass(section, BaseModel)
+            else []
+        )
         unknown = f"unknown name {quoted(str(whole[-1]))}" if is_name else "unknown key"
         known = f"{'names' if is_name else 'keys'} here: {', '.join(keys)}"
         return f"{unknown}{did_you_mean(str(whole[-1]), keys)} ({known})"
@@ -122,13 +133,16 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
     around: Any = raw
     for part in path[:-1]:
         around = _child(around, part)
-    if value is None and isinstance(around, Mapping):  # a null that should delete a value, under a mistyped name
+    # a null that should delete a value, under a mistyped name
+    if value is None and isinstance(around, Mapping):
         siblings = [key for key in around if key != path[-1]]
         return text + did_you_mean(str(path[-1]), siblings)
     if expected.startswith("text") and isinstance(value, int | float):
         return f"{text}; put it in quotes"
     if isinstance(value, str) and error_type.startswith(("int", "float", "bool")):
-        unquoted = value in ("true", "false") if error_type.startswith("bool") else _is_number(value)
+        unquoted = (
+            value in ("true", "false") if error_type.startswith("bool") else _is_number(value)
+        )
         return f"{text}; write it without quotes" if unquoted else text
     if error_type == "literal_error":
         return text + did_you_mean(str(value), expected.split(" or "))
@@ -218,7 +232,8 @@ def _without_none(annotation: Any) -> Any:
 
 
 def _field_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
-    """Return the field, or the type of the item, at a path. Return None if the schema has neither."""
+    """Return the field, or the type of the item, at a path. Return None if the schema has
+    neither."""
     field: Any = model
     for part in path:
         plain = _without_none(_annotation(field))
@@ -226,7 +241,8 @@ def _field_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
             field = plain.model_fields.get(str(part))
         elif get_origin(plain) in (dict, tuple):
             field = get_args(plain)[1 if get_origin(plain) is dict else 0]
-            if get_origin(field) is typing.Annotated:  # the bounds of an item have the same form as those of a field
+            # the bounds of an item have the same form as those of a field
+            if get_origin(field) is typing.Annotated:
                 field = FieldInfo.from_annotation(field)
         else:
             return None

@@ -1,4 +1,5 @@
-"""Classes and shifts with every default filled in, and templates of their texts, checked and filled."""
+"""Classes and shifts with every default filled in, and templates of their texts, checked and
+filled."""
 
 from __future__ import annotations
 
@@ -36,11 +37,14 @@ LONGEST_KEY = 200
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
-def fill(template: str, class_text: str, about: Sequence[str | None] = (), caption: str | None = None) -> str:
-    """Return the template filled with a class name or a placeholder token. Inserted text is never read as a template.
+def fill(
+    template: str, class_text: str, about: Sequence[str | None] = (), caption: str | None = None
+) -> str:
+    """Return the template filled with a class name or a placeholder token. Inserted text is never
+    read as a template.
 
-    about: the class's words for `ABOUT_CLASS`. caption: the caption of the image that is edited. Raise ValueError for a
-    missing word.
+    about: the class's words for `ABOUT_CLASS`. caption: the caption of the image that is edited.
+    Raise ValueError for a missing word.
     """
     words = {CLASS: class_text, CAPTION: caption} | dict(zip(ABOUT_CLASS, about, strict=False))
 
@@ -69,9 +73,9 @@ def template_problem(
 ) -> str | None:
     """Return a problem with a template, or None.
 
-    with_class: the template must contain `{class}` (True), may contain it (None), or may not contain it (False, for the
-    caption of a shift). about_class: it may contain `{parent}` and `{category}`. captioned: it may contain `{caption}`,
-    also in place of `{class}`.
+    with_class: the template must contain `{class}` (True), may contain it (None), or may not
+    contain it (False, for the caption of a shift). about_class: it may contain `{parent}` and
+    `{category}`. captioned: it may contain `{caption}`, also in place of `{class}`.
     """
     if not template.strip():
         return "is empty, expected text"
@@ -80,7 +84,9 @@ def template_problem(
     names = _PLACEHOLDER.findall(template)
     for name in names:
         if with_class is False and name in (CLASS, *ABOUT_CLASS):
-            return f"found '{template}', expected a caption of the shift alone, without '{{{name}}}'"
+            return (
+                f"found '{template}', expected a caption of the shift alone, without '{{{name}}}'"
+            )
         if captioned and name == CAPTION:
             continue
         if name not in known:
@@ -110,7 +116,8 @@ def embedding_key_problem(template: str) -> str | None:
 
 
 def own_key(shift: str, template: str) -> str:
-    """Return the template of a shift's keys in a dataset's own file, which has the vectors of all shifts."""
+    """Return the template of a shift's keys in a dataset's own file, which has the vectors of all
+    shifts."""
     return f"{shift}/{{{CLASS_ID}}}" if f"{{{CLASS_ID}}}" in template else shift
 
 
@@ -132,16 +139,21 @@ class RecipeClass:
     kinds: tuple[str, ...] = ()
 
     def under_parent_of(self, other: RecipeClass) -> bool:
-        """Return whether the class is a kind of the other's parent: by ids of kinds, or by equal words without ids."""
+        """Return whether the class is a kind of the other's parent: by ids of kinds, or by equal
+        words without ids."""
         return other.kinds[0] in self.kinds if other.kinds else self.parent == other.parent
 
-    def text(self, template: str, placeholder: str | None = None, caption: str | None = None) -> str:
-        """Return a template filled with a placeholder token or the class's name. Without a caption, `{caption}` stays
-        as it is.
+    def text(
+        self, template: str, placeholder: str | None = None, caption: str | None = None
+    ) -> str:
+        """Return a template filled with a placeholder token or the class's name. Without a caption,
+        `{caption}` stays as it is.
         """
         words = [getattr(self, word) for word in ABOUT_CLASS]
         caption_text = f"{{{CAPTION}}}" if caption is None else caption
-        return fill(template, self.name if placeholder is None else placeholder, words, caption_text)
+        return fill(
+            template, self.name if placeholder is None else placeholder, words, caption_text
+        )
 
     def has_words_for(self, template: str) -> bool:
         """Return whether the class has the parent and category that a template uses."""
@@ -150,16 +162,19 @@ class RecipeClass:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A shift, or the base, with the screen's defaults filled in. A shift with levels has one object for each level.
+    """A shift, or the base, with the screen's defaults filled in. A shift with levels has one
+    object for each level.
 
-    prompt: None only with an embedding or a corruption. caption, threshold: None if the shift is not screened.
-    class_labels: in label order. keep: keep rules in order, without rules that need a score or answer that the shift or
-    base lacks. candidates: the most samples of a cell. accepted: the quota of a cell, if any. severity: the severity of
-    a corruption, 1 to 5; 0 for `match`.
+    prompt: None only with an embedding or a corruption. caption, threshold: None if the shift is
+    not screened.
+    class_labels: in label order. keep: keep rules in order, without rules that need a score or
+    answer that the shift or base lacks. candidates: the most samples of a cell. accepted: the quota
+    of a cell, if any. severity: the severity of a corruption, 1 to 5; 0 for `match`.
 
-    of: the recipe's name for all levels. level: the level in the recipe's list, a share of the way, or a share of
-    CLIP's gain if `realised`. scale: the share of the way, or None until `build` has measured it. by, lora: the way to
-    the level. top: whether this is the highest level, or the shift has no levels.
+    of: the recipe's name for all levels. level: the level in the recipe's list, a share of the way,
+    or a share of CLIP's gain if `realised`. scale: the share of the way, or None until `build` has
+    measured it. by, lora: the way to the level. top: whether this is the highest level, or the
+    shift has no levels.
     """
 
     name: str
@@ -188,7 +203,8 @@ class Shift:
 
     @property
     def step(self) -> str:
-        """Return the level in words. The text is empty for a shift without levels and for the whole shift."""
+        """Return the level in words. The text is empty for a shift without levels and for the whole
+        shift."""
         if self.level is None or (self.level == 1 and not self.realised):
             return ""
         return f"{100 * self.level:g} % of {'CLIP’s gain' if self.realised else 'the way'}"
@@ -197,31 +213,48 @@ class Shift:
 def resolve_shifts(
     class_ids: Sequence[str], prompts: Prompts, screen: Screen, samples: CellSamples, way: By
 ) -> tuple[Shift, ...]:
-    """Return the base, then every level of every shift in the recipe's order. `way` is the default way to levels."""
+    """Return the base, then every level of every shift in the recipe's order. `way` is the default
+    way to levels."""
     label_of = {class_id: label for label, class_id in enumerate(class_ids)}
-    every = tuple(range(len(label_of)))  # all shifts share this tuple, so that thousands of shifts stay small
+    # all shifts share this tuple, so that thousands of shifts stay small
+    every = tuple(range(len(label_of)))
 
     def labels(spec: BaseSpec | ShiftSpec) -> tuple[int, ...]:
-        return every if spec.classes is None else tuple(sorted(label_of[class_id] for class_id in spec.classes))
+        return (
+            every
+            if spec.classes is None
+            else tuple(sorted(label_of[class_id] for class_id in spec.classes))
+        )
 
     base = _prompted(BASE, prompts.base, screen, samples, labels(prompts.base))
     shifts = [replace(base, keep=tuple(rule for rule in base.keep if not rule.judges()))]
     for name, spec in prompts.shifts.items():
-        shifts += _levels(_shift(screen, spec.samples or samples, name, spec, labels(spec)), spec, way)
+        shifts += _levels(
+            _shift(screen, spec.samples or samples, name, spec, labels(spec)), spec, way
+        )
     return tuple(shifts)
 
 
 def limit_shifts(shifts: Sequence[Shift], limit: int, classes: int) -> tuple[Shift, ...]:
-    """Return the shifts of a preview: at most `limit` images of each shift, in as many classes as that allows.
+    """Return the shifts of a preview: at most `limit` images of each shift, in as many classes as
+    that allows.
 
-    Every class has the same number of images under the base and each shift, so that pairs stay whole. If there are more
-    classes than images, evenly spaced classes are taken. A shift with none of these classes keeps its first class.
+    Every class has the same number of images under the base and each shift, so that pairs stay
+    whole. If there are more classes than images, evenly spaced classes are taken. A shift with none
+    of these classes keeps its first class.
     """
-    spaced = frozenset(index * classes // limit for index in range(limit)) if limit < classes else range(classes)
+    spaced = (
+        frozenset(index * classes // limit for index in range(limit))
+        if limit < classes
+        else range(classes)
+    )
     most = max(1, limit // classes)
     labels_of = []
     for shift in shifts:
-        labels_of.append(tuple(label for label in shift.class_labels if label in spaced) or shift.class_labels[:1])
+        labels_of.append(
+            tuple(label for label in shift.class_labels if label in spaced)
+            or shift.class_labels[:1]
+        )
     taken = frozenset(label for labels in labels_of for label in labels)
     labels_of[0] = tuple(label for label in shifts[0].class_labels if label in taken)
     limited = []
@@ -232,12 +265,15 @@ def limit_shifts(shifts: Sequence[Shift], limit: int, classes: int) -> tuple[Shi
         else:
             candidates = -(-shift.candidates * min(accepted, most) // accepted)
             accepted = min(accepted, most)
-        limited.append(replace(shift, class_labels=labels, candidates=candidates, accepted=accepted))
+        limited.append(
+            replace(shift, class_labels=labels, candidates=candidates, accepted=accepted)
+        )
     return tuple(limited)
 
 
 def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
-    """Return a shift's levels, or the shift alone. Levels have no threshold, because mild levels would fail it."""
+    """Return a shift's levels, or the shift alone. Levels have no threshold, because mild levels
+    would fail it."""
     if spec.severity is None or spec.severity.levels is None:
         return [whole]
     levels = spec.severity.levels
@@ -265,10 +301,17 @@ def severity_columns(shifts: Sequence[Shift]) -> dict[str, Column]:
     drawn = [shift for shift in shifts if shift.level is not None and shift.corruption is None]
     columns = {}
     if drawn:
-        how_far = "How far from the base to the whole shift: 0 is the base, 1 the whole shift; none without levels."
+        how_far = (
+            "How far from the base to the whole shift: 0 is the base, 1 the whole shift;"
+            " none"
+            " without levels."
+        )
         columns[SEVERITY] = Column("float32", how_far)
     if any(shift.realised for shift in drawn):
-        share = "Share of the gain in the screening CLIP's shift score for which the severity was chosen."
+        share = (
+            "Share of the gain in the screening CLIP's shift score for which the severity was"
+            " chosen."
+        )
         columns[REALISED] = Column("float32", share)
     return columns
 
@@ -284,7 +327,8 @@ def severity_of(shift: Shift, column: str) -> float | None:
 def prompt_for(
     shift: Shift, cls: RecipeClass, placeholder: str | None = None, caption: str | None = None
 ) -> str | None:
-    """Return the prompt of a cell, with a placeholder token or the class's name. None means an embedding alone."""
+    """Return the prompt of a cell, with a placeholder token or the class's name. None means an
+    embedding alone."""
     return None if shift.prompt is None else cls.text(shift.prompt, placeholder, caption)
 
 
@@ -293,7 +337,9 @@ def object_caption_for(shift: Shift, cls: RecipeClass) -> str:
     return cls.text(shift.object_caption)
 
 
-def _prompted(name: str, spec: Prompted, screen: Screen, samples: CellSamples, labels: tuple[int, ...]) -> Shift:
+def _prompted(
+    name: str, spec: Prompted, screen: Screen, samples: CellSamples, labels: tuple[int, ...]
+) -> Shift:
     """Return a shift with what its section shares with the base's."""
     caption = screen.style_object_caption if spec.style else screen.object_caption
     default = screen.object_threshold
@@ -305,7 +351,9 @@ def _prompted(name: str, spec: Prompted, screen: Screen, samples: CellSamples, l
         object_caption=caption if spec.object_caption is None else spec.object_caption,
         style=spec.style,
         threshold=None,
-        object_threshold=default if spec.object_threshold is None else spec.object_threshold.over(default),
+        object_threshold=default
+        if spec.object_threshold is None
+        else spec.object_threshold.over(default),
         class_labels=labels,
         group=name,
         kind=None,
@@ -316,7 +364,9 @@ def _prompted(name: str, spec: Prompted, screen: Screen, samples: CellSamples, l
     )
 
 
-def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, labels: tuple[int, ...]) -> Shift:
+def _shift(
+    screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, labels: tuple[int, ...]
+) -> Shift:
     fixed = None if spec.severity is None else spec.severity.fixed
     kind: str | None = spec.kind
     if kind is None and spec.corruption is not None:
@@ -335,4 +385,8 @@ def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, lab
 
 def _rules(steps: Sequence[Any], caption: str | None) -> tuple[KeepRule, ...]:
     rules = [step.rule for step in steps]
-    return tuple(rule for rule in rules if caption is not None or not (rule.whole_cell and SHIFT in rule.scores()))
+    return tuple(
+        rule
+        for rule in rules
+        if caption is not None or not (rule.whole_cell and SHIFT in rule.scores())
+    )

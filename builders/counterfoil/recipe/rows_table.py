@@ -1,4 +1,5 @@
-"""Read and write tables of rows as CSV: rows that a recipe lists, retrieved or edited rows, images drawn elsewhere."""
+"""Read and write tables of rows as CSV: rows that a recipe lists, retrieved or edited rows, images
+drawn elsewhere."""
 
 from __future__ import annotations
 
@@ -36,9 +37,9 @@ Value = TypeVar("Value")
 class PoolRow:
     """A row that a build chose from a pool or from the split that is edited.
 
-    rank, score: for a retrieved row, its rank by nearness to its prompt in the whole pool, from 1, and its cosine with
-    the prompt, float32. caption: for an edited row, its caption if prompts need one. index, seed, prompt: for an image
-    drawn elsewhere, the values that are known.
+    rank, score: for a retrieved row, its rank by nearness to its prompt in the whole pool, from 1,
+    and its cosine with the prompt, float32. caption: for an edited row, its caption if prompts need
+    one. index, seed, prompt: for an image drawn elsewhere, the values that are known.
     """
 
     row: int
@@ -52,21 +53,32 @@ class PoolRow:
 
 # Keys of tables of chosen rows in a lock's inputs.
 ChosenKind = Literal["retrieved", "edited", "given"]
-# (shift, class id) → rows by index. The shift is None if a class has the same rows under every shift.
+# (shift, class id) → rows by index. The shift is None if a class has the same rows under every
+# shift.
 RowsByCell = Mapping[tuple[str | None, str], Sequence[PoolRow]]
 
 
 def read_rows_table(content: bytes, source: str) -> dict[str, dict[str, list[int]]]:
-    """Read shift → class id → rows, in the file's order. Raise UserError with every invalid line."""
+    """Read shift → class id → rows, in the file's order. Raise UserError with every invalid
+    line."""
     rows: dict[str, dict[str, list[int]]] = {}
-    for (shift, class_id), row in _lines(content, source, _HEADER, 2, lambda cells: _number(cells[0])):
+    for (shift, class_id), row in _lines(
+        content, source, _HEADER, 2, lambda cells: _number(cells[0])
+    ):
         rows.setdefault(shift, {}).setdefault(class_id, []).append(row)
     return rows
 
 
-def read_chosen_rows(content: bytes, source: str, kind: ChosenKind) -> dict[tuple[str | None, str], list[PoolRow]]:
-    """Return the chosen rows by cell, in the file's order. Raise UserError with every invalid line."""
-    forms = {"retrieved": (_RETRIEVED, _retrieved), "edited": (_EDITED, _edited), "given": (_GIVEN, _given)}
+def read_chosen_rows(
+    content: bytes, source: str, kind: ChosenKind
+) -> dict[tuple[str | None, str], list[PoolRow]]:
+    """Return the chosen rows by cell, in the file's order. Raise UserError with every invalid
+    line."""
+    forms = {
+        "retrieved": (_RETRIEVED, _retrieved),
+        "edited": (_EDITED, _edited),
+        "given": (_GIVEN, _given),
+    }
     header, value = forms[kind]
     rows: dict[tuple[str | None, str], list[PoolRow]] = {}
     for names, row in _lines(content, source, header, header.index("row"), value):
@@ -79,19 +91,29 @@ def rows_csv(rows: ChosenRows) -> bytes:
     """Write the table in the form that `read_rows_table` reads."""
     lines = []
     for shift, by_class in rows.items():
-        lines += [(shift, class_id, row) for class_id, numbers in by_class.items() for row in numbers]
+        lines += [
+            (shift, class_id, row) for class_id, numbers in by_class.items() for row in numbers
+        ]
     return _text(_HEADER, lines)
 
 
 def chosen_rows_csv(rows: RowsByCell, kind: ChosenKind) -> bytes:
-    """Write the table in the form that `read_chosen_rows` reads. Scores have nine digits, so float32 numbers stay
-    distinct.
+    """Write the table in the form that `read_chosen_rows` reads. Scores have nine digits, so
+    float32 numbers stay distinct.
     """
-    every = [(shift, class_id, row) for (shift, class_id), cell_rows in rows.items() for row in cell_rows]
+    every = [
+        (shift, class_id, row) for (shift, class_id), cell_rows in rows.items() for row in cell_rows
+    ]
     if kind == "retrieved":
-        return _text(_RETRIEVED, ((shift, cls, row.row, row.rank, f"{row.score:.9g}") for shift, cls, row in every))
+        return _text(
+            _RETRIEVED,
+            ((shift, cls, row.row, row.rank, f"{row.score:.9g}") for shift, cls, row in every),
+        )
     if kind == "given":
-        cells = ((*cell, row.row, row.index, "" if row.seed is None else row.seed, row.prompt) for *cell, row in every)
+        cells = (
+            (*cell, row.row, row.index, "" if row.seed is None else row.seed, row.prompt)
+            for *cell, row in every
+        )
         return _text(_GIVEN, cells)
     return _text(_EDITED, ((class_id, row.row, row.caption or "") for _, class_id, row in every))
 
@@ -117,9 +139,16 @@ def _given(cells: Sequence[str]) -> PoolRow | None:
     row = _number(cells[0])
     index = _number(cells[1])
     seed = _number(cells[2], MOST_SEED)
-    sound = row is not None and index is not None and index < MOST_LINES and (seed is not None or not cells[2])
+    sound = (
+        row is not None
+        and index is not None
+        and index < MOST_LINES
+        and (seed is not None or not cells[2])
+    )
     sound = sound and one_line(cells[3]) == cells[3] and len(cells[3]) <= LONGEST_PROMPT
-    return PoolRow(row, index=index, seed=seed, prompt=cells[3]) if sound and row is not None else None
+    return (
+        PoolRow(row, index=index, seed=seed, prompt=cells[3]) if sound and row is not None else None
+    )
 
 
 def one_line(text: str) -> str:
@@ -133,7 +162,11 @@ def _number(text: str, most: int = 10**15 - 1) -> int | None:
 
 
 def _lines(
-    content: bytes, source: str, header: Sequence[str], named: int, value: Callable[[Sequence[str]], Value | None]
+    content: bytes,
+    source: str,
+    header: Sequence[str],
+    named: int,
+    value: Callable[[Sequence[str]], Value | None],
 ) -> list[tuple[tuple[str, ...], Value]]:
     """Return the first `named` cells of each line, and the parsed value of the other cells."""
     rows: list[tuple[tuple[str, ...], Value]] = []
@@ -142,13 +175,19 @@ def _lines(
         lines = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         first = next(lines, [])
         if first != list(header):
-            raise UserError(f"{source}: the first line is {','.join(first)[:80]!r}, expected {','.join(header)!r}")
+            raise UserError(
+                f"{source}: the first line is {','.join(first)[:80]!r}, expected"
+                f" {','.join(header)!r}"
+            )
         for number, line in enumerate(lines, start=2):
             if number > MOST_LINES:
                 raise UserError(f"{source}: more than {MOST_LINES:,} lines")
             parsed = value(line[named:]) if len(line) == len(header) else None
             if parsed is None:
-                problems.append(f"{source}, line {number}: found {','.join(line)[:80]!r}, expected {','.join(header)}")
+                problems.append(
+                    f"{source}, line {number}: found {','.join(line)[:80]!r}, expected"
+                    f" {','.join(header)}"
+                )
             else:
                 rows.append((tuple(line[:named]), parsed))
             if len(problems) == _MOST_PROBLEMS:

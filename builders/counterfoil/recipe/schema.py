@@ -1,14 +1,19 @@
 """A recipe as one frozen pydantic model, its portable form, and the hashes that it alone decides.
 
-The plan hash covers all that decides which samples exist and how they are rendered and laid out. The screen hash covers
-what decides which are accepted and what is stored of them. The inputs hash, over commits, weights and vectors, belongs
-to the lock.
+The plan hash covers all that decides which samples exist and how they are rendered and laid out.
+The screen hash covers what decides which are accepted and what is stored of them. The inputs hash,
+over commits, weights and vectors, belongs to the lock.
 
-- `name`, `license`, `description`, `kind`, `evaluate` and `publish` change no image and no row, so they enter no hash.
-- `keep_rejected`, `store_embeddings` and a second `judge` change the files and columns of a screen: screen.
-- `source`, `revision`s, token vectors and embeddings are inputs. Their use changes prompts and drawing: plan.
-- A class's parent and category enter if a prompt (plan), an object caption or a keep rule (screen) uses them.
-- A key that was added later enters only if it is not at its default: older directories keep their hashes.
+- `name`, `license`, `description`, `kind`, `evaluate` and `publish` change no image and no row, so
+  they enter no hash.
+- `keep_rejected`, `store_embeddings` and a second `judge` change the files and columns of a screen:
+  screen.
+- `source`, `revision`s, token vectors and embeddings are inputs. Their use changes prompts and
+  drawing: plan.
+- A class's parent and category enter if a prompt (plan), an object caption or a keep rule (screen)
+  uses them.
+- A key that was added later enters only if it is not at its default: older directories keep their
+  hashes.
 - `offload` changes no image and compiled blocks belong to the stack, so they enter no hash.
 - A folder of this machine enters by its last part; its content is an input.
 """
@@ -27,7 +32,13 @@ from counterfoil.documents import canonical_json, sha256_json
 from counterfoil.errors import UserError
 from counterfoil.recipe.checks import cross_section_problems
 from counterfoil.recipe.keep import KEEP_RULES
-from counterfoil.recipe.keep.misclassified import PARENTS, TOP1, MisclassifiedRule, failure_of, judge_columns
+from counterfoil.recipe.keep.misclassified import (
+    PARENTS,
+    TOP1,
+    MisclassifiedRule,
+    failure_of,
+    judge_columns,
+)
 from counterfoil.recipe.keep.rule import EVERY_ROWS, FIRST_ROWS, NEWEST_ROWS, Column
 from counterfoil.recipe.kinds import RETRIEVAL, DrawingKind, GeneratorKind, read_generator
 from counterfoil.recipe.kinds.retrieve import RetrievalClip
@@ -59,7 +70,14 @@ from counterfoil.recipe.prompts import (
 )
 from counterfoil.recipe.schema_inputs import Source, Tokens
 from counterfoil.recipe.schema_mine import Mine
-from counterfoil.recipe.schema_output import PAIRED_BY, Evaluate, Output, Publish, Samples, pair_columns
+from counterfoil.recipe.schema_output import (
+    PAIRED_BY,
+    Evaluate,
+    Output,
+    Publish,
+    Samples,
+    pair_columns,
+)
 from counterfoil.recipe.schema_prompts import Prompts, Screen
 from counterfoil.recipe.section import Section, checked, written
 from counterfoil.recipe.strict_yaml import dump_yaml
@@ -73,20 +91,29 @@ class Recipe(Section):
 
     recipe: Literal[1] = Field(description="Version of this schema.")
     name: str = Field(
-        description="Name of the dataset, as the Hub takes it: at most 96 letters, digits, '.', '_' and '-'."
+        description="Name of the dataset, as the Hub takes it: at most 96 letters, digits, '.', '_'"
+        " and '-'."
     )
-    license: str = Field(default="other", description="Licence of the dataset, as the Hub spells it.")
+    license: str = Field(
+        default="other", description="Licence of the dataset, as the Hub spells it."
+    )
     description: str = Field(default="", description="What the dataset is, in a sentence or two.")
     source: Source = Field(description="The input dataset and its classes.")
     generator: SerializeAsAny[GeneratorKind] = Field(description="What renders the samples.")
-    tokens: Tokens | None = Field(default=None, description="Class tokens; null: prompts use the class names.")
+    tokens: Tokens | None = Field(
+        default=None, description="Class tokens; null: prompts use the class names."
+    )
     prompts: Prompts = Field(description="The base and the shifts.")
-    screen: Screen = Field(default=Screen(), description="How candidates are screened. kind corrupt does not need it.")
+    screen: Screen = Field(
+        default=Screen(), description="How candidates are screened. kind corrupt does not need it."
+    )
     samples: Samples = Field(description="Samples per cell.")
     output: Output = Field(default=Output(), description="How the dataset is stored.")
     evaluate: Evaluate = Field(default=Evaluate(), description="How models are scored.")
     publish: Publish = Field(default=Publish(), description="Where the dataset is published.")
-    mine: Mine | None = Field(default=None, description="How to search for failures of a classifier.")
+    mine: Mine | None = Field(
+        default=None, description="How to search for failures of a classifier."
+    )
 
     _name = checked("name", by=dataset_name_problem)
 
@@ -101,7 +128,8 @@ class Recipe(Section):
 
     @cached_property
     def classes(self) -> tuple[RecipeClass, ...]:
-        """Return the classes in label order. UserError if their source labels must be read from the input dataset."""
+        """Return the classes in label order. UserError if their source labels must be read from the
+        input dataset."""
         classes = []
         for label, entry in enumerate(self.source.classes or ()):
             if entry.source_label is not None:
@@ -131,7 +159,8 @@ class Recipe(Section):
 
     @property
     def stored_units(self) -> str | None:
-        """Return the column of the units that rows store; None if images are not made from the rows that name them."""
+        """Return the column of the units that rows store; None if images are not made from the rows
+        that name them."""
         stores_units = self.kind.alters_rows and self.row_version >= self.task.unit_column.since
         return self.source.unit_column if stores_units else None
 
@@ -141,20 +170,28 @@ class Recipe(Section):
         return self.output.row_version or NEWEST_ROWS
 
     def with_rows(self, version: Any) -> Recipe:
-        """Return the recipe for rows of this version, which a dataset's lock says, unless the recipe says a version."""
+        """Return the recipe for rows of this version, which a dataset's lock says, unless the
+        recipe says a version."""
         if self.output.row_version is not None or version not in range(FIRST_ROWS, NEWEST_ROWS):
             return self
-        return self.model_copy(update={"output": self.output.model_copy(update={"row_version": version})})
+        return self.model_copy(
+            update={"output": self.output.model_copy(update={"row_version": version})}
+        )
 
     @property
     def ranking_clip(self) -> RetrievalClip:
         """Return the CLIP that ranks a pool: `generator.clip`, or else the screen's."""
         clip = self.generator.get("clip")
-        return RetrievalClip(model=self.screen.clip, weights=self.screen.weights) if clip is None else clip
+        return (
+            RetrievalClip(model=self.screen.clip, weights=self.screen.weights)
+            if clip is None
+            else clip
+        )
 
     @property
     def scales(self) -> dict[str, list[float]]:
-        """Return shift → the share of the way of each realised level; an empty list if not measured yet."""
+        """Return shift → the share of the way of each realised level; an empty list if not measured
+        yet."""
         scales: dict[str, list[float]] = {}
         for shift in self.all_shifts():
             if shift.realised:
@@ -163,22 +200,32 @@ class Recipe(Section):
 
     @property
     def levels_away_from_base(self) -> list[str]:
-        """Return the shifts with levels between prompts whose prompt does not begin with the base's."""
+        """Return the shifts with levels between prompts whose prompt does not begin with the
+        base's."""
         base = self.prompts.base.prompt or ""
         levelled = {shift.of: shift for shift in self.all_shifts() if shift.by in ("prompt", "mix")}
-        return [name for name, shift in levelled.items() if not (shift.prompt or "").startswith(base)]
+        return [
+            name for name, shift in levelled.items() if not (shift.prompt or "").startswith(base)
+        ]
 
     @property
     def names_every_label(self) -> bool:
-        """Return whether every class has a source label; if not, `resolve_classes` reads them from the source."""
-        return names_every_label(None if self.source.classes is None else [dict(cls) for cls in self.source.classes])
+        """Return whether every class has a source label; if not, `resolve_classes` reads them from
+        the source."""
+        return names_every_label(
+            None if self.source.classes is None else [dict(cls) for cls in self.source.classes]
+        )
 
     @cached_property
     def _shifts(self) -> tuple[Shift, ...]:
         class_ids = [cls.id for cls in self.classes]
         way = (*self.kind.levels, "prompt")[0]
         shifts = resolve_shifts(class_ids, self.prompts, self.screen, self.samples, way)
-        return shifts if self.samples.limit is None else limit_shifts(shifts, self.samples.limit, len(class_ids))
+        return (
+            shifts
+            if self.samples.limit is None
+            else limit_shifts(shifts, self.samples.limit, len(class_ids))
+        )
 
     @cached_property
     def judges(self) -> tuple[str, ...]:
@@ -190,29 +237,44 @@ class Recipe(Section):
     @property
     def runs_models(self) -> bool:
         """Return whether a model draws, ranks or screens images, so that rows depend on torch."""
-        return self.kind.draws or bool(self.kind.models or self.judges) or self.screen.model is not None
+        return (
+            self.kind.draws
+            or bool(self.kind.models or self.judges)
+            or self.screen.model is not None
+        )
 
     @property
     def plugins(self) -> dict[str, Plugin]:
-        """Return the installed packages that images and rows depend on, by what each registers: `corruption rust`."""
+        """Return the installed packages that images and rows depend on, by what each registers:
+        `corruption rust`."""
         named = [("counterfoil.generators", self.kind.name)]
-        named += [("counterfoil.corruptions", shift.corruption or "") for shift in self.all_shifts()]
+        named += [
+            ("counterfoil.corruptions", shift.corruption or "") for shift in self.all_shifts()
+        ]
         rules = {type(rule) for shift in self.all_shifts() for rule in shift.keep}
-        named += [("counterfoil.keep_rules", name) for name, rule in KEEP_RULES.items() if rule in rules]
+        named += [
+            ("counterfoil.keep_rules", name) for name, rule in KEEP_RULES.items() if rule in rules
+        ]
         named += [("counterfoil.classifiers", judge.partition(":")[0]) for judge in self.judges]
         registered = {f"{GROUPS[group]} {name}": plugin_of(group, name) for group, name in named}
         return {what: plugin for what, plugin in registered.items() if plugin is not None}
 
     def failure_asked(self, shift: Shift, judge: str) -> str | None:
-        """Return the failure rule of a judge for a shift's images, or None; the screen's judge sees every image."""
+        """Return the failure rule of a judge for a shift's images, or None; the screen's judge sees
+        every image."""
         return failure_of(shift.keep, judge) or (TOP1 if judge == self.screen.judge else None)
 
     @cached_property
     def added_columns(self) -> dict[str, Column]:
-        """Return the columns that the generator, keep rules and the screen add to every table, in order."""
+        """Return the columns that the generator, keep rules and the screen add to every table, in
+        order."""
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         scored = {name: column for rule in rules for name, column in rule.columns().items()}
-        given = pair_columns(self.samples.pairs) | self._severity_columns | self.task.columns(self.source)
+        given = (
+            pair_columns(self.samples.pairs)
+            | self._severity_columns
+            | self.task.columns(self.source)
+        )
         if self.stored_units is not None:
             given[UNIT] = self.task.unit_column
         return self.generator.columns() | given | scored | self._judge_columns
@@ -227,7 +289,11 @@ class Recipe(Section):
 
     def given(self, shift: Shift) -> dict[str, str | float | None]:
         """Return the columns of pairs and levels with their values for all samples of a shift."""
-        paired = {} if self.samples.pairs == "noise" else {PAIRED_BY: "attention" if self.beside_base(shift) else None}
+        paired = (
+            {}
+            if self.samples.pairs == "noise"
+            else {PAIRED_BY: "attention" if self.beside_base(shift) else None}
+        )
         return paired | {name: severity_of(shift, name) for name in self._severity_columns}
 
     def columns_of(self, shift: Shift) -> tuple[str, ...]:
@@ -258,28 +324,43 @@ class Recipe(Section):
 
     @cached_property
     def recipe_hash(self) -> str:
-        """Return the SHA-256 over plan, screen and names of inputs, by which a layer knows the recipe that it extends.
+        """Return the SHA-256 over plan, screen and names of inputs, by which a layer knows the
+        recipe that it extends.
 
-        No directory depends on it. A recipe whose description, models to score or place on the Hub change is the same.
+        No directory depends on it. A recipe whose description, models to score or place on the Hub
+        change is the same.
         """
         source = self.source.model_dump(mode="json", exclude_defaults=True, exclude={"classes"})
-        tokens = None if self.tokens is None else self.tokens.model_dump(mode="json", exclude_defaults=True)
+        tokens = (
+            None
+            if self.tokens is None
+            else self.tokens.model_dump(mode="json", exclude_defaults=True)
+        )
         for names, key in ((source, "dataset"), (tokens or {}, "path")):
             if key in names:
                 names[key] = without_folders(names[key])
         labels = {cls.id: [cls.source_label, list(cls.imagenet)] for cls in self.classes}
         inputs = {"source": source, "labels": labels, "tokens": tokens}
-        embeddings = {shift.name: shift.embedding for shift in self.all_shifts() if shift.embedding is not None}
+        embeddings = {
+            shift.name: shift.embedding
+            for shift in self.all_shifts()
+            if shift.embedding is not None
+        }
         if embeddings:
-            inputs["embeddings"] = {name: [Path(spec.file).name, spec.key] for name, spec in embeddings.items()}
-        return sha256_json({"plan": self.plan_document, "screen": self.screen_document, "inputs": inputs})
+            inputs["embeddings"] = {
+                name: [Path(spec.file).name, spec.key] for name, spec in embeddings.items()
+            }
+        return sha256_json(
+            {"plan": self.plan_document, "screen": self.screen_document, "inputs": inputs}
+        )
 
     @cached_property
     def portable_yaml(self) -> str:
-        """Return the recipe as a dataset directory holds it: without a path of this machine, with the same hashes.
+        """Return the recipe as a dataset directory holds it: without a path of this machine, with
+        the same hashes.
 
-        A folder becomes `./` and its last part. Tokens that are not from the Hub, rows and embeddings become the copies
-        in the directory.
+        A folder becomes `./` and its last part. Tokens that are not from the Hub, rows and
+        embeddings become the copies in the directory.
         """
         values = _portable_values(self)
         if "rows" in values["generator"]:
@@ -294,7 +375,8 @@ class Recipe(Section):
         return Recipe.model_validate(with_tuples(values), strict=True)
 
     def __copy__(self) -> Recipe:
-        # A changed copy (`model_copy(update=…)`) must not keep what was computed from the old values.
+        # A changed copy (`model_copy(update=…)`) must not keep what was computed from the old
+        # values.
         copied = super().__copy__()
         values: dict[str, Any] = vars(copied)
         for name in set(values) - set(type(self).model_fields):
@@ -302,7 +384,8 @@ class Recipe(Section):
         return copied
 
     def all_shifts(self) -> tuple[Shift, ...]:
-        """Return the base first, then every shift in order, with defaults, group and labels filled in."""
+        """Return the base first, then every shift in order, with defaults, group and labels filled
+        in."""
         return self._shifts
 
 
@@ -401,7 +484,9 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
         spec = recipe.prompts.shifts.get(shift.of)
         if spec is not None and spec.keep is not None:
             values["keep"] = _keep(spec.keep)
-        if any(isinstance(rule, MisclassifiedRule) and rule.failure in PARENTS for rule in shift.keep):
+        if any(
+            isinstance(rule, MisclassifiedRule) and rule.failure in PARENTS for rule in shift.keep
+        ):
             values["parents"] = {cls.id: list(cls.kinds) or cls.parent for cls in recipe.classes}
         shifts.append(values)
     screen = recipe.screen
@@ -422,7 +507,11 @@ def _dumped(name: str, section: Section) -> dict[str, Any]:
     first = _FIRST_KEYS[name]
     never = _NOT_HASHED.get(name, ())
     changed = written(section, type(section).model_fields.keys() - never)
-    return {key: value for key, value in section.model_dump(mode="json").items() if key in first or key in changed}
+    return {
+        key: value
+        for key, value in section.model_dump(mode="json").items()
+        if key in first or key in changed
+    }
 
 
 def _about_classes(recipe: Recipe, shift: Shift, template: str | None) -> dict[str, Any]:
@@ -441,7 +530,15 @@ def _keep(steps: Sequence[Any]) -> Any:
 
 # Later keys whose default is not null: left out at it, they change no bytes of older datasets.
 _LATER_KEYS = {
-    "generator": ("lora", "options", "offload", "compile", "shift_column", "prompt_column", "seed_column"),
+    "generator": (
+        "lora",
+        "options",
+        "offload",
+        "compile",
+        "shift_column",
+        "prompt_column",
+        "seed_column",
+    ),
     "samples": ("pairs", "held"),
 }
 

@@ -6,7 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from counterfoil.recipe.names import (
     ELSEWHERE,
@@ -27,32 +33,39 @@ Policy: TypeAlias = Literal["refuse", "ignore", "absent"]
 
 
 class Conditions(Section):
-    """Conditions: a row may have several. In `classes`, source label 0 has the first, 1 lacks it, and so on.
+    """Conditions: a row may have several. In `classes`, source label 0 has the first, 1 lacks it,
+    and so on.
 
     Without classes, images keep all their conditions, for classifiers that score each by itself.
     """
 
-    # As the findings of ChestX-ray14. Each is two classes of the recipe (Jain et al. 2023, Appendix C.3).
+    # As the findings of ChestX-ray14. Each is two classes of the recipe (Jain et al. 2023, Appendix
+    # C.3).
 
     labels: tuple[str, ...] = Field(
         default=(),
-        description="Labels in `label_column`, which then holds lists of labels, or text that separates them with `|`.",
+        description="Labels in `label_column`, which then holds lists of labels, or text that"
+        " separates them with `|`.",
     )
     columns: tuple[str, ...] = Field(
-        default=(), description="Columns of 0 and 1, one per condition. Do not give `labels` as well."
+        default=(),
+        description="Columns of 0 and 1, one per condition. Do not give `labels` as well.",
     )
     others: tuple[str, ...] = Field(
         default=(),
-        description="Labels of `label_column` that are not conditions (`No Finding`). Any other label is an error.",
+        description="Labels of `label_column` that are not conditions (`No Finding`). Any other"
+        " label is an error.",
     )
     unknown: Policy = Field(
         default="refuse",
-        description="What an unknown label is, a blank cell or -1 (CheXpert's uncertain): an error, `absent`, or left"
+        description="What an unknown label is, a blank cell or -1 (CheXpert's uncertain): an error,"
+        " `absent`, or left"
         " out (`ignore`), so that each label is measured on the images that know it.",
     )
     blank: Policy | None = Field(
         default=None,
-        description="The same for blank cells alone, which some datasets write for absent. null: as `unknown`.",
+        description="The same for blank cells alone, which some datasets write for absent. null: as"
+        " `unknown`.",
     )
 
     @property
@@ -66,7 +79,8 @@ class Conditions(Section):
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out later keys at their default, so that hashes and texts of older datasets are unchanged."""
+        """Leave out later keys at their default, so that hashes and texts of older datasets are
+        unchanged."""
         later = ("unknown", "blank")
         unsaid = set(later) - set(written(self, later))
         return {name: value for name, value in dump(self).items() if name not in unsaid}
@@ -81,7 +95,10 @@ class Conditions(Section):
             found = "labels and columns" if self.labels else "neither labels nor columns"
             return f"found {found}, expected one of them (null drops an inherited one)"
         if self.columns and self.others:
-            return "found others with columns, expected it with labels only (null drops an inherited one)"
+            return (
+                "found others with columns, expected it with labels only (null drops an"
+                " inherited one)"
+            )
         for name, times in Counter((*self.names, *self.others)).items():
             if times > 1:
                 return f"found '{name}' again, expected each condition and other label once"
@@ -90,7 +107,8 @@ class Conditions(Section):
         return None
 
 
-# The neutral photograph prompts of textual inversion (Gal et al. 2022, appendix), with a class in the gap.
+# The neutral photograph prompts of textual inversion (Gal et al. 2022, appendix), with a class in
+# the gap.
 TEMPLATES = (
     "a photo of a {class}",
     "a rendering of a {class}",
@@ -125,10 +143,14 @@ TEMPLATES = (
 class ClassEntry(Section):
     """A class of the dataset; its label is its position in the list."""
 
-    written_as = "a class: a name, or a mapping with name and, if the input dataset has no label names, source_label"
+    written_as = (
+        "a class: a name, or a mapping with name and, if the input dataset has no label"
+        " names, source_label"
+    )
 
     id: str = Field(
-        description="Unique slug: a WordNet id, or the zero-padded source label in quotes. If you leave it out, it"
+        description="Unique slug: a WordNet id, or the zero-padded source label in quotes. If you"
+        " leave it out, it"
         " is made from the letters and digits of the name."
     )
     name: str = Field(
@@ -139,10 +161,13 @@ class ClassEntry(Section):
     source_label: int | None = Field(
         default=None,
         ge=0,
-        description="The label of this class in the input dataset. If you leave it out, the label of the class"
+        description="The label of this class in the input dataset. If you leave it out, the label"
+        " of the class"
         " with this name there.",
     )
-    imagenet: tuple[int, ...] = Field(default=(), description="ImageNet-1k indices that count as this class.")
+    imagenet: tuple[int, ...] = Field(
+        default=(), description="ImageNet-1k indices that count as this class."
+    )
     parent: str | None = Field(
         default=None,
         min_length=1,
@@ -152,7 +177,8 @@ class ClassEntry(Section):
     kinds: tuple[str, ...] = Field(
         default=(),
         max_length=100,
-        description="Ids of the kinds above the class, that of its parent first. The failure rules of parents compare"
+        description="Ids of the kinds above the class, that of its parent first. The failure rules"
+        " of parents compare"
         " them where they are given, and the words of `parent` where not.",
     )
     category: str | None = Field(
@@ -181,59 +207,78 @@ class Source(Section):
 
     task: Literal["classes", "objects", "labels"] | None = Field(
         default=None,
-        description="What an image has: one of the `classes`, `objects` with boxes, or any number of `labels`"
-        " (`conditions` without classes). null: what the other keys say; a task that disagrees with them is an error.",
+        description="What an image has: one of the `classes`, `objects` with boxes, or any number"
+        " of `labels`"
+        " (`conditions` without classes). null: what the other keys say; a task that disagrees with"
+        " them is an error.",
     )
-    dataset: str = Field(min_length=1, description="`lab:wardrobe`, a Hub id, or a folder (`./…`, `/…`).")
+    dataset: str = Field(
+        min_length=1, description="`lab:wardrobe`, a Hub id, or a folder (`./…`, `/…`)."
+    )
     config: str | None = Field(default=None, description="Config of the input dataset.")
-    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
+    revision: str | None = Field(
+        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
+    )
     train_split: str = Field(default="train", description="Split that tokens are learned from.")
-    validation_split: str = Field(default="validation", description="Split that percentile thresholds come from.")
+    validation_split: str = Field(
+        default="validation", description="Split that percentile thresholds come from."
+    )
     image_column: str = Field(default="image", description="Column that holds the images.")
     label_column: str = Field(default="label", description="Column that holds the integer labels.")
     unit_column: str | None = Field(
         default=None,
         min_length=1,
-        description="Column that names what rows share (a garment, a patient, a photo); null: rows are independent.",
+        description="Column that names what rows share (a garment, a patient, a photo); null: rows"
+        " are independent.",
     )
     exif: Literal["apply", "ignore"] = Field(
         default="ignore",
-        description="Whether a photograph is turned as its camera noted (EXIF). `ignore` reads the pixels as they are"
-        " stored, as torchvision and timm do. With `objects`, boxes are of the photographs that are so read, and a"
+        description="Whether a photograph is turned as its camera noted (EXIF). `ignore` reads the"
+        " pixels as they are"
+        " stored, as torchvision and timm do. With `objects`, boxes are of the photographs that are"
+        " so read, and a"
         " recipe says which if an EXIF tag turns one.",
     )
     conditions: Conditions | None = Field(
         default=None,
-        description="Conditions, of which a row may have several or none. Each condition has two classes; without"
-        " classes, generator.kind corrupt takes every image once with all its conditions. null: a row has one label.",
+        description="Conditions, of which a row may have several or none. Each condition has two"
+        " classes; without"
+        " classes, generator.kind corrupt takes every image once with all its conditions. null: a"
+        " row has one label.",
     )
     classes: tuple[ClassEntry, ...] | None = Field(
         default=None,
         min_length=1,
-        description="The classes in label order, each a name or a mapping, or the path of a YAML file with that"
+        description="The classes in label order, each a name or a mapping, or the path of a YAML"
+        " file with that"
         " list; null: every class of the input dataset, with its names and in its order.",
     )
 
     objects: str | None = Field(
         default=None,
         min_length=1,
-        description="For detectors: the column with the objects of each image, their boxes and categories. Folders in"
+        description="For detectors: the column with the objects of each image, their boxes and"
+        " categories. Folders in"
         " the form of COCO, YOLO or Pascal VOC have it as `objects`. null: images have classes.",
     )
     categories: tuple[str, ...] = Field(
         default=(),
-        description="With `objects`: the names of categories, in the order of their numbers in the dataset. Objects of"
+        description="With `objects`: the names of categories, in the order of their numbers in the"
+        " dataset. Objects of"
         " other categories are left out.",
     )
     category_ids: tuple[int, ...] = Field(
         default=(),
-        description="With `categories`: the number of each in the dataset's own files, where these are not 1, 2 and so"
+        description="With `categories`: the number of each in the dataset's own files, where these"
+        " are not 1, 2 and so"
         " on. Predictions may use these numbers.",
     )
     boxes: Literal["coco", "yolo", "pascal"] = Field(
         default="coco",
-        description="How a table writes a box: `coco` is [x, y, width, height] in pixels, `pascal` two corners in"
-        " pixels, `yolo` the centre and the size as shares of the image. Folders of COCO, YOLO or Pascal VOC files say"
+        description="How a table writes a box: `coco` is [x, y, width, height] in pixels, `pascal`"
+        " two corners in"
+        " pixels, `yolo` the centre and the size as shares of the image. Folders of COCO, YOLO or"
+        " Pascal VOC files say"
         " it.",
     )
 
@@ -244,8 +289,8 @@ class Source(Section):
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out a later key at its default, so that the text of older datasets is unchanged.
 
-        With boxes, `exif` says whether they are of turned photographs, so it is kept if the recipe says it. Other keys
-        say the task.
+        With boxes, `exif` says whether they are of turned photographs, so it is kept if the recipe
+        says it. Other keys say the task.
         """
         unsaid = {"task", *_LATER_KEYS} - set(written(self, _LATER_KEYS))
         if self.objects is not None and "exif" in self.model_fields_set:
@@ -261,10 +306,15 @@ class Source(Section):
         stated = values.get("task")
         if stated in [*TASKS] and stated != task.name:
             raise ValueError(
-                f"found the task {stated}, expected {task.name}, which the other keys say: `objects` has boxes, and"
+                f"found the task {stated}, expected {task.name}, which the other keys say:"
+                " `objects` has boxes, and"
                 " `conditions` without `classes` are labels (null drops an inherited key)"
             )
-        whole = {} if task.by_class or values.get("classes") is not None else {"classes": (dict(EVERY_IMAGE),)}
+        whole = (
+            {}
+            if task.by_class or values.get("classes") is not None
+            else {"classes": (dict(EVERY_IMAGE),)}
+        )
         return {**values, "task": stated or task.name, **whole}
 
     def problem(self) -> str | None:
@@ -273,33 +323,49 @@ class Source(Section):
         labels = [entry.source_label for entry in self.classes or ()]
         names = self.conditions.names
         if labels != list(range(2 * len(names))):
-            shown = ", ".join("none" if label is None else str(label) for label in labels[:8]) or "none"
+            shown = (
+                ", ".join("none" if label is None else str(label) for label in labels[:8]) or "none"
+            )
             return (
-                f"the classes have the source labels {shown}{' …' if len(labels) > 8 else ''}; expected two classes a"
-                f" condition, with source labels from 0 to {2 * len(names) - 1} in order: 0 has '{names[0]}', 1 does"
+                f"the classes have the source labels {shown}{' …' if len(labels) > 8 else ''};"
+                " expected two classes a"
+                f" condition, with source labels from 0 to {2 * len(names) - 1} in order: 0 has"
+                f" '{names[0]}', 1 does"
                 " not, and so on"
             )
         return None
 
 
 class LearnSettings(Section):
-    """How class tokens are learned by textual inversion. Defaults: the released code of Vendrow 2023."""
+    """How class tokens are learned by textual inversion. Defaults: the released code of Vendrow
+    2023."""
 
     steps: int = Field(default=3000, ge=1, description="Optimisation steps per token.")
-    learning_rate: float = Field(default=5e-4, gt=0, le=100, description="Constant learning rate of AdamW.")
+    learning_rate: float = Field(
+        default=5e-4, gt=0, le=100, description="Constant learning rate of AdamW."
+    )
     batch_size: int = Field(default=1, ge=1, description="Images of a class per step.")
     weight_decay: float = Field(default=1e-2, ge=0, description="AdamW weight decay.")
-    pin_norm: bool = Field(default=True, description="Keep each vector at the norm it started with.")
-    vectors: int = Field(default=1, ge=1, le=32, description="Vectors per token. Each takes one place in the prompt.")
+    pin_norm: bool = Field(
+        default=True, description="Keep each vector at the norm it started with."
+    )
+    vectors: int = Field(
+        default=1, ge=1, le=32, description="Vectors per token. Each takes one place in the prompt."
+    )
     initial_word: str | None = Field(
         default=None,
         min_length=1,
-        description="Word that every token starts from (`pet`), as the mean of its sub-tokens; null: the class's name.",
+        description="Word that every token starts from (`pet`), as the mean of its sub-tokens;"
+        " null: the class's name.",
     )
     templates: tuple[str, ...] = Field(
-        default=TEMPLATES, min_length=1, description="Prompts with `{class}` that training images are paired with."
+        default=TEMPLATES,
+        min_length=1,
+        description="Prompts with `{class}` that training images are paired with.",
     )
-    flip: float = Field(default=0.5, ge=0, le=1, description="Share of training images that are mirrored.")
+    flip: float = Field(
+        default=0.5, ge=0, le=1, description="Share of training images that are mirrored."
+    )
     size: int | None = Field(
         default=None,
         ge=8,
@@ -308,12 +374,22 @@ class LearnSettings(Section):
         description="Side of training images in pixels; null: the rendered size.",
     )
     min_images: int = Field(
-        default=4, ge=1, description="Minimum number of training images per class. A class with fewer is an error."
+        default=4,
+        ge=1,
+        description="Minimum number of training images per class. A class with fewer is an error.",
     )
     classes_in_flight: int = Field(
-        default=8, ge=1, le=1024, description="Classes learned together in one batch; limited by memory."
+        default=8,
+        ge=1,
+        le=1024,
+        description="Classes learned together in one batch; limited by memory.",
     )
-    seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of image order, noise, times, templates and flips.")
+    seed: int = Field(
+        default=0,
+        ge=0,
+        lt=2**53,
+        description="Seed of image order, noise, times, templates and flips.",
+    )
 
     @field_validator("templates")
     @classmethod
@@ -326,16 +402,28 @@ class LearnSettings(Section):
 class Tokens(Section):
     """Class tokens that replace class names in prompts."""
 
-    path: str | None = Field(default=None, description="Folder (`./tokens`), `lab:tokens` or Hub id (`user/name`).")
-    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
-    learn: LearnSettings | None = Field(default=None, description="Learn the tokens from the input dataset.")
+    path: str | None = Field(
+        default=None, description="Folder (`./tokens`), `lab:tokens` or Hub id (`user/name`)."
+    )
+    revision: str | None = Field(
+        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
+    )
+    learn: LearnSettings | None = Field(
+        default=None, description="Learn the tokens from the input dataset."
+    )
 
     @field_validator("path")
     @classmethod
     def _folder_or_repository(cls, value: str | None) -> str | None:
-        if value is None or value.startswith(("/", "./", "../", LAB, ELSEWHERE)) or REPOSITORY.fullmatch(value):
+        if (
+            value is None
+            or value.startswith(("/", "./", "../", LAB, ELSEWHERE))
+            or REPOSITORY.fullmatch(value)
+        ):
             return value
-        raise ValueError(f"found {quoted(value)}, expected a folder (./{value[:40]}) or a Hub id (user/name)")
+        raise ValueError(
+            f"found {quoted(value)}, expected a folder (./{value[:40]}) or a Hub id (user/name)"
+        )
 
     def problem(self) -> str | None:
         if (self.path is None) == (self.learn is None):

@@ -1,4 +1,5 @@
-"""Sections of a recipe on mining: which classifier is audited on what, each method's settings, and `mined_from`."""
+"""Sections of a recipe on mining: which classifier is audited on what, each method's settings, and
+`mined_from`."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from counterfoil.registry import Registry
 
 LONGEST = 200
 MOST_CLASSES = 12
-# The images of a test: a set and the rest of its class; images rendered for it and their base; both; pairs by noise.
+# The images of a test: a set and the rest of its class; images rendered for it and their base;
+# both; pairs by noise.
 TESTED_ON = ("rows", "rendered", "both", "pairs")
 PERHAPS_WRONG_LABELS = "perhaps wrong labels"
 WORDS_UNTRUSTED = "words untrusted"
@@ -37,8 +39,9 @@ MARKS = (PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED)
 class MinedFacts:
     """The origin of a mined shift; None for facts that are missing or in another form.
 
-    set_rate, rest_rate: the shares of the finding's images and of those compared with them that fail by the rule
-    `failure`. tested_on: the kind of these images, one of `TESTED_ON`. marks: doubts about the finding, of `MARKS`.
+    set_rate, rest_rate: the shares of the finding's images and of those compared with them that
+    fail by the rule `failure`. tested_on: the kind of these images, one of `TESTED_ON`. marks:
+    doubts about the finding, of `MARKS`.
     """
 
     words: str | None = None
@@ -58,7 +61,8 @@ class MinedFacts:
 
 
 def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
-    """Return the facts in a shift's `mined_from`, which may come from anybody; without one, empty facts."""
+    """Return the facts in a shift's `mined_from`, which may come from anybody; without one, empty
+    facts."""
     record = record or {}
     target, classes, marks = (record.get(key) for key in ("target", "classes", "marks"))
     return MinedFacts(
@@ -105,7 +109,8 @@ CONFIRM = ("rows", "rendered", "both")
 
 
 class Mine(Section):
-    """How `counterfoil mine` searches for failures of a classifier. It changes no image of a dataset."""
+    """How `counterfoil mine` searches for failures of a classifier. It changes no image of a
+    dataset."""
 
     method: str = Field(
         default="directions",
@@ -113,34 +118,45 @@ class Mine(Section):
         description="How hypotheses are found: `directions`, `bugs`, `contexts` or `slices`.",
     )
     target: str | None = Field(
-        default=None, min_length=1, description="The classifier to audit, named as in evaluate.models."
+        default=None,
+        min_length=1,
+        description="The classifier to audit, named as in evaluate.models.",
     )
     on: tuple[str, ...] = Field(
         default=("validation",),
         min_length=1,
-        description="What to audit it on: splits of the source that it was not trained on, or one built dataset.",
+        description="What to audit it on: splits of the source that it was not trained on, or one"
+        " built dataset.",
     )
     failure: str = Field(default="top1", description=f"What a failure is. {FAILURE_MEANS}")
     margin: float = Field(
         default=0.05,
         ge=0,
         lt=1,
-        description="How much higher the failure rate of a finding must be than that of the rest of its class.",
+        description="How much higher the failure rate of a finding must be than that of the rest of"
+        " its class.",
     )
     fdr: float = Field(
         default=0.1,
         gt=0,
         lt=1,
-        description="False discovery rate: the share of reported findings that may be false, on average.",
+        description="False discovery rate: the share of reported findings that may be false, on"
+        " average.",
     )
-    seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of the halves, the folds and the permutations.")
+    seed: int = Field(
+        default=0, ge=0, lt=2**53, description="Seed of the halves, the folds and the permutations."
+    )
     confirm: Literal["rows", "rendered", "both"] = Field(
         default="rows",
-        description="What hypotheses are tested on: `rows` of the confirm half, images `rendered` for the test, or"
+        description="What hypotheses are tested on: `rows` of the confirm half, images `rendered`"
+        " for the test, or"
         " both.",
     )
     rendered: int = Field(
-        default=50, ge=10, le=100_000, description="confirm rendered: images per hypothesis, and as many of its base."
+        default=50,
+        ge=10,
+        le=100_000,
+        description="confirm rendered: images per hypothesis, and as many of its base.",
     )
     train_rows: int = Field(
         default=10_000,
@@ -149,10 +165,13 @@ class Mine(Section):
         description="Maximum number of rows of the train split used to whiten features.",
     )
     limit: int | None = Field(
-        default=None, ge=1, description="A preview: at most so many rows of each part of `on`; null: all."
+        default=None,
+        ge=1,
+        description="A preview: at most so many rows of each part of `on`; null: all.",
     )
     others: tuple[str, ...] | None = Field(
-        default=None, description="Other classifiers to measure each finding on; null: evaluate.models."
+        default=None,
+        description="Other classifiers to measure each finding on; null: evaluate.models.",
     )
     settings: dict[str, Any] = Field(default_factory=dict, description="The method's own settings.")
 
@@ -167,8 +186,9 @@ _CLASS_PLACE = "{class}"
 class MostDrawn(NamedTuple):
     """The most images that a method draws, for the estimate.
 
-    a_hypothesis: images of one hypothesis, and as many of its base. described, base: of all hypotheses, which share the
-    base of a class. a_finding: pairs that estimate the rates of a confirmed finding.
+    a_hypothesis: images of one hypothesis, and as many of its base. described, base: of all
+    hypotheses, which share the base of a class. a_finding: pairs that estimate the rates of a
+    confirmed finding.
     """
 
     a_hypothesis: int
@@ -181,7 +201,8 @@ class MostDrawn(NamedTuple):
 def drawn_for(sizes: Iterable[int], classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
     """Return what `mine.confirm` draws for hypotheses with these numbers of classes, or None.
 
-    A hypothesis takes `mine.rendered` images, divided over its classes and rounded up; a class's base is drawn once.
+    A hypothesis takes `mine.rendered` images, divided over its classes and rounded up; a class's
+    base is drawn once.
     """
     if mine.confirm == "rows":
         return None
@@ -201,62 +222,94 @@ class ExampleDescription(Section):
     """An image with a description by a person, for captioners that take examples."""
 
     image: str = Field(min_length=1, description="Path of the image, from the recipe's folder.")
-    text: str = Field(min_length=1, max_length=1000, description="Its description: a few short sentences.")
+    text: str = Field(
+        min_length=1, max_length=1000, description="Its description: a few short sentences."
+    )
 
 
 class BugsSettings(MethodSection):
-    """Settings of `bugs` (Wiles 2022, section 3): render images, find failures, describe and test them."""
+    """Settings of `bugs` (Wiles 2022, section 3): render images, find failures, describe and test
+    them."""
 
     captioner: str = Field(
         min_length=1,
-        description="The captioner that describes failures: one of the Hub, `local-dir:…` or `lab:captioner`.",
+        description="The captioner that describes failures: one of the Hub, `local-dir:…` or"
+        " `lab:captioner`.",
     )
     base: str | None = Field(
         default=None,
-        description="Prompt for a class, with {class}; null: the recipe's base. Wiles 2022: `a realistic"
+        description="Prompt for a class, with {class}; null: the recipe's base. Wiles 2022: `a"
+        " realistic"
         " photograph of a {class} ({parent}).`",
     )
     classes: tuple[str, ...] | None = Field(
         default=None, min_length=1, description="Ids of the classes to search; null: all."
     )
     baseline: int = Field(
-        default=64, ge=8, le=1_000_000, description="Base images per class in which failures are searched."
+        default=64,
+        ge=8,
+        le=1_000_000,
+        description="Base images per class in which failures are searched.",
     )
     clusters: int = Field(
-        default=4, ge=1, le=100, description="Maximum number of descriptions per class, one per cluster of failures."
+        default=4,
+        ge=1,
+        le=100,
+        description="Maximum number of descriptions per class, one per cluster of failures.",
     )
-    fewest_failures: int = Field(default=2, ge=1, le=1000, description="Minimum number of failures in a cluster.")
+    fewest_failures: int = Field(
+        default=2, ge=1, le=1000, description="Minimum number of failures in a cluster."
+    )
     captions: int = Field(
-        default=4, ge=1, le=100, description="Captions per image: the likeliest one, and sampled ones."
+        default=4,
+        ge=1,
+        le=100,
+        description="Captions per image: the likeliest one, and sampled ones.",
     )
     described: int = Field(
-        default=8, ge=1, le=1000, description="Maximum number of images of a cluster that are described."
+        default=8,
+        ge=1,
+        le=1000,
+        description="Maximum number of images of a cluster that are described.",
     )
     sentences: int = Field(
-        default=2, ge=1, le=10, description="Maximum number of sentences (or phrases) that a description combines."
+        default=2,
+        ge=1,
+        le=10,
+        description="Maximum number of sentences (or phrases) that a description combines.",
     )
     seeds: tuple[str, ...] | None = Field(
         default=None,
         min_length=1,
-        description="Describe failures on existing images instead of base images: splits of the source, or one"
+        description="Describe failures on existing images instead of base images: splits of the"
+        " source, or one"
         " built dataset (Wiles 2022, section 4.2: ImageNet-A).",
     )
     rank: Literal["product", "likelihood", "contrast"] = Field(
         default="contrast",
-        description="What a description maximises. `product`: the product of its likelihoods over its images, with"
-        " `sentences` sentences if there are as many (Wiles 2022). `likelihood`: the mean likelihood per token, until"
-        " it does not rise. `contrast`: how far that is above the likelihood of images of the class that the"
+        description="What a description maximises. `product`: the product of its likelihoods over"
+        " its images, with"
+        " `sentences` sentences if there are as many (Wiles 2022). `likelihood`: the mean"
+        " likelihood per token, until"
+        " it does not rise. `contrast`: how far that is above the likelihood of images of the class"
+        " that the"
         " classifier gets right.",
     )
     examples: tuple[ExampleDescription, ...] = Field(
         default=(),
         max_length=8,
-        description="Example images with descriptions, shown to the captioner first if it takes examples.",
+        description="Example images with descriptions, shown to the captioner first if it takes"
+        " examples.",
     )
     batch: int = Field(
-        default=16, ge=4, le=100_000, description="Pairs before the first interim test. Each further test doubles them."
+        default=16,
+        ge=4,
+        le=100_000,
+        description="Pairs before the first interim test. Each further test doubles them.",
     )
-    pairs: int = Field(default=128, ge=8, le=1_000_000, description="Maximum number of pairs per hypothesis.")
+    pairs: int = Field(
+        default=128, ge=8, le=1_000_000, description="Maximum number of pairs per hypothesis."
+    )
     images: int = Field(
         default=5000,
         ge=100,
@@ -268,7 +321,8 @@ class BugsSettings(MethodSection):
         default=0.05,
         gt=0,
         lt=1,
-        description="Target half-width of the interval of a finding's difference. Enough fresh pairs are rendered"
+        description="Target half-width of the interval of a finding's difference. Enough fresh"
+        " pairs are rendered"
         " after the test to reach it.",
     )
     estimate_pairs: int = Field(
@@ -279,19 +333,22 @@ class BugsSettings(MethodSection):
     )
     shorten: bool = Field(
         default=True,
-        description="Try shorter texts for confirmed descriptions, and each part by itself for the others.",
+        description="Try shorter texts for confirmed descriptions, and each part by itself for the"
+        " others.",
     )
     until: int | None = Field(
         default=None,
         ge=2,
         le=10_000,
-        description="Also estimate each finding's failure rate by rendering until this many failures (Wiles 2022: 20).",
+        description="Also estimate each finding's failure rate by rendering until this many"
+        " failures (Wiles 2022: 20).",
     )
     adversarial: int = Field(
         default=0,
         ge=0,
         le=1_000_000,
-        description="Failures per description that adversarial.yaml collects (Wiles 2022: from at most 1,000"
+        description="Failures per description that adversarial.yaml collects (Wiles 2022: from at"
+        " most 1,000"
         " images each); 0: no such recipe is written.",
     )
     at_most: int = Field(
@@ -305,7 +362,11 @@ class BugsSettings(MethodSection):
     @classmethod
     def _names_the_class(cls, base: str | None) -> str | None:
         if base is not None:
-            once = None if base.count(_CLASS_PLACE) == 1 else f"found '{base}', expected {_CLASS_PLACE} once"
+            once = (
+                None
+                if base.count(_CLASS_PLACE) == 1
+                else f"found '{base}', expected {_CLASS_PLACE} once"
+            )
             refuse(template_problem(base, with_class=True, about_class=True) or once)
         return base
 
@@ -319,12 +380,15 @@ class BugsSettings(MethodSection):
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn:
         """Return the budget of the whole search, its base included."""
         searched = len(classes if self.classes is None else self.classes)
-        return MostDrawn(self.pairs, searched * self.clusters, self.images, a_finding=self.estimate_pairs)
+        return MostDrawn(
+            self.pairs, searched * self.clusters, self.images, a_finding=self.estimate_pairs
+        )
 
 
 CONTEXT = "context"
 _CONTEXT_PLACES = ("{class}", f"{{{CONTEXT}}}")
-# The question to a chat model for each known axis. Chegini 2023, section 3.1, asks for uncommon backgrounds.
+# The question to a chat model for each known axis. Chegini 2023, section 3.1, asks for uncommon
+# backgrounds.
 QUESTIONS = {
     "background": "What are uncommon backgrounds that a {class} can appear in?",
     "colour": "What are uncommon colours that a {class} can have?",
@@ -337,19 +401,22 @@ _PROMPTS = {"colour": "a photo of a {context} {class}"}
 
 
 class ChatSettings(Section):
-    """A chat model that proposes contexts. Its key comes from the login or the environment, never from the recipe."""
+    """A chat model that proposes contexts. Its key comes from the login or the environment, never
+    from the recipe."""
 
     model: str | None = Field(
         default=None,
         min_length=1,
         description="A chat model of the Hub's providers, or one that `base_url` serves."
-        " `transformers:NAME[@REVISION]` and `local-dir:PATH` run in this process. null: replay the recorded"
+        " `transformers:NAME[@REVISION]` and `local-dir:PATH` run in this process. null: replay the"
+        " recorded"
         " `answers`.",
     )
     base_url: str | None = Field(
         default=None,
         min_length=1,
-        description="An address that speaks OpenAI's protocol, such as http://localhost:8000/v1 (vLLM, llama.cpp,"
+        description="An address that speaks OpenAI's protocol, such as http://localhost:8000/v1"
+        " (vLLM, llama.cpp,"
         " Ollama, `transformers serve`). If it needs a key, set OPENAI_API_KEY in the environment.",
     )
     most: int = Field(default=8, ge=1, le=100, description="Contexts to ask for, per class.")
@@ -357,17 +424,26 @@ class ChatSettings(Section):
         default=3,
         ge=1,
         le=20,
-        description="Maximum number of questions per class. An answer that cannot be used is asked again.",
+        description="Maximum number of questions per class. An answer that cannot be used is asked"
+        " again.",
     )
-    seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the answers, if the model takes one.")
+    seed: int = Field(
+        default=0, ge=0, lt=2**31, description="Seed of the answers, if the model takes one."
+    )
     temperature: float = Field(
-        default=0.0, ge=0, le=2, description="0: the likeliest answer; more than 0: sampled answers."
+        default=0.0,
+        ge=0,
+        le=2,
+        description="0: the likeliest answer; more than 0: sampled answers.",
     )
-    most_tokens: int = Field(default=512, ge=16, le=32_768, description="Maximum number of tokens per answer.")
+    most_tokens: int = Field(
+        default=512, ge=16, le=32_768, description="Maximum number of tokens per answer."
+    )
     answers: str | None = Field(
         default=None,
         min_length=1,
-        description="Recorded answers (`answers.json` of an earlier run), as a path from the recipe's folder."
+        description="Recorded answers (`answers.json` of an earlier run), as a path from the"
+        " recipe's folder."
         " Questions in it are answered from it; the model is not asked again.",
     )
 
@@ -378,20 +454,24 @@ class ChatSettings(Section):
             return "base_url needs model: the name of a model served there"
         if self.model is None and self.answers is None:
             return "found neither model nor answers, expected a chat model or recorded answers"
-        local = self.model is not None and self.model.startswith((TRANSFORMERS, LOCAL, "/", "./", "../", "~"))
+        local = self.model is not None and self.model.startswith(
+            (TRANSFORMERS, LOCAL, "/", "./", "../", "~")
+        )
         if local and self.base_url is not None:
             return f"model '{self.model}' runs in this process, expected no base_url"
         return None
 
 
 class ContextsSettings(MethodSection):
-    """Settings of `contexts` (Chegini 2023): propose contexts of each class, and choose by failures."""
+    """Settings of `contexts` (Chegini 2023): propose contexts of each class, and choose by
+    failures."""
 
     axis: str = Field(
         default="background",
         min_length=1,
         max_length=100,
-        description="What contexts describe: background, colour, size or light. Any other needs `question`.",
+        description="What contexts describe: background, colour, size or light. Any other needs"
+        " `question`.",
     )
     question: str | None = Field(
         default=None,
@@ -401,51 +481,72 @@ class ContextsSettings(MethodSection):
     contexts: str | None = Field(
         default=None,
         min_length=1,
-        description="Contexts that people wrote: a bundled list (`wardrobe`, `wardrobe-colours`, `cifar10`, `cifar100`,"
+        description="Contexts that people wrote: a bundled list (`wardrobe`, `wardrobe-colours`,"
+        " `cifar10`, `cifar100`,"
         " `imagenet`), or a YAML file of your own.",
     )
     chat: ChatSettings | None = Field(
-        default=None, description="A chat model that proposes contexts, in addition to a list or instead of one."
+        default=None,
+        description="A chat model that proposes contexts, in addition to a list or instead of one.",
     )
     similarity: float = Field(
         default=0.97,
         gt=0,
         le=1,
-        description="If the captions of two contexts of a class have a larger CLIP cosine, only the first is kept.",
+        description="If the captions of two contexts of a class have a larger CLIP cosine, only the"
+        " first is kept.",
     )
-    k: int = Field(default=3, ge=1, le=100, description="Maximum number of contexts per class that are tested.")
+    k: int = Field(
+        default=3, ge=1, le=100, description="Maximum number of contexts per class that are tested."
+    )
     rank: Literal["count", "lift"] = Field(
         default="count",
-        description="How contexts of a class are ranked. `count`: by failures that CLIP assigns to them (Chegini"
-        " 2023). `lift`: by their share among failures divided by their share among right answers, with one image of"
+        description="How contexts of a class are ranked. `count`: by failures that CLIP assigns to"
+        " them (Chegini"
+        " 2023). `lift`: by their share among failures divided by their share among right answers,"
+        " with one image of"
         " each kind added per context.",
     )
     fewest_failures: int = Field(
-        default=2, ge=1, le=1000, description="Minimum number of failures for a context to be chosen."
+        default=2,
+        ge=1,
+        le=1000,
+        description="Minimum number of failures for a context to be chosen.",
     )
     pooled: tuple[str, ...] = Field(
         default=(),
-        description="Further classifiers whose failures also choose contexts. All share one set of images (Chegini"
+        description="Further classifiers whose failures also choose contexts. All share one set of"
+        " images (Chegini"
         " 2023, section 5.3.2, type 1).",
     )
     prompt: str = Field(
         default=_BEHIND,
         min_length=1,
         max_length=1000,
-        description="Caption and prompt of a class in a context, with {class} and {context} once each. Default for"
+        description="Caption and prompt of a class in a context, with {class} and {context} once"
+        " each. Default for"
         " colours: `a photo of a {context} {class}`.",
     )
-    images: int = Field(default=5, ge=1, le=1000, description="Images to render per failure (Chegini 2023).")
-    at_most_images: int = Field(default=100, ge=1, le=1_000_000, description="Maximum number of images per context.")
+    images: int = Field(
+        default=5, ge=1, le=1000, description="Images to render per failure (Chegini 2023)."
+    )
+    at_most_images: int = Field(
+        default=100, ge=1, le=1_000_000, description="Maximum number of images per context."
+    )
     controls: bool = Field(
         default=True,
-        description="Also render controls: as many images of class names alone, and of random other contexts.",
+        description="Also render controls: as many images of class names alone, and of random other"
+        " contexts.",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _prompt_of_the_axis(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or data.get("prompt") is not None or str(data.get("axis")) not in _PROMPTS:
+        if (
+            not isinstance(data, Mapping)
+            or data.get("prompt") is not None
+            or str(data.get("axis")) not in _PROMPTS
+        ):
             return data
         return {**data, "prompt": _PROMPTS[data["axis"]]}
 
@@ -454,16 +555,21 @@ class ContextsSettings(MethodSection):
 
     def problem(self) -> str | None:
         if self.contexts is None and self.chat is None:
-            return "found neither contexts nor chat, expected `contexts` (a list), `chat` (a model), or both"
+            return (
+                "found neither contexts nor chat, expected `contexts` (a list), `chat` (a"
+                " model), or both"
+            )
         if self.chat is not None and self.question is None and self.axis not in QUESTIONS:
             return (
-                f"axis is '{self.axis}', which has no built-in question (only {', '.join(QUESTIONS)} have one);"
+                f"axis is '{self.axis}', which has no built-in question (only"
+                f" {', '.join(QUESTIONS)} have one);"
                 " expected `question` with {class}"
             )
         return None
 
     def asked(self) -> str:
-        """Return the question to a chat model, with {class}. KeyError for an unknown axis without a question."""
+        """Return the question to a chat model, with {class}. KeyError for an unknown axis without a
+        question."""
         return self.question if self.question is not None else QUESTIONS[self.axis]
 
     def caption(self, class_name: str, context: str) -> str:
@@ -481,11 +587,16 @@ def _prompt_problem(prompt: str) -> str | None:
         if prompt.count(placeholder) != 1:
             return f"found '{prompt}', expected {placeholder} once"
         bare = bare.replace(placeholder, "")
-    return f"found '{prompt}', expected no braces but {' and '.join(_CONTEXT_PLACES)}" if {*"{}"} & {*bare} else None
+    return (
+        f"found '{prompt}', expected no braces but {' and '.join(_CONTEXT_PLACES)}"
+        if {*"{}"} & {*bare}
+        else None
+    )
 
 
 def _address_problem(address: str) -> str | None:
-    """Return a problem with an address that is stored in a file, or None; a key in it is not shown."""
+    """Return a problem with an address that is stored in a file, or None; a key in it is not
+    shown."""
     try:
         parts: Any = urlsplit(address.removeprefix(ELSEWHERE))
         host = parts.hostname
@@ -494,10 +605,16 @@ def _address_problem(address: str) -> str | None:
         return "found an address that cannot be read, expected one such as http://localhost:8000/v1"
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         return (
-            "found an address with a user name, a key or a query, expected the plain address; set a key in the"
+            "found an address with a user name, a key or a query, expected the plain address; set a"
+            " key in the"
             " environment, as OPENAI_API_KEY"
         )
-    if parts.scheme not in ("http", "https") or not host or not address.isprintable() or " " in address:
+    if (
+        parts.scheme not in ("http", "https")
+        or not host
+        or not address.isprintable()
+        or " " in address
+    ):
         return f"found '{address[:80]}', expected an address such as http://localhost:8000/v1"
     return None
 
@@ -512,21 +629,26 @@ class DirectionsSettings(MethodSection):
     captions: str | None = Field(
         default=None,
         min_length=1,
-        description="Candidate captions: a bundled grammar (`any`, `cifar`, `imagenet`, `wardrobe`), or a file;"
+        description="Candidate captions: a bundled grammar (`any`, `cifar`, `imagenet`,"
+        " `wardrobe`), or a file;"
         " null: `any`, which fits any class names.",
     )
     noun: Literal["class", "category", "hyponyms"] = Field(
-        default="class", description="What captions call a class: its name, its category, or its hyponyms."
+        default="class",
+        description="What captions call a class: its name, its category, or its hyponyms.",
     )
     score: Literal["difference", "shifted"] = Field(
         default="difference",
-        description="How a caption c with reference r is scored: `difference`, (c - r) normalised, as the paper says; "
+        description="How a caption c with reference r is scored: `difference`, (c - r) normalised,"
+        " as the paper says; "
         "`shifted`, ((c - r) - mean) / deviation normalised, as the released code does.",
     )
     fewest_errors: int = Field(
         default=10, ge=2, description="Minimum number of failures for a class to have a direction."
     )
-    permutations: int = Field(default=200, ge=0, le=100_000, description="Permutations for the p-value of a strength.")
+    permutations: int = Field(
+        default=200, ge=0, le=100_000, description="Permutations for the p-value of a strength."
+    )
     alpha: float = Field(
         default=0.1,
         ge=0,
@@ -534,28 +656,42 @@ class DirectionsSettings(MethodSection):
         description="How far a decoded vector is turned away from the caption's vector: 0 to 0.3.",
     )
     vector_norm: float = Field(
-        default=1.0, gt=0, le=1e6, description="Vector length that the generator of embeddings expects."
+        default=1.0,
+        gt=0,
+        le=1e6,
+        description="Vector length that the generator of embeddings expects.",
     )
     pool: bool = Field(
-        default=True, description="Also search for one direction per category, if classes have categories."
+        default=True,
+        description="Also search for one direction per category, if classes have categories.",
     )
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
-        """Return the budget of a hypothesis for each class and for each category of several classes."""
+        """Return the budget of a hypothesis for each class and for each category of several
+        classes."""
         categories = Counter(cls.category for cls in classes if cls.category is not None)
         pooled = [size for size in categories.values() if size > 1 and self.pool]
         return drawn_for([*[1] * len(classes), *pooled], classes, mine)
 
 
 class SlicesSettings(MethodSection):
-    """Settings of `slices`: groups of images by answers, measures, shifts and the classifier's own features."""
+    """Settings of `slices`: groups of images by answers, measures, shifts and the classifier's own
+    features."""
 
-    fewest_errors: int = Field(default=10, ge=2, description="Minimum number of failures for a class to be searched.")
+    fewest_errors: int = Field(
+        default=10, ge=2, description="Minimum number of failures for a class to be searched."
+    )
     most: int = Field(
-        default=3, ge=1, le=100, description="Maximum number of groups of each kind that are tested per class."
+        default=3,
+        ge=1,
+        le=100,
+        description="Maximum number of groups of each kind that are tested per class.",
     )
     clusters: int = Field(
-        default=5, ge=1, le=100, description="Groups of look-alikes per class, in the classifier's features; 1: none."
+        default=5,
+        ge=1,
+        le=100,
+        description="Groups of look-alikes per class, in the classifier's features; 1: none.",
     )
 
 
@@ -586,11 +722,15 @@ def unknown_method(method: str, known: Iterable[str]) -> UserError:
 
 
 def validate_settings(section: type[_Section], values: Mapping[str, Any], key: str) -> _Section:
-    """Validate a section of a recipe and the command line. UserError with every problem, after the section's key."""
+    """Validate a section of a recipe and the command line. UserError with every problem, after the
+    section's key."""
     try:
         return section.model_validate(values)
     except ValidationError as error:
-        problems = [f"{key}.{line}" for line in problem_lines(section, LocatedMapping(values), error, lambda raw: ())]
+        problems = [
+            f"{key}.{line}"
+            for line in problem_lines(section, LocatedMapping(values), error, lambda raw: ())
+        ]
         for details in error.errors(include_url=False):
             if not details["loc"] and details["type"] == "value_error":  # a problem between keys
                 problems.append(f"{key}: {details.get('ctx', {}).get('error', details['msg'])}")

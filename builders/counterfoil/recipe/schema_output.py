@@ -20,7 +20,10 @@ def pair_columns(pairs: str) -> dict[str, Column]:
     """Return the columns that `samples.pairs` adds."""
     if pairs == "noise":
         return {}
-    what = "What the image shares with its base image in addition to noise: attention; empty for the base."
+    what = (
+        "What the image shares with its base image in addition to noise: attention; empty for"
+        " the base."
+    )
     return {PAIRED_BY: Column("string", what)}
 
 
@@ -28,24 +31,33 @@ MOST_AUTHORS = 1000
 MOST_LIMITED = 1_000_000  # images a shift of a preview
 LONGEST_LINE = 200  # of an author, a version, a contact, a DOI
 LONGEST_ADDRESS = 500
-# The characters of an address (RFC 3986) except braces and angles, which Markdown and BibTeX interpret.
+# The characters of an address (RFC 3986) except braces and angles, which Markdown and BibTeX
+# interpret.
 ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 FRAMEWORK = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")  # the spelling of all that the Hub lists
 DOI = re.compile(r"10\.\d{4,9}/[-._;()/:A-Za-z0-9]+")  # as Crossref finds nearly all of them
 
 
 class CellSamples(Section):
-    """Samples per cell (one class under one shift): a fixed number of candidates, or a quota of accepted samples."""
+    """Samples per cell (one class under one shift): a fixed number of candidates, or a quota of
+    accepted samples."""
 
-    candidates: int | None = Field(default=None, ge=1, le=1_000_000, description="Candidates per cell.")
-    accepted: int | None = Field(default=None, ge=1, le=1_000_000, description="Accepted samples wanted per cell.")
-    at_most: int | None = Field(default=None, ge=1, le=1_000_000, description="Maximum number of candidates per cell.")
+    candidates: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Candidates per cell."
+    )
+    accepted: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Accepted samples wanted per cell."
+    )
+    at_most: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Maximum number of candidates per cell."
+    )
 
     def problem(self) -> str | None:
         quota = self.accepted is not None or self.at_most is not None
         if self.candidates is not None and quota:
             return (
-                "found candidates with accepted or at_most, expected either candidates or both of the others"
+                "found candidates with accepted or at_most, expected either candidates or both of"
+                " the others"
                 " (null drops an inherited one)"
             )
         if self.candidates is None and (self.accepted is None or self.at_most is None):
@@ -61,19 +73,22 @@ class CellSamples(Section):
 
 
 class HeldFromBase(Section):
-    """How much of a shifted image is kept from its base, and for how long, if pairs share attention."""
+    """How much of a shifted image is kept from its base, and for how long, if pairs share
+    attention."""
 
     share: float = Field(
         default=0.4,
         ge=0,
         le=1,
-        description="Share of the image, where the shift changes least, that is kept from the base; 0: none.",
+        description="Share of the image, where the shift changes least, that is kept from the base;"
+        " 0: none.",
     )
     until: float = Field(
         default=0.6,
         ge=0,
         le=1,
-        description="Share of the steps during which it is kept. In the remaining steps nothing is kept.",
+        description="Share of the steps during which it is kept. In the remaining steps nothing is"
+        " kept.",
     )
 
     def holds(self, steps: int) -> bool:
@@ -95,11 +110,13 @@ class Samples(CellSamples):
 
     seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of the recipe.")
     noise: Literal["paired", "independent"] = Field(
-        default="paired", description="`paired`: a sample of a shift starts from the noise of its base sample."
+        default="paired",
+        description="`paired`: a sample of a shift starts from the noise of its base sample.",
     )
     pairs: Literal["noise", "attention"] = Field(
         default="noise",
-        description="What a sample of a shift shares with its base sample. `noise`: only the noise. `attention`:"
+        description="What a sample of a shift shares with its base sample. `noise`: only the noise."
+        " `attention`:"
         " also what the model attends to while it renders both, so that the object stays.",
     )
     held: HeldFromBase = Field(
@@ -110,7 +127,8 @@ class Samples(CellSamples):
         default=None,
         ge=1,
         le=MOST_LIMITED,
-        description="A preview: at most so many images a shift, the first of the whole dataset. Fewer than the classes"
+        description="A preview: at most so many images a shift, the first of the whole dataset."
+        " Fewer than the classes"
         " take classes that are evenly spaced. null: the whole dataset.",
     )
 
@@ -122,7 +140,9 @@ DEFAULT_QUALITY = {"jpg": 95, "webp": 90}
 class ImageOutput(Section):
     """How an image is encoded."""
 
-    format: Literal["png", "jpg", "webp"] = Field(default="png", description="Image format; png is lossless.")
+    format: Literal["png", "jpg", "webp"] = Field(
+        default="png", description="Image format; png is lossless."
+    )
     quality: int | None = Field(
         default=None,
         ge=1,
@@ -144,16 +164,21 @@ class ImageOutput(Section):
 class Output(Section):
     """How the dataset is stored."""
 
-    format: Literal["parquet", "webdataset"] = Field(default="parquet", description="Format of the shards.")
+    format: Literal["parquet", "webdataset"] = Field(
+        default="parquet", description="Format of the shards."
+    )
     image: ImageOutput = Field(default=ImageOutput(), description="How images are encoded.")
     rows_per_shard: int = Field(
-        default=1000, ge=1, description="Target number of candidates per shard. A cell is never split across shards."
+        default=1000,
+        ge=1,
+        description="Target number of candidates per shard. A cell is never split across shards.",
     )
     split: str = Field(default="test", description="Split name inside the configs of the groups.")
     row_version: int | None = Field(
         default=None,
         ge=FIRST_ROWS,
-        description="Version of the rows' columns. A dataset's own recipe keeps it, so that a newer release reads and"
+        description="Version of the rows' columns. A dataset's own recipe keeps it, so that a newer"
+        " release reads and"
         " builds its rows as they are. null: the newest.",
     )
 
@@ -161,7 +186,10 @@ class Output(Section):
     @classmethod
     def _known_rows(cls, value: int | None) -> int | None:
         if value is not None and value > NEWEST_ROWS:
-            raise ValueError(f"found {value}, expected at most {NEWEST_ROWS}: later rows need a newer Counterfoil")
+            raise ValueError(
+                f"found {value}, expected at most {NEWEST_ROWS}: later rows need a newer"
+                " Counterfoil"
+            )
         return value
 
     @field_validator("split")
@@ -169,7 +197,8 @@ class Output(Section):
     def _split(cls, value: str) -> str:
         if not GROUP_NAME.fullmatch(value) or value == "all" or len(value) > LONGEST_NAME:
             raise ValueError(
-                f"found {quoted(value)}, expected a split name of a-z, 0-9 and '_', other than 'all', of at most"
+                f"found {quoted(value)}, expected a split name of a-z, 0-9 and '_', other than"
+                " 'all', of at most"
                 f" {LONGEST_NAME} characters"
             )
         return value
@@ -184,11 +213,14 @@ class Evaluate(Section):
         " `onnx:…`, `predictions:…` or `lab:…`.",
     )
     min_images_per_class: int = Field(
-        default=5, ge=1, description="Leave a class with fewer accepted images out of a drop (Vendrow 2023: 5)."
+        default=5,
+        ge=1,
+        description="Leave a class with fewer accepted images out of a drop (Vendrow 2023: 5).",
     )
     outputs: Literal["all", "classes"] | None = Field(
         default=None,
-        description="Whether a model answers over `all` its outputs, or over those of the dataset's `classes` alone."
+        description="Whether a model answers over `all` its outputs, or over those of the dataset's"
+        " `classes` alone."
         " Both accuracies are computed; this one leads. null: all.",
     )
 
@@ -201,22 +233,28 @@ class Publish(Section):
     tags: tuple[str, ...] = Field(default=(), description="Tags added to the card.")
     authors: tuple[str, ...] | None = Field(
         default=None,
-        description="Authors of the dataset, in citation order: `Jane Doe` or `Doe, Jane`. Put an organisation in"
+        description="Authors of the dataset, in citation order: `Jane Doe` or `Doe, Jane`. Put an"
+        " organisation in"
         " braces, as in BibTeX: `{Institute of Things}`. null: the owner of the repository.",
     )
     year: int | None = Field(default=None, ge=1900, le=2999, description="Year of the citation.")
     version: str | None = Field(default=None, description="Version of the dataset, as in `1.0.0`.")
     url: str | None = Field(
-        default=None, description="Address of the dataset or its paper. null: its repository on the Hub."
+        default=None,
+        description="Address of the dataset or its paper. null: its repository on the Hub.",
     )
     doi: str | None = Field(
         default=None, description="DOI of the dataset, `10.NNNN/…`, without the resolver's address."
     )
-    contact: str | None = Field(default=None, description="Contact: an email address or the address of a page.")
+    contact: str | None = Field(
+        default=None, description="Contact: an email address or the address of a page."
+    )
     evaluation_framework: str | None = Field(
         default=None,
-        description="Describes the dataset as a benchmark for the Hub: writes `eval.yaml` with this framework, an"
-        " identifier of the Hub's list, and with a task for the base and each shift. null: no such file is written.",
+        description="Describes the dataset as a benchmark for the Hub: writes `eval.yaml` with this"
+        " framework, an"
+        " identifier of the Hub's list, and with a task for the base and each shift. null: no such"
+        " file is written.",
     )
 
     _address = checked("url", by=lambda url: _address_problem(url))
@@ -226,7 +264,11 @@ class Publish(Section):
     @field_validator("repo")
     @classmethod
     def _repository(cls, value: str | None) -> str | None:
-        refuse(f"found {quoted(value)}, expected user/name" if value and not REPOSITORY.fullmatch(value) else None)
+        refuse(
+            f"found {quoted(value)}, expected user/name"
+            if value and not REPOSITORY.fullmatch(value)
+            else None
+        )
         return value
 
     @field_validator("authors")
@@ -244,10 +286,14 @@ class Publish(Section):
     @classmethod
     def _framework(cls, value: str | None) -> str | None:
         if value is not None and (len(value) > LONGEST_LINE or not FRAMEWORK.fullmatch(value)):
-            raise ValueError(f"found {value[:80]!r}, expected an identifier of the Hub's list, such as 'math-arena'")
+            raise ValueError(
+                f"found {value[:80]!r}, expected an identifier of the Hub's list, such as"
+                " 'math-arena'"
+            )
         if value == "inspect-ai":
             raise ValueError(
-                "found 'inspect-ai', whose tasks hold questions and scorers for language models; for these, write"
+                "found 'inspect-ai', whose tasks hold questions and scorers for language models;"
+                " for these, write"
                 " eval.yaml yourself"
             )
         return value
@@ -258,7 +304,9 @@ class Publish(Section):
         if value is not None and (len(value) > LONGEST_LINE or not DOI.fullmatch(value)):
             inside = re.search(rf"{DOI.pattern}$", value[:LONGEST_LINE])
             meant = f"; did you mean '{inside[0]}'?" if inside else ""
-            raise ValueError(f"found {value[:80]!r}, expected a DOI such as '10.1234/abc', and no address{meant}")
+            raise ValueError(
+                f"found {value[:80]!r}, expected a DOI such as '10.1234/abc', and no address{meant}"
+            )
         return value
 
 
@@ -268,7 +316,8 @@ def _line_problem(text: str, expected: str) -> str | None:
         return f"found nothing, expected {expected}"
     if len(text) > LONGEST_LINE:
         return f"found {len(text):,} characters, expected {expected} of at most {LONGEST_LINE}"
-    if not text.isprintable():  # line breaks, and marks that reverse the direction of writing, among others
+    # line breaks, and marks that reverse the direction of writing, among others
+    if not text.isprintable():
         return f"found {text[:80]!r}, expected {expected} without control characters"
     return None
 
@@ -276,8 +325,14 @@ def _line_problem(text: str, expected: str) -> str | None:
 def _address_problem(address: str) -> str | None:
     """Return a problem with a public address, or None; a name or password in it is not shown."""
     try:
-        parts = urlsplit(address) if len(address) <= LONGEST_ADDRESS and ADDRESS.fullmatch(address) else None
-        sound = parts is not None and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        parts = (
+            urlsplit(address)
+            if len(address) <= LONGEST_ADDRESS and ADDRESS.fullmatch(address)
+            else None
+        )
+        sound = (
+            parts is not None and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        )
     except ValueError:
         parts = None
         sound = False

@@ -1,4 +1,5 @@
-"""Sections of a recipe: the base, the shifts, and the captions, thresholds and keep rules that screen them."""
+"""Sections of a recipe: the base, the shifts, and the captions, thresholds and keep rules that
+screen them."""
 
 from __future__ import annotations
 
@@ -7,13 +8,26 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, create_model, field_validator, model_serializer, model_validator
+from pydantic import (
+    Field,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS, MATCH
 from counterfoil.errors import UserError
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.rule import KeepRule
-from counterfoil.recipe.names import did_you_mean, group_name_problem, judge_problem, nameless_problem, quoted
+from counterfoil.recipe.names import (
+    did_you_mean,
+    group_name_problem,
+    judge_problem,
+    nameless_problem,
+    quoted,
+)
 from counterfoil.recipe.prompts import CLASS_ID, embedding_key_problem, template_problem
 from counterfoil.recipe.schema_output import CellSamples
 from counterfoil.recipe.section import Section, checked, refuse
@@ -23,25 +37,33 @@ from counterfoil.recipe.severity import SeveritySpec, as_shares
 class ThresholdSpec(Section):
     """The lowest cosine that passes: a value, or a percentile of scores.
 
-    An object percentile is over the validation images of the class. A shift percentile is over all candidates of the
-    shift, so it is known only after they are rendered. Until then the shift has no threshold.
+    An object percentile is over the validation images of the class. A shift percentile is over all
+    candidates of the shift, so it is known only after they are rendered. Until then the shift has
+    no threshold.
     """
 
     written_as = "a number, or `value:` or `percentile:`"
 
-    value: float | None = Field(default=None, ge=-1, le=1, description="Lowest cosine similarity that passes.")
+    value: float | None = Field(
+        default=None, ge=-1, le=1, description="Lowest cosine similarity that passes."
+    )
     percentile: float | None = Field(
         default=None,
         ge=0,
         le=100,
-        description="Percentile of scores. Object: over validation images of the class. Shift: over all candidates"
+        description="Percentile of scores. Object: over validation images of the class. Shift: over"
+        " all candidates"
         " of the shift; the shift has no threshold until `counterfoil calibrate`.",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _number_is_value(cls, data: Any) -> Any:
-        return {"value": data} if isinstance(data, int | float) and not isinstance(data, bool) else data
+        return (
+            {"value": data}
+            if isinstance(data, int | float) and not isinstance(data, bool)
+            else data
+        )
 
     def problem(self) -> str | None:
         if self.value is not None and self.percentile is not None:
@@ -57,12 +79,14 @@ class ThresholdSpec(Section):
 class ObjectThresholdSpec(ThresholdSpec):
     """The lowest object cosine that passes, and values for single classes, which take precedence.
 
-    A base or a shift may name only classes: the others keep the screen's threshold. A layer adds classes to those of
-    the recipe that it extends; null removes one.
+    A base or a shift may name only classes: the others keep the screen's threshold. A layer adds
+    classes to those of the recipe that it extends; null removes one.
     """
 
     classes: dict[str, Annotated[float, Field(ge=-1, le=1)]] | None = Field(
-        default=None, description="Lowest cosine that passes for single classes, by class id. It takes precedence."
+        default=None,
+        description="Lowest cosine that passes for single classes, by class id. It takes"
+        " precedence.",
     )
 
     @field_validator("classes", mode="before")
@@ -71,7 +95,9 @@ class ObjectThresholdSpec(ThresholdSpec):
         """Drop nulls and sort, because the order must change no bytes."""
         if not isinstance(values, Mapping):
             return values
-        return {key: values[key] for key in sorted(values, key=str) if values[key] is not None} or None
+        return {
+            key: values[key] for key in sorted(values, key=str) if values[key] is not None
+        } or None
 
     def _says_nothing(self) -> bool:
         return super()._says_nothing() and self.classes is None
@@ -99,7 +125,10 @@ class _Step(Section):
     def problem(self) -> str | None:
         found = [name for name in KEEP_RULES if getattr(self, name) is not None]
         if len(found) != 1:
-            return f"found {' and '.join(found) or 'no rule'}, expected one of: {', '.join(KEEP_RULES)}"
+            return (
+                f"found {' and '.join(found) or 'no rule'}, expected one of:"
+                f" {', '.join(KEEP_RULES)}"
+            )
         return None
 
     @model_serializer
@@ -176,7 +205,10 @@ def free_form_problem(value: Any) -> str | None:
                 if not math.isfinite(item):
                     return f"found {item}, expected finite numbers"
             case _:
-                return f"found {type(item).__name__}, expected mappings, lists, text, numbers, true, false or null"
+                return (
+                    f"found {type(item).__name__}, expected mappings, lists, text, numbers,"
+                    " true, false or null"
+                )
         if inside and depth > DEEPEST:
             return f"nested too deeply, expected at most {DEEPEST} levels"
         values += len(inside)
@@ -198,7 +230,9 @@ class EmbeddingSpec(Section):
     """CLIP image embeddings to render samples from, with a prompt or without one."""
 
     file: str = Field(
-        min_length=1, description="A safetensors file of vectors by key, from the CLIP that the generator was made for."
+        min_length=1,
+        description="A safetensors file of vectors by key, from the CLIP that the generator was"
+        " made for.",
     )
     key: str = Field(
         default=f"{{{CLASS_ID}}}",
@@ -209,41 +243,55 @@ class EmbeddingSpec(Section):
 
 
 class Prompted(Section):
-    """Keys that the base and the shifts share: a prompt, an embedding, and how the object is screened."""
+    """Keys that the base and the shifts share: a prompt, an embedding, and how the object is
+    screened."""
 
     written_as = "a prompt, or a mapping of keys"
 
     prompt: str | None = Field(
         default=None,
-        description="Prompt with `{class}`: the token if tokens exist, otherwise the name. It may hold `{parent}`"
-        " and `{category}` if the classes have them, and `{caption}` if rows are edited. null only if there is an"
+        description="Prompt with `{class}`: the token if tokens exist, otherwise the name. It may"
+        " hold `{parent}`"
+        " and `{category}` if the classes have them, and `{caption}` if rows are edited. null only"
+        " if there is an"
         " embedding.",
     )
     embedding: EmbeddingSpec | None = Field(
         default=None,
-        description="Image embeddings to render from. The generator, or its adapter, must take embeddings.",
+        description="Image embeddings to render from. The generator, or its adapter, must take"
+        " embeddings.",
     )
     object_caption: str | None = Field(
         default=None,
-        description="Caption of the object, like a prompt, but `{class}` is always the name; null: the caption of"
+        description="Caption of the object, like a prompt, but `{class}` is always the name; null:"
+        " the caption of"
         " the screen.",
     )
-    style: bool = Field(default=False, description="Screen the object with the style caption of the screen.")
+    style: bool = Field(
+        default=False, description="Screen the object with the style caption of the screen."
+    )
     object_threshold: ObjectThresholdSpec | None = Field(
         default=None,
-        description="Object threshold; null: that of the screen. With only `classes`, it changes these classes and"
+        description="Object threshold; null: that of the screen. With only `classes`, it changes"
+        " these classes and"
         " the others keep the screen's.",
     )
 
-    _prompt = checked("prompt", by=partial(template_problem, with_class=None, about_class=True, captioned=True))
-    _object_caption = checked("object_caption", by=partial(template_problem, with_class=None, about_class=True))
+    _prompt = checked(
+        "prompt", by=partial(template_problem, with_class=None, about_class=True, captioned=True)
+    )
+    _object_caption = checked(
+        "object_caption", by=partial(template_problem, with_class=None, about_class=True)
+    )
 
 
 class BaseSpec(Prompted):
     """The prompt without a shift."""
 
     classes: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="Class ids of the base; null: every class. Shifts can only use these."
+        default=None,
+        min_length=1,
+        description="Class ids of the base; null: every class. Shifts can only use these.",
     )
 
 
@@ -252,36 +300,50 @@ class ShiftSpec(Prompted):
 
     caption: str | None = Field(
         default=None,
-        description="Caption of the shift alone (`a photo in the grass`); null: the shift is not screened.",
+        description="Caption of the shift alone (`a photo in the grass`); null: the shift is not"
+        " screened.",
     )
     corruption: str | None = Field(
         default=None,
         description="kind corrupt: the corruption of each row, by name: "
         + ", ".join(CORRUPTIONS)
-        + "; or match: each row gets the brightness and contrast of its partner in the config with the shift's name, in"
+        + "; or match: each row gets the brightness and contrast of its partner in the config with"
+        " the shift's name, in"
         " a built dataset whose base is the source.",
         json_schema_extra={"enum": [*CORRUPTIONS, MATCH, None]},
     )
     severity: SeveritySpec | None = Field(
         default=None,
-        description="How much of the shift: levels, each a set of images of the same scenes; null: the whole shift."
-        " kind corrupt: also one severity, from 1 to 5 (null: 3), and severities as levels, as in [1, 3, 5]; [1] alone"
+        description="How much of the shift: levels, each a set of images of the same scenes; null:"
+        " the whole shift."
+        " kind corrupt: also one severity, from 1 to 5 (null: 3), and severities as levels, as in"
+        " [1, 3, 5]; [1] alone"
         " is the whole shift.",
     )
-    threshold: ThresholdSpec | None = Field(default=None, description="Shift threshold; null: that of the screen.")
-    classes: tuple[str, ...] | None = Field(default=None, min_length=1, description="Class ids; null: every class.")
-    group: str | None = Field(
-        default=None, description="Directory, config and split that the shift is stored in; null: its own name."
+    threshold: ThresholdSpec | None = Field(
+        default=None, description="Shift threshold; null: that of the screen."
     )
-    keep: tuple[KeepStep, ...] | None = Field(default=None, description="Keep rules of this shift; null: the screen's.")
+    classes: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="Class ids; null: every class."
+    )
+    group: str | None = Field(
+        default=None,
+        description="Directory, config and split that the shift is stored in; null: its own name.",
+    )
+    keep: tuple[KeepStep, ...] | None = Field(
+        default=None, description="Keep rules of this shift; null: the screen's."
+    )
     samples: CellSamples | None = Field(
         default=None, description="Samples per cell of this shift; null: as `samples` says."
     )
     kind: Kind | None = Field(
-        default=None, description="What changes, or `mined` for a failure that was found. Reports group shifts by it."
+        default=None,
+        description="What changes, or `mined` for a failure that was found. Reports group shifts by"
+        " it.",
     )
     mined_from: dict[str, Any] | None = Field(
-        default=None, description="Where a mined shift came from, in any words and numbers. It changes no image."
+        default=None,
+        description="Where a mined shift came from, in any words and numbers. It changes no image.",
     )
 
     _mined_from = checked("mined_from", by=free_form_problem)
@@ -293,7 +355,11 @@ class ShiftSpec(Prompted):
     @field_validator("severity", mode="before")
     @classmethod
     def _severities_are_levels(cls, value: Any, info: ValidationInfo) -> Any:
-        if info.data.get("corruption") is None or not isinstance(value, Mapping) or "levels" not in value:
+        if (
+            info.data.get("corruption") is None
+            or not isinstance(value, Mapping)
+            or "levels" not in value
+        ):
             return value
         return {**value, "levels": as_shares(value["levels"])}
 
@@ -310,9 +376,12 @@ class Prompts(Section):
     """The base and the shifts, in the order of the dataset."""
 
     base: BaseSpec = Field(
-        default=BaseSpec(), description="The prompt without a shift. kind corrupt: no prompt; the rows are unchanged."
+        default=BaseSpec(),
+        description="The prompt without a shift. kind corrupt: no prompt; the rows are unchanged.",
     )
-    shifts: dict[str, ShiftSpec] = Field(default_factory=dict, description="Shifts by name (a-z, 0-9, `_`).")
+    shifts: dict[str, ShiftSpec] = Field(
+        default_factory=dict, description="Shifts by name (a-z, 0-9, `_`)."
+    )
 
 
 class Screen(Section):
@@ -321,28 +390,42 @@ class Screen(Section):
     model: str | None = Field(
         default=None,
         min_length=1,
-        description="`lab:clip`, an open_clip name, `local-dir:…` or `hf-hub:…`. kind corrupt does not need it:"
+        description="`lab:clip`, an open_clip name, `local-dir:…` or `hf-hub:…`. kind corrupt does"
+        " not need it:"
         " without it nothing is screened and every row is kept.",
     )
-    weights: str | None = Field(default=None, description="open_clip's tag of the pretrained weights.")
-    object_caption: str = Field(default="a photo of a {class}", description="Caption of the object.")
-    style_object_caption: str = Field(default="a {class}", description="Caption of the object for shifts of style.")
+    weights: str | None = Field(
+        default=None, description="open_clip's tag of the pretrained weights."
+    )
+    object_caption: str = Field(
+        default="a photo of a {class}", description="Caption of the object."
+    )
+    style_object_caption: str = Field(
+        default="a {class}", description="Caption of the object for shifts of style."
+    )
     object_threshold: ObjectThresholdSpec = Field(
         default=ObjectThresholdSpec(value=-1), description="Default threshold of the object score."
     )
-    shift_threshold: ThresholdSpec | None = Field(default=None, description="Default threshold of the shift score.")
+    shift_threshold: ThresholdSpec | None = Field(
+        default=None, description="Default threshold of the shift score."
+    )
     keep: tuple[KeepStep, ...] = Field(
         default=DEFAULT_KEEP,
-        description="The keep rules, applied in order. Each rule sees what the rules before it kept.",
+        description="The keep rules, applied in order. Each rule sees what the rules before it"
+        " kept.",
     )
     judge: str | None = Field(
         default=None,
         min_length=1,
-        description="A second judge: any classifier, named as in `evaluate.models` (`open_clip:…` is a second"
-        " CLIP). It predicts every candidate but rejects none; the dataset reports how often it disagrees with the"
+        description="A second judge: any classifier, named as in `evaluate.models` (`open_clip:…`"
+        " is a second"
+        " CLIP). It predicts every candidate but rejects none; the dataset reports how often it"
+        " disagrees with the"
         " labels.",
     )
-    keep_rejected: bool = Field(default=False, description="Store rejected images too (config `rejected`).")
+    keep_rejected: bool = Field(
+        default=False, description="Store rejected images too (config `rejected`)."
+    )
     store_embeddings: bool = Field(default=False, description="Store the CLIP image embeddings.")
 
     _has_a_name = checked("model", by=nameless_problem)
@@ -350,7 +433,9 @@ class Screen(Section):
     _keep = field_validator("keep", mode="before")(as_steps)
     _keep_order = checked("keep", by=order_problem)
     _captions = checked(
-        "object_caption", "style_object_caption", by=partial(template_problem, with_class=True, about_class=True)
+        "object_caption",
+        "style_object_caption",
+        by=partial(template_problem, with_class=True, about_class=True),
     )
 
     @property
@@ -359,7 +444,8 @@ class Screen(Section):
         if self.model is None:
             raise UserError(
                 "the recipe names no CLIP (screen.model)",
-                "Name one that knows the classes: --set screen.model=ViT-B-32 --set screen.weights=laion2b_s34b_b79k"
+                "Name one that knows the classes: --set screen.model=ViT-B-32 --set"
+                " screen.weights=laion2b_s34b_b79k"
                 " --set screen.object_threshold=-1",
             )
         return self.model
@@ -372,5 +458,9 @@ class Screen(Section):
     @classmethod
     def _of_every_class(cls, value: ObjectThresholdSpec) -> ObjectThresholdSpec:
         alone = value.value is None and value.percentile is None
-        refuse("found classes alone, expected also `value:` or `percentile:` for the others" if alone else None)
+        refuse(
+            "found classes alone, expected also `value:` or `percentile:` for the others"
+            if alone
+            else None
+        )
         return value

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
-# Readers of a stranger's dataset allocate an image of this side at most. Generators draw about 2048 pixels.
+# Readers of a stranger's dataset allocate an image of this side at most. Generators draw about 2048
+# pixels.
 LARGEST_SIDE = 4096
 
 
@@ -23,7 +24,11 @@ class Section(BaseModel):
     def _null_is_unset(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
+        return {
+            key: value
+            for key, value in data.items()
+            if value is not None or key not in cls.model_fields
+        }
 
     def problem(self) -> str | None:
         """Return what is wrong with keys that do not go together, or None."""
@@ -42,7 +47,8 @@ def refuse(problem: str | None) -> None:
 
 
 def checked(*fields: str, by: Callable[[Any], str | None]) -> Any:
-    """Return a validator for these fields. It refuses a value other than null with the problem that `by` returns."""
+    """Return a validator for these fields. It refuses a value other than null with the problem that
+    `by` returns."""
 
     def check(value: Any) -> Any:
         if value is not None:
@@ -55,4 +61,8 @@ def checked(*fields: str, by: Callable[[Any], str | None]) -> Any:
 def written(section: Section, keys: Iterable[str]) -> list[str]:
     """Return the keys of a section whose values differ from their defaults."""
     fields = type(section).model_fields
-    return [key for key in keys if getattr(section, key) != fields[key].get_default(call_default_factory=True)]
+    return [
+        key
+        for key in keys
+        if getattr(section, key) != fields[key].get_default(call_default_factory=True)
+    ]

@@ -1,7 +1,7 @@
 """The levels of a shift, and the way to them.
 
-A plan has one shift for each level, and these shifts are in one group. The shift at level 1 has the name and images of
-the shift without levels.
+A plan has one shift for each level, and these shifts are in one group. The shift at level 1 has the
+name and images of the shift without levels.
 """
 
 from __future__ import annotations
@@ -22,10 +22,15 @@ _Level = Annotated[float, Field(gt=0, le=1)]
 
 
 def as_shares(levels: Any) -> Any:
-    """Return listed severities of a corruption, whole numbers up to 5 of which one is above 1, as shares of the way."""
+    """Return listed severities of a corruption, whole numbers up to 5 of which one is above 1, as
+    shares of the way."""
     if not isinstance(levels, list | tuple) or not all(type(value) is int for value in levels):
         return levels
-    return tuple(value / MOST_SEVERE for value in levels) if 1 < max(levels, default=0) <= MOST_SEVERE else levels
+    return (
+        tuple(value / MOST_SEVERE for value in levels)
+        if 1 < max(levels, default=0) <= MOST_SEVERE
+        else levels
+    )
 
 
 class SeverityLevels(Section):
@@ -34,20 +39,25 @@ class SeverityLevels(Section):
     written_as = "a list of levels, or `realised:`"
 
     raw: tuple[_Level, ...] | None = Field(
-        default=None, min_length=1, max_length=MOST_LEVELS, description="Shares of the way from the base, rising."
+        default=None,
+        min_length=1,
+        max_length=MOST_LEVELS,
+        description="Shares of the way from the base, rising.",
     )
     realised: tuple[_Level, ...] | None = Field(
         default=None,
         min_length=1,
         max_length=MOST_LEVELS,
-        description="Shares of the gain in the screening CLIP's shift score, rising. `build` looks for the share of the"
+        description="Shares of the gain in the screening CLIP's shift score, rising. `build` looks"
+        " for the share of the"
         " way that reaches each of them.",
     )
     scales: tuple[_Level, ...] | None = Field(
         default=None,
         min_length=1,
         max_length=MOST_LEVELS,
-        description="The shares of the way that reach `realised`. `build` measures them, whatever stands here, and"
+        description="The shares of the way that reach `realised`. `build` measures them, whatever"
+        " stands here, and"
         " writes them into the dataset's recipe.",
     )
 
@@ -60,7 +70,9 @@ class SeverityLevels(Section):
     @classmethod
     def _rising(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
         if values is not None and any(later <= earlier for earlier, later in pairwise(values)):
-            raise ValueError(f"found [{', '.join(f'{value:g}' for value in values)}], expected rising levels")
+            raise ValueError(
+                f"found [{', '.join(f'{value:g}' for value in values)}], expected rising levels"
+            )
         return values
 
     @field_validator("raw", "realised")
@@ -90,33 +102,47 @@ class SeverityLevels(Section):
 
 
 class SeveritySpec(Section):
-    """How much of a shift: levels and a way to them. kind corrupt may have one severity from 1 to 5 instead."""
+    """How much of a shift: levels and a way to them. kind corrupt may have one severity from 1 to 5
+    instead."""
 
     written_as = "a mapping with `levels`, or with kind corrupt a whole number"
 
-    fixed: int | None = Field(default=None, ge=1, le=MOST_SEVERE, description="kind corrupt: one severity, 1 to 5.")
+    fixed: int | None = Field(
+        default=None, ge=1, le=MOST_SEVERE, description="kind corrupt: one severity, 1 to 5."
+    )
     by: By | None = Field(
         default=None,
-        description="How a picture gets there. `prompt`: between the base's encoded prompt and the shift's. `steps`:"
-        " the shift's prompt in the last share of the steps. `lora`: the scale of a LoRA. `mix`: as `prompt`, for rows"
-        " that are edited. `corruption`: the severities 1 to 5 of a corruption, as fifths. null: `prompt`, or what the"
+        description="How a picture gets there. `prompt`: between the base's encoded prompt and the"
+        " shift's. `steps`:"
+        " the shift's prompt in the last share of the steps. `lora`: the scale of a LoRA. `mix`: as"
+        " `prompt`, for rows"
+        " that are edited. `corruption`: the severities 1 to 5 of a corruption, as fifths. null:"
+        " `prompt`, or what the"
         " generator's kind has.",
     )
     lora: str | None = Field(
         default=None,
-        description="by: lora: which of generator.lora. It is used at level × its scale, and in no other shift.",
+        description="by: lora: which of generator.lora. It is used at level × its scale, and in no"
+        " other shift.",
     )
     levels: SeverityLevels | None = Field(
-        default=None, description="Levels above 0 up to 1, rising; or `realised:` with shares of CLIP's gain."
+        default=None,
+        description="Levels above 0 up to 1, rising; or `realised:` with shares of CLIP's gain.",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _number_is_fixed(cls, data: Any) -> Any:
-        return {"fixed": data} if isinstance(data, int | float) and not isinstance(data, bool) else data
+        return (
+            {"fixed": data}
+            if isinstance(data, int | float) and not isinstance(data, bool)
+            else data
+        )
 
     def problem(self) -> str | None:
-        if (self.fixed is None) == (self.levels is None) or (self.fixed is not None and self.by is not None):
+        if (self.fixed is None) == (self.levels is None) or (
+            self.fixed is not None and self.by is not None
+        ):
             return "expected `levels`, or with kind corrupt a whole number from 1 to 5"
         return None
 
@@ -131,9 +157,11 @@ class SeveritySpec(Section):
 
 
 def level_name(shift: str, level: float, *, corrupts: bool = False) -> str:
-    """Return the name of a shift at a level: the shift's own name at 1, otherwise `red_50` for 0.5, or `fog_3` if it
-    corrupts.
+    """Return the name of a shift at a level: the shift's own name at 1, otherwise `red_50` for 0.5,
+    or `fog_3` if it corrupts.
     """
     if level == 1:
         return shift
-    return f"{shift}_{round(level * MOST_SEVERE)}" if corrupts else f"{shift}_{round(level * 100):02d}"
+    return (
+        f"{shift}_{round(level * MOST_SEVERE)}" if corrupts else f"{shift}_{round(level * 100):02d}"
+    )

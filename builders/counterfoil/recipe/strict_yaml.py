@@ -1,5 +1,5 @@
-"""Read strict YAML: a safe loader, YAML 1.2 scalars, no duplicate or non-string keys, and a line number for every
-value.
+"""Read strict YAML: a safe loader, YAML 1.2 scalars, no duplicate or non-string keys, and a line
+number for every value.
 
 PyYAML's safe loader keeps the last of two equal keys, and reads `5e-4` as text and `on` as true.
 """
@@ -14,7 +14,8 @@ import yaml
 
 from counterfoil.errors import UserError
 
-# The largest bundled recipe, with a thousand ImageNet classes, has 120 kB, 14,000 values and a depth of 6.
+# The largest bundled recipe, with a thousand ImageNet classes, has 120 kB, 14,000 values and a
+# depth of 6.
 MOST_CHARACTERS = 1_000_000
 MOST_VALUES = 200_000  # keys count too; the values of an alias count each time it is used
 DEEPEST = 40
@@ -59,13 +60,15 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # pyrefly: ignore[invalid-inheritance]
-    """PyYAML's safe loader with the scalars of YAML 1.2, and with libyaml's parser if it is installed."""
+    """PyYAML's safe loader with the scalars of YAML 1.2, and with libyaml's parser if it is
+    installed."""
 
     yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}  # pyrefly: ignore[bad-override]
 
 
 class _Dumper(yaml.SafeDumper):
-    """A writer that quotes every text that a YAML 1.1 or 1.2 reader would read as something else."""
+    """A writer that quotes every text that a YAML 1.1 or 1.2 reader would read as something
+    else."""
 
 
 for _name, _pattern in _SCALARS:
@@ -77,18 +80,27 @@ _ODD_BREAKS = re.compile("[\x85\u2028\u2029\ufeff]")  # line breaks to YAML 1.1,
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(_TAG + "str", text, style='"' if _ODD_BREAKS.search(text) else None)
+    return dumper.represent_scalar(
+        _TAG + "str", text, style='"' if _ODD_BREAKS.search(text) else None
+    )
 
 
 _Dumper.add_representer(str, _represent_text)
 
 
 def dump_yaml(value: Any, *, entries_on_lines: bool = False) -> str:
-    """Write YAML that `read_yaml` reads back as the same value. entries_on_lines: write each mapping of scalars in one
-    line.
+    """Write YAML that `read_yaml` reads back as the same value. entries_on_lines: write each
+    mapping of scalars in one line.
     """
     flow, width = (None, MOST_CHARACTERS) if entries_on_lines else (False, 110)
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width, default_flow_style=flow)
+    return yaml.dump(
+        value,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=width,
+        default_flow_style=flow,
+    )
 
 
 @dataclass
@@ -130,13 +142,18 @@ class _Reader:
                 return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
             case "float" if _FLOAT.match(text):
                 return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-        self._problem(node, f"found {node.tag[:60]} {text[:60]!r}, expected text, a number, true, false or null")
+        self._problem(
+            node,
+            f"found {node.tag[:60]} {text[:60]!r}, expected text, a number, true, false or null",
+        )
         return None
 
     def _list(self, node: yaml.Node) -> LocatedList:
         if node.tag != _TAG + "seq":
             self._problem(node, f"found the tag {node.tag[:60]}, expected a plain list")
-        return LocatedList([self.read(item) for item in node.value], [self.origin(item) for item in node.value])
+        return LocatedList(
+            [self.read(item) for item in node.value], [self.origin(item) for item in node.value]
+        )
 
     def _mapping(self, node: yaml.MappingNode) -> LocatedMapping:
         if node.tag != _TAG + "map":
@@ -147,25 +164,32 @@ class _Reader:
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != _TAG + "str":
                 shown = getattr(key_node, "value", "")
                 shown = shown if isinstance(shown, str) else "a list or mapping"
-                self._problem(key_node, f"found the key {shown[:60]}, expected text; put it in quotes")
+                self._problem(
+                    key_node, f"found the key {shown[:60]}, expected text; put it in quotes"
+                )
                 continue
             key = key_node.value
             if key in mapping:
-                self._problem(key_node, f"found the key '{key[:60]}' again, first in line {mapping.origins[key].line}")
+                self._problem(
+                    key_node,
+                    f"found the key '{key[:60]}' again, first in line {mapping.origins[key].line}",
+                )
                 continue
             mapping[key], mapping.origins[key] = value, self.origin(key_node)
         return mapping
 
 
 def refuse_unbounded(text: str, place: str) -> None:
-    """Raise UserError for a text that is too long or too deep, or that has too many values. Values count again for each
-    alias.
+    """Raise UserError for a text that is too long or too deep, or that has too many values. Values
+    count again for each alias.
 
-    The check reads the parser's events, which needs no recursion. PyYAML's composer recurses without limit, and expands
-    every alias.
+    The check reads the parser's events, which needs no recursion. PyYAML's composer recurses
+    without limit, and expands every alias.
     """
     if len(text) > MOST_CHARACTERS:
-        raise UserError(f"{place}: has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}")
+        raise UserError(
+            f"{place}: has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}"
+        )
     loader = _Loader(text)
     try:
         # For each open collection, the number of values so far and its anchor.
@@ -179,7 +203,9 @@ def refuse_unbounded(text: str, place: str) -> None:
                 case yaml.CollectionStartEvent():
                     within.append((1, event.anchor))
                     if len(within) > DEEPEST + 1:
-                        raise UserError(f"{place}:{line}: nested too deeply, expected at most {DEEPEST} levels")
+                        raise UserError(
+                            f"{place}:{line}: nested too deeply, expected at most {DEEPEST} levels"
+                        )
                     continue
                 case yaml.CollectionEndEvent():
                     size, anchor = within.pop()
@@ -190,19 +216,24 @@ def refuse_unbounded(text: str, place: str) -> None:
                     if event.anchor is not None:
                         anchored[event.anchor] = 1
                 case yaml.AliasEvent():
-                    size = anchored.get(str(event.anchor), 1)  # a value that contains itself is reported later
+                    # a value that contains itself is reported later
+                    size = anchored.get(str(event.anchor), 1)
                 case _:
                     continue
             values, anchor = within.pop()
             within.append((values + size, anchor))
             if values + size > MOST_VALUES:
-                raise UserError(f"{place}:{line}: more than {MOST_VALUES:,} values, those of its aliases counted")
+                raise UserError(
+                    f"{place}:{line}: more than {MOST_VALUES:,} values, those of its aliases"
+                    " counted"
+                )
     finally:
         loader.dispose()
 
 
 def read_yaml(text: str, place: str) -> Any:
-    """Return the located value of a YAML document. Raise UserError with every problem and its line."""
+    """Return the located value of a YAML document. Raise UserError with every problem and its
+    line."""
     loader = None
     try:
         refuse_unbounded(text, place)
@@ -217,12 +248,16 @@ def read_yaml(text: str, place: str) -> Any:
         where = f"{place}:{mark.line + 1}" if mark is not None else place
         what = " ".join(part for part in (error.context, error.problem) if part)
         if "nesting depth" in what:  # libyaml's own limit
-            raise UserError(f"{where}: nested too deeply, expected at most {DEEPEST} levels") from error
+            raise UserError(
+                f"{where}: nested too deeply, expected at most {DEEPEST} levels"
+            ) from error
         raise UserError(f"{where}: not valid YAML: {what}") from error
     except yaml.YAMLError as error:
         raise UserError(f"{place}: not valid YAML: {' '.join(str(error).split())}") from error
     except UnicodeEncodeError as error:
-        raise UserError(f"{place}: holds characters that are not text (at {error.start})") from error
+        raise UserError(
+            f"{place}: holds characters that are not text (at {error.start})"
+        ) from error
     finally:
         if loader is not None:
             loader.dispose()

@@ -1,1 +1,2 @@
-"""How numbers reach people: words, tables, the document of results. It knows documents and rows, not who made them."""
+"""How numbers reach people: words, tables, the document of results. It knows documents and rows,
+not who made them."""

@@ -1,4 +1,5 @@
-"""Two models on the same images, such as a mended one and its original: facts, the table, the verdict in words."""
+"""Two models on the same images, such as a mended one and its original: facts, the table, the
+verdict in words."""
 
 from __future__ import annotations
 
@@ -37,9 +38,21 @@ ACCURACY = "compared_accuracy"
 ONLY_RIGHT = "only_right"
 MEASURES = (
     MeasureFacts(GAIN, "Gain", "points", "Accuracy less that of `against`, averaged over classes."),
-    MeasureFacts(DROP_GAIN, "Smaller drop", "points", "How much smaller the model's drop is than that of `against`."),
-    MeasureFacts(ACCURACY, "Compared accuracy", "percent", "Accuracy over all classes of the gain."),
-    MeasureFacts(ONLY_RIGHT, "Only right", "percent", "The share of images that this model alone is right about."),
+    MeasureFacts(
+        DROP_GAIN,
+        "Smaller drop",
+        "points",
+        "How much smaller the model's drop is than that of `against`.",
+    ),
+    MeasureFacts(
+        ACCURACY, "Compared accuracy", "percent", "Accuracy over all classes of the gain."
+    ),
+    MeasureFacts(
+        ONLY_RIGHT,
+        "Only right",
+        "percent",
+        "The share of images that this model alone is right about.",
+    ),
 )
 MCNEMAR = "McNemar exact, Holm over groups"
 # The level of the verdicts gains and loses, over all groups together.
@@ -60,8 +73,8 @@ class ComparedGroup(Strict):
 class ModelComparison(Strict):
     """The model `mended`, or any other, against `original`, group after group, the base first.
 
-    note: a remark on the two models. near_chance: which of them are near chance on the base; classes_near_chance: the
-    names of the classes that are.
+    note: a remark on the two models. near_chance: which of them are near chance on the base;
+    classes_near_chance: the names of the classes that are.
     """
 
     mended: str
@@ -72,14 +85,17 @@ class ModelComparison(Strict):
     classes_near_chance: tuple[str, ...] = ()
 
     def key(self, group: str = "", *, of_original: bool = False) -> dict[str, str]:
-        """Return the key of a group's rows, those of the mended model or of the original; "" is all groups."""
+        """Return the key of a group's rows, those of the mended model or of the original; "" is all
+        groups."""
         pair = (self.original, self.mended) if of_original else (self.mended, self.original)
         return {"model": pair[0], "against": pair[1], "group": group}
 
     @property
     def short_names(self) -> tuple[str, str]:
         """The two names without folders; whole if they are alike."""
-        first, second = (name.rstrip("/").rpartition("/")[2] for name in (self.mended, self.original))
+        first, second = (
+            name.rstrip("/").rpartition("/")[2] for name in (self.mended, self.original)
+        )
         return (first, second) if first != second else (self.mended, self.original)
 
     def average(self, rows: ResultRows) -> Estimate | None:
@@ -136,12 +152,20 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
             text_cell(comparison.says(group.name, rows)),
         )
         shown.append(TableRow(cells, "base" if group.is_base else ""))
-    table = Table.of(f"{comparison.mended} against {comparison.original}, paired by image", columns, shown)
+    table = Table.of(
+        f"{comparison.mended} against {comparison.original}, paired by image", columns, shown
+    )
     return table.without_empty()
 
 
-def comparison_sentences(comparison: ModelComparison, rows: ResultRows, checks: LabelChecks | None = None) -> list[str]:
-    gains = [gain for group in comparison.groups if (gain := rows.one(GAIN, **comparison.key(group.name)))]
+def comparison_sentences(
+    comparison: ModelComparison, rows: ResultRows, checks: LabelChecks | None = None
+) -> list[str]:
+    gains = [
+        gain
+        for group in comparison.groups
+        if (gain := rows.one(GAIN, **comparison.key(group.name)))
+    ]
     measured = [gain for gain in gains if gain.value is not None]
     average = comparison.average(rows)
     if not measured or average is None:
@@ -149,15 +173,21 @@ def comparison_sentences(comparison: ModelComparison, rows: ResultRows, checks: 
     interval = between(average)
     gain = points(average.value, signed=True)
     ends = f" (95 % confidence interval {interval})" if interval else ""
-    chance = " The interval includes 0, so this may be chance." if interval and not sign(average) else ""
+    chance = (
+        " The interval includes 0, so this may be chance." if interval and not sign(average) else ""
+    )
     groups_text = counted(len(measured), "group")
-    sentences = [_whether_worth(average, measured), f"Average over {groups_text}: {gain} points{ends}.{chance}"]
+    sentences = [
+        _whether_worth(average, measured),
+        f"Average over {groups_text}: {gain} points{ends}.{chance}",
+    ]
     for word, verb in (("more", "gains"), ("less", "loses")):
         if groups := [gain for gain in measured if comparison.says(gain.group, rows) == verb]:
             ordered = sorted(groups, key=lambda gain: -abs(gain.value or 0.0))
             notes = {gain.group: label_note(checks, gain.group) for gain in ordered}
             named = [
-                f"{gain.group} ({points(gain.value, signed=True)}{notes[gain.group] and f'; {notes[gain.group]}'})"
+                f"{gain.group}"
+                f" ({points(gain.value, signed=True)}{notes[gain.group] and f'; {notes[gain.group]}'})"
                 for gain in ordered
             ]
             sentences.append(f"It is significantly {word} often right in {listed(named)}.")
@@ -167,19 +197,24 @@ def comparison_sentences(comparison: ModelComparison, rows: ResultRows, checks: 
     if comparison.near_chance and not based:
         sentences.append(f"Near chance on these images: {listed(comparison.near_chance)}.")
     elif len(comparison.near_chance) == 1:
-        sentences.append(f"{comparison.near_chance[0]} is near chance on the base, so its own drops mean nothing.")
+        sentences.append(
+            f"{comparison.near_chance[0]} is near chance on the base, so its own drops mean"
+            " nothing."
+        )
     elif comparison.near_chance:
         sentences.append("Both models are near chance on the base, so their drops mean nothing.")
     if names := comparison.classes_near_chance:
         sentences.append(
-            f"Classes near chance on the base ({listed(names)}) count in all numbers but drops, so a class that only"
+            f"Classes near chance on the base ({listed(names)}) count in all numbers but drops, so"
+            " a class that only"
             " one model knows counts."
         )
     return [*sentences, *([comparison.note] if comparison.note else [])]
 
 
 def compare_csv(results: Results) -> str | None:
-    """Write one line for each group, the base first. The last line has no group: it is the average over groups."""
+    """Write one line for each group, the base first. The last line has no group: it is the average
+    over groups."""
     comparison = results.comparison
     rows = results.rows
     if comparison is None:
@@ -225,7 +260,8 @@ def _only(rows: ResultRows, key: Mapping[str, str]) -> int:
 
 
 def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
-    """Return whether the mended model gains or loses more, by the interval of the average over groups."""
+    """Return whether the mended model gains or loses more, by the interval of the average over
+    groups."""
     up = [gain.value for gain in gains if gain.value is not None and gain.value > 0]
     down = [gain.value for gain in gains if gain.value is not None and gain.value < 0]
     if not up and not down:
@@ -233,10 +269,16 @@ def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
     gained = f"{points(sum(up))} points gained, summed over {counted(len(up), 'group')}"
     lost = f"{points(-sum(down))} lost, summed over {counted(len(down), 'group')}"
     if sign(average) < 0:
-        return f"It loses more than it gains: {gained}; {lost}." if up else f"It only loses: {lost} of {len(gains)}."
+        return (
+            f"It loses more than it gains: {gained}; {lost}."
+            if up
+            else f"It only loses: {lost} of {len(gains)}."
+        )
     if sign(average) > 0:
         return (
-            f"It gains more than it loses: {gained}; {lost}." if down else f"It only gains: {gained} of {len(gains)}."
+            f"It gains more than it loses: {gained}; {lost}."
+            if down
+            else f"It only gains: {gained} of {len(gains)}."
         )
     return f"It is not clear whether it gains more than it loses: {gained}; {lost}."
 
@@ -259,7 +301,18 @@ def _terminal(results: Results, most_models: int) -> list[str | Table]:
     rows = results.rows
     if comparison is None:
         return []
-    return [comparison_table(comparison, rows), *comparison_sentences(comparison, rows, results.label_checks)]
+    return [
+        comparison_table(comparison, rows),
+        *comparison_sentences(comparison, rows, results.label_checks),
+    ]
 
 
-SHOWN = Shown("counts", _section, _terminal, file="compare.csv", csv=compare_csv, measures=MEASURES, private=True)
+SHOWN = Shown(
+    "counts",
+    _section,
+    _terminal,
+    file="compare.csv",
+    csv=compare_csv,
+    measures=MEASURES,
+    private=True,
+)

@@ -1,6 +1,8 @@
-"""How near a dataset is to its source (KID, FID), in the features of a model: facts, the table, words.
+"""How near a dataset is to its source (KID, FID), in the features of a model: facts, the table,
+words.
 
-Rows are of all of the dataset (no group), of a group, and of the source against itself (at `source`).
+Rows are of all of the dataset (no group), of a group, and of the source against itself (at
+`source`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from counterfoil.documents import Count, Strict, csv_text
 from counterfoil.feature_stats import IMAGES_A_FEATURE, LARGEST_SUBSET
 from counterfoil.report.sections import CardSection, MeasureFacts, ReportSection, Shown
-from counterfoil.report.words import NOTHING, Table, TableCell, TableColumn, TableRow, number, text_cell
+from counterfoil.report.words import (
+    NOTHING,
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    number,
+    text_cell,
+)
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
@@ -28,9 +38,12 @@ MEASURES = (
 )
 # A note beside every table of distances.
 WORTH = (
-    "KID and FID measure how different two sets of images are in the features of one model. They do not say what is"
-    " different, nor whether classifiers fail: a shift is meant to be far. Do not compare them across features or"
-    " sources, nor with those that papers print, which are of Inception's features; they also depend on the class"
+    "KID and FID measure how different two sets of images are in the features of one model. They do"
+    " not say what is"
+    " different, nor whether classifiers fail: a shift is meant to be far. Do not compare them"
+    " across features or"
+    " sources, nor with those that papers print, which are of Inception's features; they also"
+    " depend on the class"
     " proportions. KID is unbiased with few images; read a negative KID as 0."
 )
 _MOST_ROWS = 40
@@ -44,9 +57,11 @@ SetOfImages = Literal["dataset", "group", "source"]
 
 @dataclass(frozen=True, slots=True)
 class ImageSet(Strict):
-    """Images that were compared with the source's images of the same classes: the dataset, a group, or the source.
+    """Images that were compared with the source's images of the same classes: the dataset, a group,
+    or the source.
 
-    kid_subset, kid_source_subset: the most images of either side in one of KID's subsets; None if there are too few.
+    kid_subset, kid_source_subset: the most images of either side in one of KID's subsets; None if
+    there are too few.
     fid_biased: whether a side has too few images for so many features.
     """
 
@@ -64,10 +79,11 @@ class ImageSet(Strict):
 class Distances(Strict):
     """Distances in the features of one model; the last set is the source against itself.
 
-    pin: identifies the model. width: how many features an image has. scaled: whether they are unit vectors, lengthened
-    to the square root of the width, so that KID's kernel is (1 + cosine)³. source: as DATASET:SPLIT; source_content:
-    the sha256 of its images. source_rows: its rows of these classes, some of which are the images. unreadable: images
-    left out, on both sides. skipped: why nothing was measured.
+    pin: identifies the model. width: how many features an image has. scaled: whether they are unit
+    vectors, lengthened to the square root of the width, so that KID's kernel is (1 + cosine)³.
+    source: as DATASET:SPLIT; source_content: the sha256 of its images. source_rows: its rows of
+    these classes, some of which are the images. unreadable: images left out, on both sides.
+    skipped: why nothing was measured.
     """
 
     features: str
@@ -90,7 +106,8 @@ class Distances(Strict):
 
 
 def distances_table(distances: Distances, rows: ResultRows) -> Table:
-    """Return KID with its interval, FID, and images of either side; the last row is the source against itself."""
+    """Return KID with its interval, FID, and images of either side; the last row is the source
+    against itself."""
     table = Table.of(
         f"Distances to {distances.source}, features of {distances.features}",
         (TableColumn("images", "shift"), "KID", "FID", "images of both"),
@@ -103,14 +120,24 @@ def how_measured(distances: Distances) -> str:
     """Return how the numbers of one model's features were computed, in words."""
     kind, _, value = distances.pin.partition(" ")
     scaled = f", unit vectors lengthened to √{distances.width}" if distances.scaled else ""
-    most = max((image_set.source_images for image_set in distances.sets if image_set.what != "source"), default=0)
-    part = f" ({most:,} of its {distances.source_rows:,} rows)" if most < distances.source_rows else ""
+    most = max(
+        (image_set.source_images for image_set in distances.sets if image_set.what != "source"),
+        default=0,
+    )
+    part = (
+        f" ({most:,} of its {distances.source_rows:,} rows)" if most < distances.source_rows else ""
+    )
     return (
-        f"Features of {distances.features} ({kind} {value[:_HASH]}): {distances.width:,} per image{scaled}. Against"
-        f" {distances.source}{part}, each row with the images of its own classes. KID is the unbiased MMD² with the"
-        f" kernel (x·y/{distances.width} + 1)³: the mean over {distances.subsets} pairs of subsets, each half the"
-        f" images of a side, {LARGEST_SUBSET:,} at most, drawn without replacement (seed {distances.seed}). Its 95 %"
-        " interval comes from the variance over the subsets: a part from single images, which is 0 between equal"
+        f"Features of {distances.features} ({kind} {value[:_HASH]}): {distances.width:,} per"
+        f" image{scaled}. Against"
+        f" {distances.source}{part}, each row with the images of its own classes. KID is the"
+        " unbiased MMD² with the"
+        f" kernel (x·y/{distances.width} + 1)³: the mean over {distances.subsets} pairs of subsets,"
+        " each half the"
+        f" images of a side, {LARGEST_SUBSET:,} at most, drawn without replacement (seed"
+        f" {distances.seed}). Its 95 %"
+        " interval comes from the variance over the subsets: a part from single images, which is 0"
+        " between equal"
         " sets, and a part from pairs of images, each scaled to all images."
     )
 
@@ -120,18 +147,23 @@ def about_bias(distances: Distances) -> str:
     if not any(image_set.fid_biased for image_set in distances.sets):
         return ""
     return (
-        f"{_BIASED} Too high: a side has fewer than {IMAGES_A_FEATURE} images for each of the {distances.width:,}"
-        " features, and FID is then far from 0 even between halves of one set. Do not compare FIDs of different"
+        f"{_BIASED} Too high: a side has fewer than {IMAGES_A_FEATURE} images for each of the"
+        f" {distances.width:,}"
+        " features, and FID is then far from 0 even between halves of one set. Do not compare FIDs"
+        " of different"
         " numbers of images."
     )
 
 
 def distances_csv(results: Results) -> str | None:
-    """Write one line for each feature model and set of images. `note` says why a line has no numbers."""
+    """Write one line for each feature model and set of images. `note` says why a line has no
+    numbers."""
     lines = []
     for distances in results.distances:
         for image_set in distances.sets:
-            kid, fid = (results.rows.one(measure, **distances.key(image_set)) for measure in (KID, FID))
+            kid, fid = (
+                results.rows.one(measure, **distances.key(image_set)) for measure in (KID, FID)
+            )
             known = kid is not None and kid.value is not None
             lines.append(
                 {
@@ -159,8 +191,12 @@ def distances_csv(results: Results) -> str | None:
 
 def _row(distances: Distances, image_set: ImageSet, rows: ResultRows) -> TableRow:
     key = distances.key(image_set)
-    name = text_cell(f"{image_set.name}, all of it" if image_set.what == "dataset" else image_set.name)
-    counts = TableCell(f"{image_set.images:,} and {image_set.source_images:,}", sort=image_set.images)
+    name = text_cell(
+        f"{image_set.name}, all of it" if image_set.what == "dataset" else image_set.name
+    )
+    counts = TableCell(
+        f"{image_set.images:,} and {image_set.source_images:,}", sort=image_set.images
+    )
     fid = rows.value(FID, **key)
     cells = (name, _kid_cell(rows.one(KID, **key)), _fid_cell(fid, image_set.fid_biased), counts)
     return TableRow(cells, "quiet" if image_set.what == "source" else "")
@@ -195,7 +231,11 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if not results.distances:
         return None
     parts = [
-        (distance, distances_table(distance, results.rows), f"{how_measured(distance)} {about_bias(distance)}")
+        (
+            distance,
+            distances_table(distance, results.rows),
+            f"{how_measured(distance)} {about_bias(distance)}",
+        )
         for distance in results.distances
     ]
     return ReportSection(
@@ -211,17 +251,25 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
 def _card(results: Results) -> CardSection | None:
     shown = results.distances[:_MOST_ON_CARD]
     tables = [
-        (how_measured(distance), distances_table(distance, results.rows), about_bias(distance)) for distance in shown
+        (how_measured(distance), distances_table(distance, results.rows), about_bias(distance))
+        for distance in shown
     ]
     template = "dataset-card-distances.md.j2"
-    return CardSection(place="alone", template=template, sentences=[WORTH], tables=tables) if tables else None
+    return (
+        CardSection(place="alone", template=template, sentences=[WORTH], tables=tables)
+        if tables
+        else None
+    )
 
 
 def _terminal(results: Results, most_models: int) -> list[str | Table]:
     lines: list[str | Table] = []
     for distance in results.distances:
         if distance.sets:
-            lines += [distances_table(distance, results.rows), *filter(None, [about_bias(distance)])]
+            lines += [
+                distances_table(distance, results.rows),
+                *filter(None, [about_bias(distance)]),
+            ]
     return lines
 
 

@@ -1,4 +1,5 @@
-"""Mined shifts: each model's failure rates, before a classifier's rule selects images: facts, table, words."""
+"""Mined shifts: each model's failure rates, before a classifier's rule selects images: facts,
+table, words."""
 
 from __future__ import annotations
 
@@ -32,9 +33,24 @@ RATE = "failure_rate"
 BASE_RATE = "base_failure_rate"
 DIFFERENCE = "failure_difference"
 MEASURES = (
-    MeasureFacts(RATE, "Failure rate", "percent", "Wrong answers to screened candidates, averaged over classes."),
-    MeasureFacts(BASE_RATE, "Failure rate on the base", "percent", "Wrong answers to base images of the same classes."),
-    MeasureFacts(DIFFERENCE, "Difference of failure rates", "points", "The failure rate less that on the base."),
+    MeasureFacts(
+        RATE,
+        "Failure rate",
+        "percent",
+        "Wrong answers to screened candidates, averaged over classes.",
+    ),
+    MeasureFacts(
+        BASE_RATE,
+        "Failure rate on the base",
+        "percent",
+        "Wrong answers to base images of the same classes.",
+    ),
+    MeasureFacts(
+        DIFFERENCE,
+        "Difference of failure rates",
+        "points",
+        "The failure rate less that on the base.",
+    ),
 )
 # What mining writes beside each failure.
 BESIDE = ("easy", "reference", "decoded", "class_name", "random_context")
@@ -50,9 +66,9 @@ _FILE = "findings.csv"
 class FindingModel(Strict):
     """A model under a mined shift, or a judge of the build that is not scored here.
 
-    target: whether the finding is this model's. measured_on: images, or the judge's answers "recorded" in the build;
-    None if it cannot be measured. The counts are sums over the measured classes; base_failures is None for a judge that
-    is not scored here.
+    target: whether the finding is this model's. measured_on: images, or the judge's answers
+    "recorded" in the build; None if it cannot be measured. The counts are sums over the measured
+    classes; base_failures is None for a judge that is not scored here.
     """
 
     name: str
@@ -67,10 +83,10 @@ class FindingModel(Strict):
 class MinedShiftResult(Strict):
     """A mined shift, measured over every candidate that a classifier's rule could choose from.
 
-    words, role and target are from its recipe. screened: the candidates that passed the screen. judges: the classifiers
-    whose rule then selected. quota: how many kept images end the drawing of a cell: it then ends with a failure, and
-    rates are too high by about one part in so many. near_chance: names of its classes near chance on the base, in no
-    rate.
+    words, role and target are from its recipe. screened: the candidates that passed the screen.
+    judges: the classifiers whose rule then selected. quota: how many kept images end the drawing of
+    a cell: it then ends with a failure, and rates are too high by about one part in so many.
+    near_chance: names of its classes near chance on the base, in no rate.
     """
 
     shift: str
@@ -91,27 +107,38 @@ class MinedShiftResult(Strict):
     def name(self) -> str:
         """Its words, or else the shift's name, and its role if it was built for comparison."""
         name = self.words or in_words(self.shift)
-        return f"{name} ({self.role})" if self.role and not name.endswith(in_words(self.role)) else name
+        return (
+            f"{name} ({self.role})"
+            if self.role and not name.endswith(in_words(self.role))
+            else name
+        )
 
 
 def by_difference(results: Results, *, failing: bool = False) -> list[MinedShiftResult]:
-    """Return the largest difference first, averaged over models; failing: without shifts built for comparison."""
+    """Return the largest difference first, averaged over models; failing: without shifts built for
+    comparison."""
     failures = [finding for finding in results.findings if failing and finding.role not in BESIDE]
     near = results.near_chance_models
 
     def rank(finding: MinedShiftResult) -> float:
         rows = results.rows.where(DIFFERENCE, group=finding.shift)
         measured = {row.model: row.value for row in rows if row.value is not None}
-        sound = [value for model, value in measured.items() if model not in near] or list(measured.values())
+        sound = [value for model, value in measured.items() if model not in near] or list(
+            measured.values()
+        )
         return -sum(sound) / len(sound) if sound else math.inf
 
     return sorted(failures or results.findings, key=rank)
 
 
 def failure_rates_table(results: Results, most_models: int) -> Table:
-    """Return one row for each finding and one column for each model: both rates, and their difference with interval."""
+    """Return one row for each finding and one column for each model: both rates, and their
+    difference with interval."""
     shown = by_difference(results, failing=True)[:_MOST_IN_A_TABLE]
-    columns = {model.name: TableColumn(model.short_name, note=model.note, named=True) for model in results.models}
+    columns = {
+        model.name: TableColumn(model.short_name, note=model.note, named=True)
+        for model in results.models
+    }
     # A judge that is not scored here has a column for its recorded answers.
     for model in (model for finding in shown for model in finding.models):
         columns.setdefault(model.name, TableColumn(model.name, named=True))
@@ -130,27 +157,40 @@ def failure_rates_table(results: Results, most_models: int) -> Table:
 
 
 def counted_words(finding: MinedShiftResult) -> str:
-    """Return words for the numbers of candidates: rendered, screened, and kept by a classifier's rule."""
-    text = f"{_names(finding.class_names)}: {finding.screened:,} of {finding.candidates:,} candidates passed the screen"
+    """Return words for the numbers of candidates: rendered, screened, and kept by a classifier's
+    rule."""
+    text = (
+        f"{_names(finding.class_names)}: {finding.screened:,} of {finding.candidates:,}"
+        " candidates passed the screen"
+    )
     if finding.judges:
         judges = " and ".join(cut_text(judge, _LONGEST_NAME) for judge in finding.judges)
         until = f", drawn until {finding.quota:,} per class were kept" if finding.quota else ""
-        text += f"{until}; of these, a keep rule kept only failures of {judges}, {finding.accepted:,} images"
+        text += (
+            f"{until}; of these, a keep rule kept only failures of {judges},"
+            f" {finding.accepted:,} images"
+        )
     if not finding.near_chance:
         return f"{text}."
     verb = "is" if len(finding.near_chance) == 1 else "are"
-    return f"{text}. Left out of every rate: {_names(finding.near_chance)}, which {verb} near chance on the base."
+    return (
+        f"{text}. Left out of every rate: {_names(finding.near_chance)}, which {verb} near"
+        " chance on the base."
+    )
 
 
 def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
-    """Return a sentence a model, the target first, of `MOST_SENTENCES`; one reason for several models once."""
+    """Return a sentence a model, the target first, of `MOST_SENTENCES`; one reason for several
+    models once."""
     models = sorted(finding.models, key=lambda model: not model.target)[:MOST_SENTENCES]
     facts = {model.name: model for model in results.models}
     sentences: list[str] = []
     reasons: dict[str, list[str]] = {}
     for model in models:
         known = facts.get(model.name)
-        marks = ["the target"] * model.target + ["near chance"] * (known is not None and known.near_chance)
+        marks = ["the target"] * model.target + ["near chance"] * (
+            known is not None and known.near_chance
+        )
         who = cut_text(known.short_name if known else model.name, _LONGEST_NAME)
         if marks:
             who += f" ({', '.join(marks)})"
@@ -168,7 +208,8 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
 
 
 def failure_rates_csv(results: Results) -> str | None:
-    """Write one line for each mined shift and model: failure rates averaged over classes, in percent; image counts."""
+    """Write one line for each mined shift and model: failure rates averaged over classes, in
+    percent; image counts."""
     lines: list[dict[str, Any]] = []
     pairs = [(finding, model) for finding in results.findings for model in finding.models]
     for finding, model in pairs:
@@ -211,7 +252,9 @@ def _cell(results: Results, shift: str, model: str) -> TableCell:
     return TableCell(f"{points(rate.value)}, base {of_base}", with_interval(difference), rate.value)
 
 
-def _rates(results: Results, shift: str, model: str) -> tuple[ResultRow | None, ResultRow | None, Estimate | None]:
+def _rates(
+    results: Results, shift: str, model: str
+) -> tuple[ResultRow | None, ResultRow | None, Estimate | None]:
     key = {"model": model, "group": shift}
     rate, base = (results.rows.one(measure, **key) for measure in (RATE, BASE_RATE))
     return rate, base, results.rows.estimate(DIFFERENCE, **key)
@@ -236,10 +279,15 @@ def _terminal(results: Results, most_models: int) -> list[str | Table]:
     if not results.findings:
         return []
     chosen = "These images were chosen because a classifier failed on them."
-    return [failure_rates_table(results, most_models), f"{chosen} They do not estimate its accuracy elsewhere."]
+    return [
+        failure_rates_table(results, most_models),
+        f"{chosen} They do not estimate its accuracy elsewhere.",
+    ]
 
 
-def _public(facts: Sequence[MinedShiftResult], called: Callable[[str], str]) -> tuple[MinedShiftResult, ...]:
+def _public(
+    facts: Sequence[MinedShiftResult], called: Callable[[str], str]
+) -> tuple[MinedShiftResult, ...]:
     public = []
     for fact in facts:
         models = tuple(replace(model, name=called(model.name)) for model in fact.models)
@@ -247,4 +295,12 @@ def _public(facts: Sequence[MinedShiftResult], called: Callable[[str], str]) -> 
     return tuple(public)
 
 
-SHOWN = Shown("label_checks", _section, _terminal, file=_FILE, csv=failure_rates_csv, measures=MEASURES, public=_public)
+SHOWN = Shown(
+    "label_checks",
+    _section,
+    _terminal,
+    file=_FILE,
+    csv=failure_rates_csv,
+    measures=MEASURES,
+    public=_public,
+)

@@ -1,4 +1,5 @@
-"""Which shift a model loses most under, after what is known of its labels: every output headlines by this rule."""
+"""Which shift a model loses most under, after what is known of its labels: every output headlines
+by this rule."""
 
 from __future__ import annotations
 
@@ -15,11 +16,18 @@ def _named(shift: str) -> str:
 
 
 def left_of(results: Results, drop: ResultRow, value: float | None) -> float:
-    """Return what wrong labels leave of a drop, or of an end of its interval; a row without a model is an average."""
+    """Return what wrong labels leave of a drop, or of an end of its interval; a row without a model
+    is an average."""
     key = {"group": drop.group, "at": drop.at}
-    base = results.rows.value(DROP_BASE, model=drop.model, **key) if drop.model else results.averaged(DROP_BASE, **key)
+    base = (
+        results.rows.value(DROP_BASE, model=drop.model, **key)
+        if drop.model
+        else results.averaged(DROP_BASE, **key)
+    )
     value = value or 0.0
-    return value - lost_to_labels(results.label_checks, drop.group, (1.0 if base is None else base) - value)
+    return value - lost_to_labels(
+        results.label_checks, drop.group, (1.0 if base is None else base) - value
+    )
 
 
 def by_loss(results: Results, drops: Iterable[ResultRow]) -> list[ResultRow]:
@@ -34,7 +42,8 @@ def by_loss(results: Results, drops: Iterable[ResultRow]) -> list[ResultRow]:
 
 
 def label_clause(results: Results, known: Sequence[ResultRow]) -> str:
-    """Return what is known of the labels of the first of the sorted drops, and of those of a larger drop."""
+    """Return what is known of the labels of the first of the sorted drops, and of those of a larger
+    drop."""
     note = label_note(results.label_checks, known[0].group)
     larger = max(known, key=lambda drop: drop.value or 0.0)
     clauses = [note] if note else []
@@ -45,7 +54,12 @@ def label_clause(results: Results, known: Sequence[ResultRow]) -> str:
 
 
 def loss_sentence(
-    results: Results, who: str, measure: str, drops: Sequence[ResultRow], beside: str = "", loses: str = "loses"
+    results: Results,
+    who: str,
+    measure: str,
+    drops: Sequence[ResultRow],
+    beside: str = "",
+    loses: str = "loses",
 ) -> str:
     """Return under which shift `who` loses most of a measure, and what intervals and labels allow.
 
@@ -59,14 +73,22 @@ def loss_sentence(
     over = f", {worst.note}" if worst.note else ""
     if most_lost.value > 0:
         sure = most_lost.low is not None and left_of(results, worst, most_lost.low) > 0
-        why = " The interval includes 0." if most_lost.low is not None else " There are too few images for an interval."
+        why = (
+            " The interval includes 0."
+            if most_lost.low is not None
+            else " There are too few images for an interval."
+        )
         loss = f"{loss_in_words(most_lost, measure)}{over}{beside}{label_clause(results, known)}"
         end = f".{why if most_lost.low is None or most_lost.low <= 0 else ''}"
-        return f"{who} {loses if sure else 'may lose'} most under {_named(worst.group)}: {loss}{end}"
+        return (
+            f"{who} {loses if sure else 'may lose'} most under {_named(worst.group)}: {loss}{end}"
+        )
     shows = "show" if loses == "lose" else "shows"
     under = f"under any {'checked ' if len(known) < len(drops) else ''}shift{over}{beside}"
     if most_lost.high is None:
-        return f"{who} {shows} no loss of {measure} {under}, but has too few images for an interval."
+        return (
+            f"{who} {shows} no loss of {measure} {under}, but has too few images for an interval."
+        )
     reach = max(known, key=lambda drop: drop.high or 0.0)
     most = points(max(0.0, reach.high or 0.0))
     if most == points(0.0):
@@ -76,13 +98,18 @@ def loss_sentence(
 
 
 def headline_of(results: Results) -> str:
-    """Return the sentence on all classifiers together, or one on each model of another kind; empty without shifts."""
+    """Return the sentence on all classifiers together, or one on each model of another kind; empty
+    without shifts."""
     if results.lead != "accuracy":
         drops = {
-            model.short_name: results.rows.where("drop", model=model.name, class_id="", at=results.lead)
+            model.short_name: results.rows.where(
+                "drop", model=model.name, class_id="", at=results.lead
+            )
             for model in results.sound_models
         }
-        return " ".join(loss_sentence(results, who, results.lead, rows) for who, rows in drops.items() if rows)
+        return " ".join(
+            loss_sentence(results, who, results.lead, rows) for who, rows in drops.items() if rows
+        )
     impacts = [drop for drop in results.rows.where("impact", class_id="") if drop.value is not None]
     if not impacts:
         # Other sentences tell of classes near chance.
@@ -90,10 +117,19 @@ def headline_of(results: Results) -> str:
             return ""
         if not any(shift.classes for shift in results.shifts):
             least = results.min_images_per_class
-            return f"No drop can be measured: no class has {least} images under a shift and on the base (--min-images)."
-        return "" if results.sound_models else "No drop can be measured: every model is near chance on the base."
+            return (
+                f"No drop can be measured: no class has {least} images under a shift and on the"
+                " base (--min-images)."
+            )
+        return (
+            ""
+            if results.sound_models
+            else "No drop can be measured: every model is near chance on the base."
+        )
     several = len(results.models) > 1
     who, loses = ("The models", "lose") if several else (results.models[0].short_name, "loses")
-    sentence = loss_sentence(results, who, f"accuracy{' on average' if several else ''}", impacts, loses=loses)
+    sentence = loss_sentence(
+        results, who, f"accuracy{' on average' if several else ''}", impacts, loses=loses
+    )
     checked = checked_shifts(results) & {shift.name for shift in results.shifts}
     return sentence if checked else f"{sentence} The labels are unchecked."

@@ -1,4 +1,5 @@
-"""Whether a dataset's labels are true: the answers of a second judge and of people, by shift: facts, table, words."""
+"""Whether a dataset's labels are true: the answers of a second judge and of people, by shift:
+facts, table, words."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import Strict
 from counterfoil.report.sections import MeasureFacts, ReportSection, Shown
-from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, number, points
+from counterfoil.report.words import (
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    counted,
+    number,
+    points,
+)
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
@@ -20,16 +29,28 @@ SELECTED_AS_CLASS = "selected_as_class"
 SELECTED_AS_SHIFT = "selected_as_shift"
 _PEOPLE = "How often people select images, averaged over images, "
 MEASURES = (
-    MeasureFacts(DISAGREEMENT, "Disagreement", "percent", "The share of labels that the judge `against` denies."),
-    MeasureFacts(LABEL_ERROR, "Label error", "percent", "That share, corrected for the judge's errors."),
-    MeasureFacts(SELECTED_AS_CLASS, "Shows the class", "percent", f"{_PEOPLE}as showing their class."),
-    MeasureFacts(SELECTED_AS_SHIFT, "Shows the shift", "percent", f"{_PEOPLE}as showing the shift."),
+    MeasureFacts(
+        DISAGREEMENT,
+        "Disagreement",
+        "percent",
+        "The share of labels that the judge `against` denies.",
+    ),
+    MeasureFacts(
+        LABEL_ERROR, "Label error", "percent", "That share, corrected for the judge's errors."
+    ),
+    MeasureFacts(
+        SELECTED_AS_CLASS, "Shows the class", "percent", f"{_PEOPLE}as showing their class."
+    ),
+    MeasureFacts(
+        SELECTED_AS_SHIFT, "Shows the shift", "percent", f"{_PEOPLE}as showing the shift."
+    ),
 )
 # Fewer images cannot show whether a shift's labels are true.
 LEAST_IMAGES = 10
 ALSO_SCORED = "this judge is also one of the models here: its own drop is part of this estimate"
 ASSUMED = (
-    "the estimate assumes that the judge errs here as often as on validation images: it is too high if the judge errs"
+    "the estimate assumes that the judge errs here as often as on validation images: it is too high"
+    " if the judge errs"
     " more under a shift, and too low if the judge learned the source's shortcuts"
 )
 UNCHECKED = "unchecked"
@@ -52,9 +73,10 @@ class CheckedShare(Strict):
 class JudgedLabels(Strict):
     """The second judge's answers (`screen.judge`) to a shift, or to one class under it.
 
-    images: accepted images with an answer. disagreed: answers that name another class than the label. label_error: the
-    share of false labels, corrected for the judge's errors on validation images (Rogan and Gladen 1978); it assumes
-    that the judge errs here as often, and bounds nothing. None without validation images.
+    images: accepted images with an answer. disagreed: answers that name another class than the
+    label. label_error: the share of false labels, corrected for the judge's errors on validation
+    images (Rogan and Gladen 1978); it assumes that the judge errs here as often, and bounds
+    nothing. None without validation images.
     """
 
     images: int
@@ -65,9 +87,11 @@ class JudgedLabels(Strict):
 
 @dataclass(frozen=True, slots=True)
 class SelectedByPeople(Strict):
-    """People's answers about a shift (Vendrow 2023, appendix A.4): selection frequencies, averaged over images.
+    """People's answers about a shift (Vendrow 2023, appendix A.4): selection frequencies, averaged
+    over images.
 
-    images: those that were shown for the task; selected: None if none were. kappa: Fleiss' kappa; None with one rater.
+    images: those that were shown for the task; selected: None if none were. kappa: Fleiss' kappa;
+    None with one rater.
     """
 
     class_images: int
@@ -82,7 +106,8 @@ class SelectedByPeople(Strict):
 class ShiftChecks(Strict):
     """The checks of the labels of one shift (`base` is one). classes: the judge's, by class id.
 
-    picked: whether a keep rule chose its images by this judge's own failures, so that it cannot check their labels.
+    picked: whether a keep rule chose its images by this judge's own failures, so that it cannot
+    check their labels.
     """
 
     shift: str
@@ -97,17 +122,21 @@ class ShiftChecks(Strict):
         by_judge = self.judge is not None and not self.picked and self.judge.images >= LEAST_IMAGES
         people = self.people
         return by_judge or (
-            people is not None and people.class_selected is not None and people.class_images >= LEAST_IMAGES
+            people is not None
+            and people.class_selected is not None
+            and people.class_images >= LEAST_IMAGES
         )
 
 
 @dataclass(frozen=True, slots=True)
 class LabelChecks(Strict):
-    """The checks of a whole dataset. judge: the second judge's name. validated_on: its validation images, if any.
+    """The checks of a whole dataset. judge: the second judge's name. validated_on: its validation
+    images, if any.
 
-    raters: how many people. controls: the share of real images of the class that they selected. also_scored: models of
-    an evaluation that are the judge itself, whose own drop is part of its estimate. own: the labels are the input
-    dataset's, of the very images that were changed, so that the class need not be checked.
+    raters: how many people. controls: the share of real images of the class that they selected.
+    also_scored: models of an evaluation that are the judge itself, whose own drop is part of its
+    estimate. own: the labels are the input dataset's, of the very images that were changed, so that
+    the class need not be checked.
     """
 
     judge: str | None
@@ -120,11 +149,15 @@ class LabelChecks(Strict):
 
     def of(self, shift: str) -> ShiftChecks:
         """Return the checks of a shift; empty ones if there are none."""
-        return next((shift_checks for shift_checks in self.shifts if shift_checks.shift == shift), ShiftChecks(shift))
+        return next(
+            (shift_checks for shift_checks in self.shifts if shift_checks.shift == shift),
+            ShiftChecks(shift),
+        )
 
 
 def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = True) -> Table:
-    """Return the checks of each group, in percent with their intervals: the judge's columns, and those of people."""
+    """Return the checks of each group, in percent with their intervals: the judge's columns, and
+    those of people."""
     rows = []
     for index, name in enumerate(groups):
         shift_checks = checks.of(name)
@@ -143,11 +176,21 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
         if people:
             people_selected = shift_checks.people or SelectedByPeople(0, None, None, 0, None, None)
             for selected, kappa, images in (
-                (people_selected.class_selected, people_selected.class_kappa, people_selected.class_images),
-                (people_selected.shift_selected, people_selected.shift_kappa, people_selected.shift_images),
+                (
+                    people_selected.class_selected,
+                    people_selected.class_kappa,
+                    people_selected.class_images,
+                ),
+                (
+                    people_selected.shift_selected,
+                    people_selected.shift_kappa,
+                    people_selected.shift_images,
+                ),
             ):
                 cells += [
-                    TableCell(UNCHECKED) if selected is None else _share(selected, f"{counted(images, 'image')}"),
+                    TableCell(UNCHECKED)
+                    if selected is None
+                    else _share(selected, f"{counted(images, 'image')}"),
                     TableCell(number(kappa), sort="" if kappa is None else kappa),
                 ]
         rows.append(TableRow(tuple(cells), "base" if index == 0 else ""))
@@ -167,18 +210,28 @@ def worst_classes(checks: ShiftChecks, most: int) -> list[tuple[str, JudgedLabel
 
     def doubt(item: tuple[str, JudgedLabels]) -> tuple[float, float, int]:
         _, judged = item
-        error = judged.disagreement.value if judged.label_error is None else judged.label_error.value
+        error = (
+            judged.disagreement.value if judged.label_error is None else judged.label_error.value
+        )
         return -error, -judged.disagreement.value, -judged.images
 
-    return sorted(((name, judged) for name, judged in checks.classes.items() if judged.disagreed), key=doubt)[:most]
+    return sorted(
+        ((name, judged) for name, judged in checks.classes.items() if judged.disagreed), key=doubt
+    )[:most]
 
 
 def labels_text(checks: LabelChecks) -> str:
-    """Return a line for the second judge and one for people: on the base, and on the shift with the most doubt."""
+    """Return a line for the second judge and one for people: on the base, and on the shift with the
+    most doubt."""
     if checks.own and not checks.raters and checks.judge is None:
-        return "labels: from the input dataset; not checked on the changed images (counterfoil review)"
+        return (
+            "labels: from the input dataset; not checked on the changed images (counterfoil review)"
+        )
     lines = [line for line in (_judge_text(checks), _people_text(checks)) if line is not None]
-    return "\n".join(lines) or "labels: not checked by a second judge (screen.judge) or by people (counterfoil review)"
+    return (
+        "\n".join(lines)
+        or "labels: not checked by a second judge (screen.judge) or by people (counterfoil review)"
+    )
 
 
 def share_words(share: CheckedShare, unit: str = "") -> str:
@@ -200,28 +253,45 @@ def _judge_text(checks: LabelChecks) -> str | None:
     }
     if not judged:
         picked = any(shift_checks.picked for shift_checks in checks.shifts)
-        but = ", except images that a keep rule chose because this judge gets them wrong" if picked else ""
+        but = (
+            ", except images that a keep rule chose because this judge gets them wrong"
+            if picked
+            else ""
+        )
         return f"labels: the second judge {checks.judge} has no answer to any accepted image{but}"
-    errors = {shift: labels.label_error for shift, labels in judged.items() if labels.label_error is not None}
+    errors = {
+        shift: labels.label_error
+        for shift, labels in judged.items()
+        if labels.label_error is not None
+    }
     what = "estimated label error"
     shares = errors
     if not errors:
         what = "disagreement with the labels"
         shares = {shift: labels.disagreement for shift, labels in judged.items()}
     parts = _extremes(shares, max(shares, key=lambda name: shares[name].value))
-    on = f", corrected on {checks.validated_on:,} validation images" if errors else ", own error rate unknown"
+    on = (
+        f", corrected on {checks.validated_on:,} validation images"
+        if errors
+        else ", own error rate unknown"
+    )
     text = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
     without = len(checks.shifts) - len(shares)
     if without:
         none = "estimate" if errors else "answer that checks labels"
-        text += f"; {without:,} of {len(checks.shifts):,} {'has' if without == 1 else 'have'} no {none}"
+        text += (
+            f"; {without:,} of {len(checks.shifts):,} {'has' if without == 1 else 'have'} no {none}"
+        )
     text = f"{text}; {ASSUMED}" if errors else text
     return f"{text}; {ALSO_SCORED}" if checks.also_scored else text
 
 
 def _extremes(shares: Mapping[str, CheckedShare], worst: str) -> list[str]:
     """Return the share of the first shift, which is the base, and of the worst."""
-    return [f"{share_words(shares[name], ' %')} under {name}" for name in dict.fromkeys([next(iter(shares)), worst])]
+    return [
+        f"{share_words(shares[name], ' %')} under {name}"
+        for name in dict.fromkeys([next(iter(shares)), worst])
+    ]
 
 
 def _people_text(checks: LabelChecks) -> str | None:
@@ -239,32 +309,46 @@ def _people_text(checks: LabelChecks) -> str | None:
 
 
 def checked_shifts(results: Results) -> frozenset[str]:
-    """Return the groups whose labels people or a second judge have checked, or that are the source's own."""
+    """Return the groups whose labels people or a second judge have checked, or that are the
+    source's own."""
     checks = results.label_checks
     if checks is None:
         return frozenset()
-    return frozenset(group.name for group in results.groups if checks.own or checks.of(group.name).checked)
+    return frozenset(
+        group.name for group in results.groups if checks.own or checks.of(group.name).checked
+    )
 
 
 def wrong_labels(checks: LabelChecks | None, shift: str) -> CheckedShare | None:
-    """Return the share of a shift's labels that is wrong: by people, else by the judge; None if neither says."""
+    """Return the share of a shift's labels that is wrong: by people, else by the judge; None if
+    neither says."""
     of_shift = ShiftChecks(shift) if checks is None else checks.of(shift)
     people = of_shift.people
     judge = of_shift.judge
-    if people is not None and people.class_selected is not None and people.class_images >= LEAST_IMAGES:
+    if (
+        people is not None
+        and people.class_selected is not None
+        and people.class_images >= LEAST_IMAGES
+    ):
         seen = people.class_selected
         return CheckedShare(1 - seen.value, 1 - seen.high, 1 - seen.low)
-    return None if judge is None or of_shift.picked or judge.images < LEAST_IMAGES else judge.label_error
+    return (
+        None
+        if judge is None or of_shift.picked or judge.images < LEAST_IMAGES
+        else judge.label_error
+    )
 
 
 def lost_to_labels(checks: LabelChecks | None, shift: str, accuracy: float) -> float:
-    """Return how much lower an accuracy under a shift is for wrong labels, which no answer matches."""
+    """Return how much lower an accuracy under a shift is for wrong labels, which no answer
+    matches."""
     wrong = wrong_labels(checks, shift)
     return min(1.0, accuracy / max(1 - wrong.value, 0.001)) - accuracy if wrong else 0.0
 
 
 def label_note(checks: LabelChecks | None, shift: str) -> str:
-    """Return the share of a shift's labels that may be wrong, as a clause; empty if it is unknown or rounds to 0."""
+    """Return the share of a shift's labels that may be wrong, as a clause; empty if it is unknown
+    or rounds to 0."""
     if (wrong := wrong_labels(checks, shift)) is None or wrong.value < 0.005:
         return ""
     value, low, high = (points(end, decimals=0) for end in (wrong.value, wrong.low, wrong.high))
@@ -282,7 +366,9 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     return ReportSection(
         title="Are the labels still true?",
         short="Labels",
-        tables=[labels_table(checks, groups, people=bool(checks.raters))] if checks is not None and checked else [],
+        tables=[labels_table(checks, groups, people=bool(checks.raters))]
+        if checks is not None and checked
+        else [],
         alert=f"The labels of {counted(unchecked, 'shift')} are unchecked" if unchecked else "",
         template="report-labels.html.j2",
         more={"controls": controls, "also_scored": ALSO_SCORED, "least_images": LEAST_IMAGES},
@@ -292,7 +378,9 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
 SHOWN = Shown(
     "comparison",
     _section,
-    lambda results, most_models: labels_text(results.label_checks).splitlines() if results.label_checks else [],
+    lambda results, most_models: (
+        labels_text(results.label_checks).splitlines() if results.label_checks else []
+    ),
     measures=MEASURES,
     private=True,
 )

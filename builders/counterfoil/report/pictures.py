@@ -1,4 +1,5 @@
-"""Small pictures for pages and cards: WebP bytes of one set of settings, and addresses that hold them."""
+"""Small pictures for pages and cards: WebP bytes of one set of settings, and addresses that hold
+them."""
 
 from __future__ import annotations
 
@@ -18,9 +19,12 @@ def thumbnail(image: Image, side: int) -> Image:
 
 
 def webp(image: Image, quality: int, side: int | None = None, method: int = 4) -> bytes:
-    """Return an image as WebP, with a `side` at most so many pixels a side; the image is left as it is."""
+    """Return an image as WebP, with a `side` at most so many pixels a side; the image is left as it
+    is."""
     with io.BytesIO() as file:
-        (image if side is None else thumbnail(image, side)).save(file, "WEBP", quality=quality, method=method)
+        (image if side is None else thumbnail(image, side)).save(
+            file, "WEBP", quality=quality, method=method
+        )
         return file.getvalue()
 
 

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 ACCURACY = "published_accuracy"
 MEASURES = (
-    MeasureFacts(ACCURACY, "Published accuracy", "percent", "Top-1 accuracy that timm publishes on the test set `at`."),
+    MeasureFacts(
+        ACCURACY,
+        "Published accuracy",
+        "percent",
+        "Top-1 accuracy that timm publishes on the test set `at`.",
+    ),
 )
 # Column of the published table -> what people call it.
 SETS = {
@@ -42,9 +47,11 @@ SETS = {
 
 @dataclass(frozen=True, slots=True)
 class PublishedLine(Strict):
-    """Two lines over timm's models: accuracy on a test set on accuracy on ImageNet, of the same classes (`clean`).
+    """Two lines over timm's models: accuracy on a test set on accuracy on ImageNet, of the same
+    classes (`clean`).
 
-    models: the points, each a model at an image size. low, high: their least and largest clean accuracy, fractions.
+    models: the points, each a model at an image size. low, high: their least and largest clean
+    accuracy, fractions.
     """
 
     shifted: str
@@ -61,7 +68,8 @@ class PublishedLine(Strict):
 
 @dataclass(frozen=True, slots=True)
 class PublishedResults(Strict):
-    """The lines, at a commit of timm's repository, and its names for the scored models that it knows."""
+    """The lines, at a commit of timm's repository, and its names for the scored models that it
+    knows."""
 
     commit: str
     lines: tuple[PublishedLine, ...]
@@ -73,11 +81,21 @@ class PublishedResults(Strict):
 
 def worth(results: Results) -> str:
     """Return what the comparison is worth."""
-    images = "Generated or changed images" if results.groups[0].candidates is not None else "These images"
-    several = ", a class may be several of ImageNet's" if results.published and results.published.several else ""
+    images = (
+        "Generated or changed images"
+        if results.groups[0].candidates is not None
+        else "These images"
+    )
+    several = (
+        ", a class may be several of ImageNet's"
+        if results.published and results.published.several
+        else ""
+    )
     return (
-        f"{images} of {counted(len(results.classes), 'class', 'classes')} are not ImageNet's validation set"
-        f"{several}: accuracy on this base is not accuracy there. The lines show how much models lose on real test sets"
+        f"{images} of {counted(len(results.classes), 'class', 'classes')} are not ImageNet's"
+        " validation set"
+        f"{several}: accuracy on this base is not accuracy there. The lines show how much models"
+        " lose on real test sets"
         " that are harder; they do not say what your models would reach on these."
     )
 
@@ -101,7 +119,8 @@ def lines_table(published: PublishedResults) -> Table:
 
 
 def models_table(results: Results) -> Table | None:
-    """Return timm's accuracies of the scored models that it knows by name; None if it knows none."""
+    """Return timm's accuracies of the scored models that it knows by name; None if it knows
+    none."""
     published = results.published
     if published is None or not published.models:
         return None
@@ -116,9 +135,14 @@ def models_table(results: Results) -> Table | None:
         if model.name in published.models:
             names = (text_cell(model.short_name), text_cell(published.models[model.name]))
             base = points_cell(results.base_number(model.name))
-            cells = [points_cell(results.rows.value(ACCURACY, model=model.name, at=column)) for column in SETS]
+            cells = [
+                points_cell(results.rows.value(ACCURACY, model=model.name, at=column))
+                for column in SETS
+            ]
             rows.append(TableRow((*names, base, *cells), "quiet" if model.near_chance else ""))
-    return Table.of("Top-1 accuracy in percent, as timm publishes it", columns, rows).without_empty()
+    return Table.of(
+        "Top-1 accuracy in percent, as timm publishes it", columns, rows
+    ).without_empty()
 
 
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
@@ -139,5 +163,7 @@ SHOWN = Shown(
     "figures",
     _section,
     measures=MEASURES,
-    public=lambda facts, called: replace(facts, models={called(name): shown for name, shown in facts.models.items()}),
+    public=lambda facts, called: replace(
+        facts, models={called(name): shown for name, shown in facts.models.items()}
+    ),
 )

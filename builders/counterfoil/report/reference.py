@@ -1,4 +1,5 @@
-"""How far the base is from the source's validation images, and which models and classes are near chance on it."""
+"""How far the base is from the source's validation images, and which models and classes are near
+chance on it."""
 
 from __future__ import annotations
 
@@ -29,9 +30,24 @@ VALIDATION = "validation"
 VALIDATION_BASE = "validation_base"
 VALIDATION_GAP = "validation_gap"
 MEASURES = (
-    MeasureFacts(VALIDATION, "Validation accuracy", "percent", "Accuracy on validation images, averaged over classes."),
-    MeasureFacts(VALIDATION_BASE, "Base accuracy of the gap", "percent", "The same on the base, of the same classes."),
-    MeasureFacts(VALIDATION_GAP, "Gap from validation to base", "points", "Validation accuracy less the base's."),
+    MeasureFacts(
+        VALIDATION,
+        "Validation accuracy",
+        "percent",
+        "Accuracy on validation images, averaged over classes.",
+    ),
+    MeasureFacts(
+        VALIDATION_BASE,
+        "Base accuracy of the gap",
+        "percent",
+        "The same on the base, of the same classes.",
+    ),
+    MeasureFacts(
+        VALIDATION_GAP,
+        "Gap from validation to base",
+        "points",
+        "Validation accuracy less the base's.",
+    ),
 )
 OVER_ALL = "accuracy_all_outputs"
 OVER_CLASSES = "accuracy_class_outputs"
@@ -47,10 +63,11 @@ _FAR = 3
 class ReferenceResult(Strict):
     """The source's validation split, as DATASET:SPLIT, and what was scored there.
 
-    images, classes: the gaps are over these; the base measures the same classes. skipped: why nothing was scored.
-    left_out: model → why it has no gap. unseen: accuracy on the validation images of the classes near chance on the
-    base, averaged over classes and models. unseen_known: it is not near chance, so the models know these classes and
-    the base does not show them.
+    images, classes: the gaps are over these; the base measures the same classes. skipped: why
+    nothing was scored.
+    left_out: model → why it has no gap. unseen: accuracy on the validation images of the classes
+    near chance on the base, averaged over classes and models. unseen_known: it is not near chance,
+    so the models know these classes and the base does not show them.
     """
 
     split: str
@@ -64,7 +81,8 @@ class ReferenceResult(Strict):
 
 
 def gaps_table(results: Results) -> Table | None:
-    """Return accuracy on validation and base images, one row for each model with a gap; None if no model has a gap."""
+    """Return accuracy on validation and base images, one row for each model with a gap; None if no
+    model has a gap."""
     reference = results.reference
     rows = results.rows
     models = [model for model in results.models if rows.estimate(VALIDATION_GAP, model=model.name)]
@@ -73,13 +91,20 @@ def gaps_table(results: Results) -> Table | None:
     table_rows = []
     for model in models:
         numbers = [
-            rows.estimate(measure, model=model.name) for measure in (VALIDATION, VALIDATION_BASE, VALIDATION_GAP)
+            rows.estimate(measure, model=model.name)
+            for measure in (VALIDATION, VALIDATION_BASE, VALIDATION_GAP)
         ]
-        cells = (text_cell(model.short_name), *map(points_cell, numbers), text_cell(_gap_words(numbers[-1])))
+        cells = (
+            text_cell(model.short_name),
+            *map(points_cell, numbers),
+            text_cell(_gap_words(numbers[-1])),
+        )
         table_rows.append(TableRow(cells, "quiet" if model.near_chance else ""))
     return Table.of(
-        f"Accuracy on {reference.images:,} images of {reference.split} and on the base, averaged over the same"
-        f" {counted(reference.classes, 'class', 'classes')}. Percent; the gap is in points, validation minus base,"
+        f"Accuracy on {reference.images:,} images of {reference.split} and on the base, averaged"
+        " over the same"
+        f" {counted(reference.classes, 'class', 'classes')}. Percent; the gap is in points,"
+        " validation minus base,"
         " with its 95 % confidence interval.",
         (
             TableColumn("model", "name"),
@@ -93,7 +118,8 @@ def gaps_table(results: Results) -> Table | None:
 
 
 def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
-    """Return gaps over 10 points, smaller ones whose interval excludes 0, and classes that only the base lacks."""
+    """Return gaps over 10 points, smaller ones whose interval excludes 0, and classes that only the
+    base lacks."""
     rows = results.rows
     reference = results.reference
     sentences: list[str] = []
@@ -102,13 +128,18 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
         gap = rows.estimate(VALIDATION_GAP, model=model.name)
         if gap is not None:
             gaps.append((model.called(short), model, gap))
-    over = sorted((entry for entry in gaps if _is_large(entry[2])), key=lambda entry: -abs(entry[2].value))
+    over = sorted(
+        (entry for entry in gaps if _is_large(entry[2])), key=lambda entry: -abs(entry[2].value)
+    )
     if over:
         name, model, gap = over[0]
-        validation, base = (rows.value(measure, model=model.name) for measure in (VALIDATION, VALIDATION_BASE))
+        validation, base = (
+            rows.value(measure, model=model.name) for measure in (VALIDATION, VALIDATION_BASE)
+        )
         subject = f"{len(over):,} of {len(gaps):,} models" if len(gaps) > 1 else "the model"
         sentences.append(
-            "The base differs from the input dataset: from the source's validation images to the base, the"
+            "The base differs from the input dataset: from the source's validation images to the"
+            " base, the"
             f" accuracy of {subject} changes by more than {100 * LARGE_GAP:.0f} points"
             f" ({'at most ' if len(over) > 1 else ''}{points(abs(gap.value))} points, for {name}:"
             f" {percent(validation)} → {percent(base)})."
@@ -117,14 +148,23 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
     if smaller:
         named = [f"{name} by {points(abs(gap.value))}" for name, gap in smaller]
         sentences.append(
-            "Accuracy on the base differs significantly from accuracy on validation images (the interval of the gap"
+            "Accuracy on the base differs significantly from accuracy on validation images (the"
+            " interval of the gap"
             f" excludes 0): {some_of(named, _MOST_NAMES)} points."
         )
     classes = [cls.name for cls in results.near_chance_classes]
-    if classes and reference is not None and reference.unseen is not None and reference.unseen_known:
-        subject = "class near chance" if len(classes) == 1 else f"{len(classes):,} classes near chance"
+    if (
+        classes
+        and reference is not None
+        and reference.unseen is not None
+        and reference.unseen_known
+    ):
+        subject = (
+            "class near chance" if len(classes) == 1 else f"{len(classes):,} classes near chance"
+        )
         sentences.append(
-            f"The {subject} on the base ({some_of(classes, _MOST_NAMES)}) {'has' if len(classes) == 1 else 'have'} an"
+            f"The {subject} on the base ({some_of(classes, _MOST_NAMES)})"
+            f" {'has' if len(classes) == 1 else 'have'} an"
             f" accuracy of {percent(reference.unseen)} on validation images."
         )
     return tuple(sentences)
@@ -140,14 +180,21 @@ def reference_note(results: Results) -> str | None:
     classes = counted(reference.classes, "class", "classes")
     if reference.classes < len(results.classes):
         classes = f"{reference.classes:,} of {counted(len(results.classes), 'class', 'classes')}"
-    note = f"validation → base: {reference.images:,} images of {reference.split} and the base, over the same {classes}"
+    note = (
+        f"validation → base: {reference.images:,} images of {reference.split} and the base,"
+        " over"
+        f" the same {classes}"
+    )
     short = results.short_names
-    without = "; ".join(f"not for {short.get(name, name)}, {why}" for name, why in reference.left_out.items())
+    without = "; ".join(
+        f"not for {short.get(name, name)}, {why}" for name, why in reference.left_out.items()
+    )
     return f"{note}; {without}" if without else note
 
 
 def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str, ...]:
-    """Return which classes and models are near chance on the base, and whether models know such classes."""
+    """Return which classes and models are near chance on the base, and whether models know such
+    classes."""
     base = results.base_group
     if base is None:
         return tuple(
@@ -165,23 +212,34 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
     if classes and len(classes) == every:
         subject = "The only class" if every == 1 else f"All {every:,} classes"
         sentences.append(
-            f"{subject} ({named_classes}) {_are(classes)} near chance on the base: no drop can be measured."
+            f"{subject} ({named_classes}) {_are(classes)} near chance on the base: no drop can be"
+            " measured."
         )
     elif classes:
         sentences.append(
-            f"{len(classes):,} of {every:,} classes ({named_classes}) {_are(classes)} near chance on the base:"
+            f"{len(classes):,} of {every:,} classes ({named_classes}) {_are(classes)} near chance"
+            " on the base:"
             f" accuracies count {'it' if len(classes) == 1 else 'them'}, drops do not."
         )
     if models and len(models) == len(results.models):
         subject = "The only model" if len(models) == 1 else f"All {len(models):,} models"
-        sentences.append(f"{subject} ({named_models}) {_are(models)} near chance on the base: no average over models.")
+        sentences.append(
+            f"{subject} ({named_models}) {_are(models)} near chance on the base: no average over"
+            " models."
+        )
     elif models:
         sentences.append(
-            f"{len(models):,} of {len(results.models):,} models ({named_models}) {_are(models)} near chance on the"
+            f"{len(models):,} of {len(results.models):,} models ({named_models}) {_are(models)}"
+            " near chance on the"
             f" base: averages over models leave {'it' if len(models) == 1 else 'them'} out."
         )
     reference = results.reference
-    if classes and reference is not None and reference.unseen is not None and not reference.unseen_known:
+    if (
+        classes
+        and reference is not None
+        and reference.unseen is not None
+        and not reference.unseen_known
+    ):
         what = "this class" if len(classes) == 1 else f"these {len(classes):,} classes"
         where = f"on validation images either ({percent(reference.unseen)} right there)"
         sentences.append(f"The models do not know {what} {where}.")  # so the base is not at fault
@@ -189,7 +247,8 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
 
 
 def order_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
-    """Return a warning for each model near chance whose outputs fit the classes far better in another order."""
+    """Return a warning for each model near chance whose outputs fit the classes far better in
+    another order."""
     return tuple(
         f"The outputs of {model.called(short)} look {model.likely_order}"
         for model in results.models
@@ -198,22 +257,26 @@ def order_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
 
 
 def outputs_sentences(results: Results) -> tuple[str, ...]:
-    """Return over which outputs models answer, and where the other accuracy is; empty if no model has others."""
+    """Return over which outputs models answer, and where the other accuracy is; empty if no model
+    has others."""
     if not results.rows.where(OVER_CLASSES):
         return ()
     if results.outputs == "classes":
         return (
-            "Models answer over the outputs of this dataset's classes alone (outputs: classes). measures.csv has the"
+            "Models answer over the outputs of this dataset's classes alone (outputs: classes)."
+            " measures.csv has the"
             f" accuracy over all outputs too ({OVER_ALL}).",
         )
     return (
-        "Models answer over all their outputs (outputs: all): an answer that is no class of this dataset is wrong."
+        "Models answer over all their outputs (outputs: all): an answer that is no class of this"
+        " dataset is wrong."
         f" measures.csv has the accuracy over the dataset's classes alone too ({OVER_CLASSES}).",
     )
 
 
 def model_sentences(results: Results) -> Iterator[str]:
-    """Yield which images are scored, and how to read the models' answers: their matching, scores, sizes and ties."""
+    """Yield which images are scored, and how to read the models' answers: their matching, scores,
+    sizes and ties."""
     yield from results.scored
     alike: dict[str, list[str]] = {}
     for model in results.models:
@@ -227,11 +290,19 @@ def model_sentences(results: Results) -> Iterator[str]:
             yield f"{model.short_name}: {model.read}."
     side = results.image_side
     for model in results.models:
-        if side and model.img_size and model.img_size >= _FAR * side and model.name.startswith("local-dir:"):
+        if (
+            side
+            and model.img_size
+            and model.img_size >= _FAR * side
+            and model.name.startswith("local-dir:")
+        ):
             yield (
-                f"{model.short_name} sees these images enlarged {model.img_size / side:.0f} times: they have {side}"
-                f" pixels a side, and its folder says {model.img_size}. If it was trained on {side} pixels, its answers"
-                f" here are worth little: set input_size to [3, {side}, {side}] in the pretrained_cfg of the folder's"
+                f"{model.short_name} sees these images enlarged {model.img_size / side:.0f} times:"
+                f" they have {side}"
+                f" pixels a side, and its folder says {model.img_size}. If it was trained on {side}"
+                " pixels, its answers"
+                f" here are worth little: set input_size to [3, {side}, {side}] in the"
+                " pretrained_cfg of the folder's"
                 " config.json."
             )
     yield from near_chance_sentences(results)
@@ -239,18 +310,25 @@ def model_sentences(results: Results) -> Iterator[str]:
     for model in results.models:
         if model.tied:
             yield (
-                f"{model.short_name} gives two classes the same best score on {counted(model.tied, 'image')}; the first"
+                f"{model.short_name} gives two classes the same best score on"
+                f" {counted(model.tied, 'image')}; the first"
                 " of the two classes counts as its answer."
             )
 
 
 def everyone(results: Results) -> str:
-    return "models not near chance" if len(results.sound_models) < len(results.models) else "all models"
+    return (
+        "models not near chance"
+        if len(results.sound_models) < len(results.models)
+        else "all models"
+    )
 
 
 def averaged(results: Results) -> str:
     """Return words that say over which models an average is; empty if there is one model."""
-    return f"averaged over {everyone(results).removeprefix('all ')}" if len(results.models) > 1 else ""
+    return (
+        f"averaged over {everyone(results).removeprefix('all ')}" if len(results.models) > 1 else ""
+    )
 
 
 def _is_large(gap: Estimate) -> bool:
@@ -277,7 +355,9 @@ def without_reference(results: Results) -> str | None:
     if results.reference is None and results.label_checks is not None and results.label_checks.own:
         return "The base is unchanged images of the input dataset, so there is no gap to measure."
     why = reference_note(results) or "Validation → base was not measured."
-    return f"{why.rstrip('.')}. So the report cannot say whether the base is like the input dataset."
+    return (
+        f"{why.rstrip('.')}. So the report cannot say whether the base is like the input dataset."
+    )
 
 
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
@@ -299,7 +379,9 @@ def _card(results: Results) -> CardSection | None:
     if results.reference is None:
         return None
     warnings = reference_warnings(results, short=False)
-    return CardSection(place="accuracies", template="dataset-card-reference.md.j2", warnings=warnings)
+    return CardSection(
+        place="accuracies", template="dataset-card-reference.md.j2", warnings=warnings
+    )
 
 
 SHOWN = Shown(
@@ -310,5 +392,7 @@ SHOWN = Shown(
     reference_warnings,
     measures=MEASURES,
     # The reason may name a path of this machine.
-    public=lambda facts, called: replace(facts, skipped=facts.skipped and "it was not available", left_out={}),
+    public=lambda facts, called: replace(
+        facts, skipped=facts.skipped and "it was not available", left_out={}
+    ),
 )

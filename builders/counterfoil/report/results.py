@@ -1,7 +1,9 @@
-"""What an evaluation measured, as one document: facts about models and groups, and one long table of numbers.
+"""What an evaluation measured, as one document: facts about models and groups, and one long table
+of numbers.
 
-A row has a measure, a model, group and class, `against` what (a second model, group, class or judge) and `at` which
-bin, level or rule. Accuracies and drops are fractions; intervals are two-sided at 95 %.
+A row has a measure, a model, group and class, `against` what (a second model, group, class or
+judge) and `at` which bin, level or rule. Accuracies and drops are fractions; intervals are
+two-sided at 95 %.
 """
 
 from __future__ import annotations
@@ -13,7 +15,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from counterfoil.documents import Count, Form, Strict, parse_document, plain
-from counterfoil.report import comparison, distances, findings, labels, published, reference, severity, transfer
+from counterfoil.report import (
+    comparison,
+    distances,
+    findings,
+    labels,
+    published,
+    reference,
+    severity,
+    transfer,
+)
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
 from counterfoil.report.findings import MinedShiftResult
@@ -35,7 +46,8 @@ KEY = ("measure", "model", "group", "class_id", "against", "at")
 
 @dataclass(frozen=True, slots=True)
 class ResultRow(Strict):
-    """One number with its key: value, interval, how many images (`n`) and independent units, test, p and q, a note."""
+    """One number with its key: value, interval, how many images (`n`) and independent units, test,
+    p and q, a note."""
 
     measure: str
     model: str = ""
@@ -75,7 +87,8 @@ def row(measure: str, estimate: Estimate | float | None, **others: object) -> Re
 
 
 class ResultRows(tuple[ResultRow, ...]):
-    """The long table. `one` finds a row by its whole key, `where` all rows of a measure that agree with part of one."""
+    """The long table. `one` finds a row by its whole key, `where` all rows of a measure that agree
+    with part of one."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -96,7 +109,8 @@ class ResultRows(tuple[ResultRow, ...]):
         return by_measure
 
     def one(self, measure: str, **key: str) -> ResultRow | None:
-        """Return the row of this key, names that are left out being empty; None if nothing was measured."""
+        """Return the row of this key, names that are left out being empty; None if nothing was
+        measured."""
         return self._by_key.get((measure, *(key.get(name, "") for name in KEY[1:])))
 
     def estimate(self, measure: str, **key: str) -> Estimate | None:
@@ -120,12 +134,14 @@ class ResultRows(tuple[ResultRow, ...]):
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts(Strict):
-    """A model, and whether it is near chance on the base (on all images without a base), in no average then.
+    """A model, and whether it is near chance on the base (on all images without a base), in no
+    average then.
 
-    tied: images whose two best scores are equal. chance: right outputs over those that it answers over, averaged over
-    classes. matched: how its outputs were matched to classes. likely_order: another order that they seem to have. read:
-    how a file of answers was read, and what scores are, unless they are logits of a network. Facts unknown for a kind
-    of classifier are None, its hash empty.
+    tied: images whose two best scores are equal. chance: right outputs over those that it answers
+    over, averaged over classes. matched: how its outputs were matched to classes. likely_order:
+    another order that they seem to have. read: how a file of answers was read, and what scores are,
+    unless they are logits of a network. Facts unknown for a kind of classifier are None, its hash
+    empty.
     """
 
     name: str
@@ -158,7 +174,8 @@ class ModelFacts(Strict):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut(Strict):
-    """A class that a group's drop leaves out or that the group lacks, with its images on either side, and why."""
+    """A class that a group's drop leaves out or that the group lacks, with its images on either
+    side, and why."""
 
     class_id: str
     name: str
@@ -172,7 +189,8 @@ class LeftOut(Strict):
 class GroupFacts(Strict):
     """A group of images (the base, a shift, or any): its yield, and its classes and images.
 
-    Those of a shift are the ones of its drop. Those of the base, or of a group without a base, have an image.
+    Those of a shift are the ones of its drop. Those of the base, or of a group without a base, have
+    an image.
     """
 
     name: str
@@ -208,14 +226,16 @@ class ClassFacts(Strict):
 
 @dataclass(frozen=True, slots=True)
 class UnitFacts(Strict):
-    """The units that images share, and that intervals resample: the column that names them, and how many there are."""
+    """The units that images share, and that intervals resample: the column that names them, and how
+    many there are."""
 
     column: str
     count: Count
 
 
 DROP_BASE = "drop_base"  # the measure on the base, over the classes that a drop is over
-# The names of drops, and of a drop less another model's, in rows; `at` names the measure that drops.
+# The names of drops, and of a drop less another model's, in rows; `at` names the measure that
+# drops.
 DROP = "drop"
 DIFFERENCE = "drop_difference"
 DETECTIONS = "detections"  # what a detector's outputs are
@@ -231,14 +251,17 @@ _AGAIN = "Run `counterfoil evaluate` again."
 
 @dataclass(frozen=True)
 class Results(Strict):
-    """Everything that an evaluation measured: `results.json`, from which tables, pages and cards are made.
+    """Everything that an evaluation measured: `results.json`, from which tables, pages and cards
+    are made.
 
-    content: sha256 of the images. base: the first group, which the others are compared with, if there is one.
-    unreadable: images that could not be decoded. image_side: the usual shorter side of the images, or of the source's,
-    in pixels. rows_left_out: how many rows the JSON has no room for, beside those of single classes, which it never
-    has. outputs: whether models answer over all their outputs or over those of the classes alone.
-    preview: the most images of a group, if these are not all. scored: which images were given and are not scored.
-    units: the units that images share, if the recipe names any.
+    content: sha256 of the images. base: the first group, which the others are compared with, if
+    there is one.
+    unreadable: images that could not be decoded. image_side: the usual shorter side of the images,
+    or of the source's, in pixels. rows_left_out: how many rows the JSON has no room for, beside
+    those of single classes, which it never has. outputs: whether models answer over all their
+    outputs or over those of the classes alone. preview: the most images of a group, if these are
+    not all. scored: which images were given and are not scored. units: the units that images share,
+    if the recipe names any.
     """
 
     FORM: ClassVar[Form] = Form("a results document that Counterfoil writes", _AGAIN, VERSION)
@@ -281,7 +304,9 @@ class Results(Strict):
     @property
     def lead(self) -> str:
         """The measure that people see first."""
-        return next((_LEADS[model.outputs] for model in self.models if model.outputs in _LEADS), "accuracy")
+        return next(
+            (_LEADS[model.outputs] for model in self.models if model.outputs in _LEADS), "accuracy"
+        )
 
     @property
     def base_group(self) -> GroupFacts | None:
@@ -294,9 +319,13 @@ class Results(Strict):
 
     @property
     def by_impact(self) -> tuple[GroupFacts, ...]:
-        """The shifts in the order of the whole report: largest impact first, those without any last."""
+        """The shifts in the order of the whole report: largest impact first, those without any
+        last."""
         impacts = {shift.name: self.rows.value("impact", group=shift.name) for shift in self.shifts}
-        order = sorted(self.shifts, key=lambda shift: (impacts[shift.name] is None, -(impacts[shift.name] or 0.0)))
+        order = sorted(
+            self.shifts,
+            key=lambda shift: (impacts[shift.name] is None, -(impacts[shift.name] or 0.0)),
+        )
         return tuple(order)
 
     @property
@@ -333,44 +362,60 @@ class Results(Strict):
 
     def averaged(self, measure: str, **key: str) -> float | None:
         """Return the mean of a measure over the sound models that have one; None without any."""
-        measured_values = [self.rows.value(measure, model=model.name, **key) for model in self.sound_models]
+        measured_values = [
+            self.rows.value(measure, model=model.name, **key) for model in self.sound_models
+        ]
         values = [value for value in measured_values if value is not None]
         return sum(values) / len(values) if values else None
 
     def mean_of_sound(self, values: Sequence[float]) -> float | None:
         """Return the mean of one value a model over the sound models; None without any."""
-        sound = [value for model, value in zip(self.models, values, strict=True) if not model.near_chance]
+        sound = [
+            value for model, value in zip(self.models, values, strict=True) if not model.near_chance
+        ]
         return sum(sound) / len(sound) if sound else None
 
     def mean_accuracy(self, values: Sequence[float]) -> float:
-        """Return the mean of one accuracy a model over the sound models, or over all models if none is sound."""
+        """Return the mean of one accuracy a model over the sound models, or over all models if none
+        is sound."""
         mean = self.mean_of_sound(values)
         return sum(values) / len(values) if mean is None else mean
 
     def base_number(self, model: str) -> Estimate | None:
-        """Return a model's accuracy on the base, averaged over all classes, or its AP: the number that leads."""
-        return None if self.base is None else self.rows.estimate(self.lead, model=model, group=self.base)
+        """Return a model's accuracy on the base, averaged over all classes, or its AP: the number
+        that leads."""
+        return (
+            None
+            if self.base is None
+            else self.rows.estimate(self.lead, model=model, group=self.base)
+        )
 
     def drop_sides(self, model: str, group: str) -> tuple[float, float] | None:
-        """Return a model's accuracy on the base and under a shift, both over the classes of the drop; None without."""
+        """Return a model's accuracy on the base and under a shift, both over the classes of the
+        drop; None without."""
         key = {"model": model, "group": group}
         base = self.rows.value(DROP_BASE, **key)
         drop = self.rows.value("drop", **key)
         return None if base is None or drop is None else (base, base - drop)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document's JSON: numbers with six digits, no row of a single class, no empty field in a row."""
+        """Return the document's JSON: numbers with six digits, no row of a single class, no empty
+        field in a row."""
         shown = [result for result in self.rows if not result.class_id]
         if len(shown) > MOST_ROWS:  # rows of bins and rules are dropped first
             shown.sort(key=lambda result: bool(result.at))
         left_out = self.rows_left_out + max(0, len(shown) - MOST_ROWS)
         document = plain(replace(self, rows=ResultRows(()), rows_left_out=left_out))
         optional = {*NESTED, "rows_left_out", "preview", "units"}
-        document = _rounded({name: value for name, value in document.items() if value or name not in optional})
+        document = _rounded(
+            {name: value for name, value in document.items() if value or name not in optional}
+        )
         document["rows"] = []
         for shown_row in shown[:MOST_ROWS]:
             values = rounded_row(shown_row)
-            document["rows"].append({name: value for name, value in values.items() if value not in ("", None)})
+            document["rows"].append(
+                {name: value for name, value in values.items() if value not in ("", None)}
+            )
         return document
 
 
@@ -385,12 +430,25 @@ NESTED: Mapping[str, Shown] = {
     "published": published.SHOWN,
     "comparison": comparison.SHOWN,
 }
-# The sections of a report that every evaluation has; those of nested measures follow the one that they name.
-_SECTIONS = ("impact", "drops", "counts", "classes", "figures", "shifts", "pictures", "measures", "models", "method")
+# The sections of a report that every evaluation has; those of nested measures follow the one that
+# they name.
+_SECTIONS = (
+    "impact",
+    "drops",
+    "counts",
+    "classes",
+    "figures",
+    "shifts",
+    "pictures",
+    "measures",
+    "models",
+    "method",
+)
 
 
 def section_order(names: Iterable[str] = _SECTIONS) -> Iterator[str]:
-    """Yield the names of all sections as a report has them; the terminal shows nested measures in this order."""
+    """Yield the names of all sections as a report has them; the terminal shows nested measures in
+    this order."""
     for name in names:
         yield name
         yield from section_order([other for other, shown in NESTED.items() if shown.after == name])
@@ -400,8 +458,9 @@ def section_order(names: Iterable[str] = _SECTIONS) -> Iterator[str]:
 class ClassNumbers:
     """One class under one shift; the accuracies are one a model, in the order of the models.
 
-    A class with too few images on either side has no accuracies and no impact; one near chance on the base has no
-    impact. near_chance: for each model, whether its own accuracy on the class's base images is near its chance.
+    A class with too few images on either side has no accuracies and no impact; one near chance on
+    the base has no impact. near_chance: for each model, whether its own accuracy on the class's
+    base images is near its chance.
     """
 
     shift: str
@@ -449,7 +508,8 @@ def classes_of(results: Results, shift: str) -> list[ClassNumbers]:
 
 
 def results_from(text: str | bytes, where: str) -> Results:
-    """Return the document that a text holds. Raise UserError for one of an earlier version, and for any other text."""
+    """Return the document that a text holds. Raise UserError for one of an earlier version, and for
+    any other text."""
     return parse_document(Results, text, where)
 
 
@@ -461,7 +521,9 @@ def _rounded(value: Any) -> Any:
     """Round to `_DIGITS` decimals; a p-value, however small, to as many digits that count."""
     if isinstance(value, dict):
         return {
-            name: float(f"{member:.{_DIGITS}g}") if name in ("p", "q") and member is not None else _rounded(member)
+            name: float(f"{member:.{_DIGITS}g}")
+            if name in ("p", "q") and member is not None
+            else _rounded(member)
             for name, member in value.items()
         }
     if isinstance(value, list):

@@ -1,7 +1,8 @@
-"""How a nested measure is shown: its sections of report and card, its lines of the terminal, its table as a file.
+"""How a nested measure is shown: its sections of report and card, its lines of the terminal, its
+table as a file.
 
-Reports, cards and the terminal loop over `NESTED` of `results.py` and name no measure. The template of a report's
-section is `report-section.html.j2`, or one of its own.
+Reports, cards and the terminal loop over `NESTED` of `results.py` and name no measure. The template
+of a report's section is `report-section.html.j2`, or one of its own.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MeasureFacts(Strict):
-    """A measure's name in rows and columns, its title and unit, how it is read, and where it is shown.
+    """A measure's name in rows and columns, its title and unit, how it is read, and where it is
+    shown.
 
-    unit: `percent` of an accuracy or a rate, `points` of a difference of two, `share` of a ratio, `plain` of any other
-    number. lower_is_better: whether a better model has less of it.
+    unit: `percent` of an accuracy or a rate, `points` of a difference of two, `share` of a ratio,
+    `plain` of any other number. lower_is_better: whether a better model has less of it.
     """
 
     name: str
@@ -35,11 +37,13 @@ class MeasureFacts(Strict):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSection:
-    """A section of the report: sentences, figures as SVG, tables and a closing note. short: its title in the contents.
+    """A section of the report: sentences, figures as SVG, tables and a closing note. short: its
+    title in the contents.
 
-    legend: names of the lines of figures, each with the kind whose colour it has. alert: a line of the page's opening
-    that links here. tile: label, value and note of a headline. fold: what stands for the section until a reader unfolds
-    it, if most skip it. more: values for a template of its own, which may have the title too.
+    legend: names of the lines of figures, each with the kind whose colour it has. alert: a line of
+    the page's opening that links here. tile: label, value and note of a headline. fold: what stands
+    for the section until a reader unfolds it, if most skip it. more: values for a template of its
+    own, which may have the title too.
     """
 
     title: str = ""
@@ -58,9 +62,11 @@ class ReportSection:
 
 @dataclass(frozen=True, kw_only=True)
 class CardSection:
-    """A part of the dataset card, drawn by its own template. tables: each with the sentences before and after it.
+    """A part of the dataset card, drawn by its own template. tables: each with the sentences before
+    and after it.
 
-    place: beside the images that failures chose, before the accuracies of models, after the drops, or by itself.
+    place: beside the images that failures chose, before the accuracies of models, after the drops,
+    or by itself.
     warnings: sentences before all numbers.
     """
 
@@ -73,12 +79,15 @@ class CardSection:
 
 @dataclass(frozen=True)
 class Shown:
-    """How a nested measure is shown, as functions of the results; each returns nothing if nothing was measured.
+    """How a nested measure is shown, as functions of the results; each returns nothing if nothing
+    was measured.
 
-    after: the section that its own follows in the report. section: from the results and what the measure draws.
-    terminal: sentences and tables, of so many models at most. warnings: sentences before all numbers. skipped: requests
-    that could not be measured, and why.
-    measures: the facts of its rows. file, csv: a table of its own. public: the facts with models named as on a card;
+    after: the section that its own follows in the report. section: from the results and what the
+    measure draws.
+    terminal: sentences and tables, of so many models at most. warnings: sentences before all
+    numbers. skipped: requests that could not be measured, and why.
+    measures: the facts of its rows. file, csv: a table of its own. public: the facts with models
+    named as on a card;
     private: a card shows nothing of it. features: names in its rows that are not of scored models.
     """
 

@@ -1,7 +1,7 @@
 """How much of a shift is too much: facts, tables and words of shifts that have levels.
 
-Rows are of a shift (`group`), at a level (`at`; "0" is the base) or of the whole curve (no `at`). A level that is not
-reached has no value, and its row a note.
+Rows are of a shift (`group`), at a level (`at`; "0" is the base) or of the whole curve (no `at`). A
+level that is not reached has no value, and its row a note.
 """
 
 from __future__ import annotations
@@ -65,23 +65,56 @@ _FAILED = "The share of trajectories right at the base that have failed by `at`"
 _PAIR = "of the model less that of `against`"
 MEASURES = (
     MeasureFacts(
-        ACCURACY, "Accuracy by level", "percent", "Accuracy at the level `at` (0: the base), over the curve's classes."
+        ACCURACY,
+        "Accuracy by level",
+        "percent",
+        "Accuracy at the level `at` (0: the base), over the curve's classes.",
     ),
-    *(MeasureFacts(DROP + end, "Drop by level", "points", f"{_DROP}{_ENDINGS[end]}.") for end in _OF_DROPS),
-    *(MeasureFacts(TEN_POINTS + end, "Level of ten points", "plain", f"{_TEN}{_ENDINGS[end]}.") for end in _OF_DROPS),
-    *(MeasureFacts(FAILED + end, "Failed", "percent", f"{_FAILED}{note}.") for end, note in _ENDINGS.items()),
     *(
-        MeasureFacts(MEDIAN + end, "Median failure point", "plain", f"The level by which half have failed{note}.")
+        MeasureFacts(DROP + end, "Drop by level", "points", f"{_DROP}{_ENDINGS[end]}.")
+        for end in _OF_DROPS
+    ),
+    *(
+        MeasureFacts(TEN_POINTS + end, "Level of ten points", "plain", f"{_TEN}{_ENDINGS[end]}.")
+        for end in _OF_DROPS
+    ),
+    *(
+        MeasureFacts(FAILED + end, "Failed", "percent", f"{_FAILED}{note}.")
+        for end, note in _ENDINGS.items()
+    ),
+    *(
+        MeasureFacts(
+            MEDIAN + end,
+            "Median failure point",
+            "plain",
+            f"The level by which half have failed{note}.",
+        )
         for end, note in _ENDINGS.items()
     ),
     MeasureFacts(
-        RECOVERED, "Recovered", "percent", "The share of these trajectories that are right again after a failure."
+        RECOVERED,
+        "Recovered",
+        "percent",
+        "The share of these trajectories that are right again after a failure.",
     ),
     MeasureFacts(
-        DIFFERENCE, "Difference by level", "points", f"Accuracy {_PAIR}; the intervals hold for all pairs and levels."
+        DIFFERENCE,
+        "Difference by level",
+        "points",
+        f"Accuracy {_PAIR}; the intervals hold for all pairs and levels.",
     ),
-    MeasureFacts(RANK, "Rank by level", "plain", "Rank by accuracy at `at`, with the ranks that the intervals allow."),
-    MeasureFacts(FAILURE_DIFFERENCE, "Difference of failure points", "plain", f"The mean level of failure {_PAIR}."),
+    MeasureFacts(
+        RANK,
+        "Rank by level",
+        "plain",
+        "Rank by accuracy at `at`, with the ranks that the intervals allow.",
+    ),
+    MeasureFacts(
+        FAILURE_DIFFERENCE,
+        "Difference of failure points",
+        "plain",
+        f"The mean level of failure {_PAIR}.",
+    ),
 )
 
 
@@ -99,9 +132,9 @@ class SeverityLevel(Strict):
 class Severity(Strict):
     """A shift with levels, mildest first.
 
-    realised: levels are shares of the gain that the screening CLIP measures, not raw scales. classes: how many the
-    curve averages over; left_out: names of classes with too few images at a level. trajectories: those with a base
-    image; complete: those with an image at every level too.
+    realised: levels are shares of the gain that the screening CLIP measures, not raw scales.
+    classes: how many the curve averages over; left_out: names of classes with too few images at a
+    level. trajectories: those with a base image; complete: those with an image at every level too.
     """
 
     shift: str
@@ -148,20 +181,30 @@ def level_words(result: ResultRow | None, severity: Severity) -> tuple[str, str]
 
 def _level_cell(result: ResultRow | None, severity: Severity) -> TableCell:
     return TableCell(
-        *level_words(result, severity), _BEYOND if result is None or result.value is None else result.value
+        *level_words(result, severity),
+        _BEYOND if result is None or result.value is None else result.value,
     )
 
 
-def ten_points_table(results: Results, models: Sequence[ModelFacts], *, short: bool = True) -> Table:
-    """Return the level at which the drop reaches ten points: one row per shift, one column per model."""
-    return _levels_table(results, models, TEN_POINTS, f"The level where {results.lead} has dropped ten points", short)
+def ten_points_table(
+    results: Results, models: Sequence[ModelFacts], *, short: bool = True
+) -> Table:
+    """Return the level at which the drop reaches ten points: one row per shift, one column per
+    model."""
+    return _levels_table(
+        results, models, TEN_POINTS, f"The level where {results.lead} has dropped ten points", short
+    )
 
 
-def _levels_table(results: Results, models: Sequence[ModelFacts], measure: str, caption: str, short: bool) -> Table:
+def _levels_table(
+    results: Results, models: Sequence[ModelFacts], measure: str, caption: str, short: bool
+) -> Table:
     columns = [TableColumn(model.called(short), note=model.note, named=True) for model in models]
     rows = []
     for severity in results.severity:
-        results_of_shift = [results.rows.one(measure, model=model.name, group=severity.shift) for model in models]
+        results_of_shift = [
+            results.rows.one(measure, model=model.name, group=severity.shift) for model in models
+        ]
         rows.append((severity.shift, *(_level_cell(each, severity) for each in results_of_shift)))
     return Table.of(caption, (TableColumn("shift", "shift"), *columns), rows)
 
@@ -172,7 +215,8 @@ def _failures_table(severity: Severity, results: Results, models: Sequence[Model
     for model in models:
         key = {"model": model.name, "group": severity.shift}
         first, fail, hold, lasting, complete = (
-            results.rows.one(MEDIAN + ending, **key) for ending in ("", IF_LOST_FAIL, IF_LOST_HOLD, LASTING, COMPLETE)
+            results.rows.one(MEDIAN + ending, **key)
+            for ending in ("", IF_LOST_FAIL, IF_LOST_HOLD, LASTING, COMPLETE)
         )
         right = 0 if first is None else first.n or 0
         bounds = dict.fromkeys(level_words(bound, severity)[0] for bound in (fail, hold))
@@ -202,32 +246,54 @@ def _ranks_table(severity: Severity, results: Results) -> Table:
     """Return each compared model's rank at the base and at every level, with the possible ranks."""
     rows = []
     for model in results.models:
-        ranks = [results.rows.one(RANK, model=model.name, group=severity.shift, at=at) for at in severity.ats]
+        ranks = [
+            results.rows.one(RANK, model=model.name, group=severity.shift, at=at)
+            for at in severity.ats
+        ]
         if all(ranks):
-            rows.append(TableRow((text_cell(model.short_name), *(_whole_cell(rank) for rank in ranks if rank))))
+            rows.append(
+                TableRow(
+                    (text_cell(model.short_name), *(_whole_cell(rank) for rank in ranks if rank))
+                )
+            )
     rows.sort(key=lambda table_row: float(table_row.cells[1].sort))
-    columns = [TableColumn("model", "name"), TableColumn("base"), *map(TableColumn, severity.ats[1:])]
+    columns = [
+        TableColumn("model", "name"),
+        TableColumn("base"),
+        *map(TableColumn, severity.ats[1:]),
+    ]
     return Table.of(f"Rank by accuracy: {in_words(severity.shift)}", columns, rows)
 
 
 def _whole_cell(result: ResultRow) -> TableCell:
-    interval = "" if result.low == result.high else f"{number(result.low, 0)} to {number(result.high, 0)}"
+    interval = (
+        "" if result.low == result.high else f"{number(result.low, 0)} to {number(result.high, 0)}"
+    )
     return TableCell(number(result.value, 0), interval, result.value or 0.0)
 
 
 def _pairs_table(severity: Severity, results: Results) -> Table:
-    """Return how much later one model fails than another, for each pair. The smallest p is first."""
+    """Return how much later one model fails than another, for each pair. The smallest p is
+    first."""
     short = results.short_names
     differences = results.rows.where(FAILURE_DIFFERENCE, group=severity.shift)
     rows = []
-    for difference in sorted(differences, key=lambda difference: (difference.q or 0, difference.p or 0)):
-        ends = "" if difference.low is None else f"{number(difference.low)} to {number(difference.high)}"
+    for difference in sorted(
+        differences, key=lambda difference: (difference.q or 0, difference.p or 0)
+    ):
+        ends = (
+            ""
+            if difference.low is None
+            else f"{number(difference.low)} to {number(difference.high)}"
+        )
         cells = (
             short[difference.model],
             short[difference.against],
             count_cell(difference.n or 0),
             TableCell(number(difference.value, signed=True), ends, difference.value or 0.0),
-            TableCell(probability(difference.q or 0.0).removeprefix("= "), sort=difference.q or 0.0),
+            TableCell(
+                probability(difference.q or 0.0).removeprefix("= "), sort=difference.q or 0.0
+            ),
         )
         rows.append(cells)
     numbers = map(TableColumn, ("trajectories", "fails later by (levels)", "adjusted p"))
@@ -236,26 +302,38 @@ def _pairs_table(severity: Severity, results: Results) -> Table:
 
 
 def _classes_table(severity: Severity, results: Results) -> Table:
-    """Return each class's drop at every level, for the model of the film strips; largest drop first."""
+    """Return each class's drop at every level, for the model of the film strips; largest drop
+    first."""
     model = middle_model(severity, results)
     key = {"model": model.name if model else "", "group": severity.shift}
     drops_of_class: dict[str, list[ResultRow]] = {}
     for drop_row in results.rows.where(DROP, **key):
         if drop_row.class_id:
-            drops_of_class.setdefault(drop_row.class_id, []).append(drop_row)  # in the order of levels
+            # in the order of levels
+            drops_of_class.setdefault(drop_row.class_id, []).append(drop_row)
     called = {cls.id: cls.name for cls in results.classes}
     rows = []
-    for class_id, drops in sorted(drops_of_class.items(), key=lambda each: -(each[1][-1].value or 0.0)):
+    for class_id, drops in sorted(
+        drops_of_class.items(), key=lambda each: -(each[1][-1].value or 0.0)
+    ):
         base = results.rows.estimate(ACCURACY, class_id=class_id, at="0", **key)
-        cells = (called[class_id], points_cell(base), *(points_cell(drop.estimate) for drop in drops))
+        cells = (
+            called[class_id],
+            points_cell(base),
+            *(points_cell(drop.estimate) for drop in drops),
+        )
         rows.append(cells)
     columns = [TableColumn("class", "name"), "accuracy at the base (%)", *severity.ats[1:]]
-    caption = f"Drop by class (points), {model.short_name if model else NOTHING}: {in_words(severity.shift)}"
+    caption = (
+        f"Drop by class (points), {model.short_name if model else NOTHING}:"
+        f" {in_words(severity.shift)}"
+    )
     return Table.of(caption, columns, rows).first(_MOST_CLASSES, "classes", "measures.csv")
 
 
 def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
-    """Return the model with the middle median failure point. A model near chance counts only if there is no other."""
+    """Return the model with the middle median failure point. A model near chance counts only if
+    there is no other."""
     models = results.sound_models or results.models
     medians = [results.rows.one(MEDIAN, model=model.name, group=severity.shift) for model in models]
     order = []
@@ -265,13 +343,20 @@ def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
     return models[median_low(order)[1]] if order else None
 
 
-def earliest(results: Results, shifts: Sequence[Severity]) -> tuple[Severity, ModelFacts, ResultRow] | None:
-    """Return which of these shifts and which sound model lose ten points at the lowest level; None if none does."""
-    crossings = [crossing for crossing in _crossings(results, shifts) if crossing[2].value is not None]
+def earliest(
+    results: Results, shifts: Sequence[Severity]
+) -> tuple[Severity, ModelFacts, ResultRow] | None:
+    """Return which of these shifts and which sound model lose ten points at the lowest level; None
+    if none does."""
+    crossings = [
+        crossing for crossing in _crossings(results, shifts) if crossing[2].value is not None
+    ]
     return min(crossings, key=lambda crossing: crossing[2].value or 0.0, default=None)
 
 
-def _crossings(results: Results, shifts: Sequence[Severity]) -> Iterator[tuple[Severity, ModelFacts, ResultRow]]:
+def _crossings(
+    results: Results, shifts: Sequence[Severity]
+) -> Iterator[tuple[Severity, ModelFacts, ResultRow]]:
     """Yield where each sound model loses ten points under each of these shifts."""
     for severity in shifts:
         for model in results.sound_models:
@@ -298,7 +383,8 @@ def severity_words(results: Results) -> list[str]:
         sentences = [f"{model.short_name} {loses} ten points: {where}{range_words}."]
     short = results.short_names
     changes = [
-        f"{short[ahead]} falls behind {short[behind]} by level {level} of “{in_words(severity.shift)}”"
+        f"{short[ahead]} falls behind {short[behind]} by level {level} of"
+        f" “{in_words(severity.shift)}”"
         for severity in results.severity
         for ahead, behind, level in order_changes(severity, results)
     ]
@@ -310,7 +396,8 @@ def severity_words(results: Results) -> list[str]:
 
 
 def _may_lose(results: Results) -> str:
-    """Return from which level on the intervals allow a loss of ten points; empty if they allow none."""
+    """Return from which level on the intervals allow a loss of ten points; empty if they allow
+    none."""
     crossings = [
         (crossing.low, in_words(severity.shift))
         for severity, _, crossing in _crossings(results, results.severity)
@@ -323,7 +410,8 @@ def _may_lose(results: Results) -> str:
 
 
 def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, str]]:
-    """Return pairs that clearly change rank: the leader on the base, the model that overtakes it, and at which level.
+    """Return pairs that clearly change rank: the leader on the base, the model that overtakes it,
+    and at which level.
 
     The simultaneous intervals of their differences exclude 0, on the base and at the level.
     """
@@ -333,7 +421,9 @@ def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, 
     swaps = []
     for (model, against), by_level in pairs.items():
         base = sign(by_level.get("0"))
-        level = next((at for at in severity.ats[1:] if base and sign(by_level.get(at)) == -base), None)
+        level = next(
+            (at for at in severity.ats[1:] if base and sign(by_level.get(at)) == -base), None
+        )
         if level is not None:
             swaps.append((model, against, level) if base > 0 else (against, model, level))
     return swaps
@@ -357,7 +447,10 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
         title="How much is too much",
         short="Severity",
         sentences=severity_words(results),
-        tables=[ten_points_table(results, models), _levels_table(results, models, MEDIAN, median, True)],
+        tables=[
+            ten_points_table(results, models),
+            _levels_table(results, models, MEDIAN, median, True),
+        ],
         figures=[curves] if curves else [],
         legend=legend,
         tile=_first_to_lose(results),
@@ -367,15 +460,22 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
 
 
 def _first_to_lose(results: Results) -> tuple[str, str, str] | None:
-    """Return the headline: where a model first loses ten points, among shifts whose labels were checked."""
+    """Return the headline: where a model first loses ten points, among shifts whose labels were
+    checked."""
     checked = checked_shifts(results)
-    first = earliest(results, [severity for severity in results.severity if severity.levels[-1].group in checked])
+    first = earliest(
+        results, [severity for severity in results.severity if severity.levels[-1].group in checked]
+    )
     if first is None:
         return None
     severity, model, level = first
     value, interval = level_words(level, severity)
     note = f"{in_words(severity.shift)}, {severity.axis}{f' ({interval})' if interval else ''}"
-    return "first to lose ten points", f"{model.short_name} at {value}" if len(results.models) > 1 else value, note
+    return (
+        "first to lose ten points",
+        f"{model.short_name} at {value}" if len(results.models) > 1 else value,
+        note,
+    )
 
 
 def _terminal(results: Results, most_models: int) -> list[str | Table]:
@@ -389,7 +489,9 @@ def _card(results: Results) -> CardSection | None:
         return None
     table = ten_points_table(results, results.best_first[:_MOST_CARD_MODELS], short=False)
     shown = table.first(_MOST_CARD_SHIFTS, "shifts", "measures.csv")
-    return CardSection(place="drops", template="dataset-card-severity.md.j2", tables=[("", shown, "")])
+    return CardSection(
+        place="drops", template="dataset-card-severity.md.j2", tables=[("", shown, "")]
+    )
 
 
 SHOWN = Shown("drops", _section, _terminal, _card, measures=MEASURES)

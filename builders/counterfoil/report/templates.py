@@ -1,4 +1,5 @@
-"""The Jinja2 templates of cards and pages: their folder, in a package or a checkout, and their environment."""
+"""The Jinja2 templates of cards and pages: their folder, in a package or a checkout, and their
+environment."""
 
 from __future__ import annotations
 
@@ -18,21 +19,29 @@ if TYPE_CHECKING:
 
 
 def templates_folder(template: str) -> Path:
-    """Return the folder that holds this template. Raise RunFailure when an installation lacks it."""
+    """Return the folder that holds this template. Raise RunFailure when an installation lacks
+    it."""
     package = Path(str(files("counterfoil")))
     for folder in (package / "_cards", package.parent.parent / "cards"):
         if (folder / template).is_file():
             return folder
-    raise RunFailure(f"the template {template} is missing from this installation", hint="Install Counterfoil again.")
+    raise RunFailure(
+        f"the template {template} is missing from this installation",
+        hint="Install Counterfoil again.",
+    )
 
 
 def template_environment(
-    template: str, filters: Mapping[str, Callable[..., Any]] | None = None, *, markdown: bool = False
+    template: str,
+    filters: Mapping[str, Callable[..., Any]] | None = None,
+    *,
+    markdown: bool = False,
 ) -> Environment:
-    """Return an environment for a template: a missing name is an error, all text is escaped, and `visible`.
+    """Return an environment for a template: a missing name is an error, all text is escaped, and
+    `visible`.
 
-    filters: by their names in the template. In `markdown` nothing is escaped: its filters make text safe. Raise as
-    `templates_folder`.
+    filters: by their names in the template. In `markdown` nothing is escaped: its filters make text
+    safe. Raise as `templates_folder`.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -46,13 +55,16 @@ def template_environment(
         finalize=_visible,
         bytecode_cache=_compiled(),
     )
-    environment.policies["json.dumps_function"] = lambda value, **options: json.dumps(_visible(value), **options)
+    environment.policies["json.dumps_function"] = lambda value, **options: json.dumps(
+        _visible(value), **options
+    )
     environment.filters |= filters or {}
     return environment
 
 
 def _visible(value: Any) -> Any:
-    """Make the characters visible that would act on the page, in a text and in what a page's script reads."""
+    """Make the characters visible that would act on the page, in a text and in what a page's script
+    reads."""
     if isinstance(value, str):
         return value if value.isascii() and value.isprintable() else type(value)(visible(value))
     if isinstance(value, dict):
@@ -64,7 +76,8 @@ def _visible(value: Any) -> Any:
 
 @cache
 def _compiled() -> BytecodeCache:
-    """Return the compiled templates of this process: compiling one takes longer than rendering it."""
+    """Return the compiled templates of this process: compiling one takes longer than rendering
+    it."""
     from jinja2 import BytecodeCache
 
     class Compiled(BytecodeCache):

@@ -1,4 +1,5 @@
-"""Transfer: how often each model is wrong about what a judge got wrong (Wiles 2022, Figure 4): facts, tables, words.
+"""Transfer: how often each model is wrong about what a judge got wrong (Wiles 2022, Figure 4):
+facts, tables, words.
 
 A row without a group is over all shifts.
 """
@@ -32,9 +33,21 @@ ON_BASE = "transfer_base"
 BESIDE = "transfer_beside"
 _FAILS = "How often the model fails, by the failure rule `at`, on"
 MEASURES = (
-    MeasureFacts(TRANSFER, "Transfer", "percent", f"{_FAILS} images that the judge `against` got wrong."),
-    MeasureFacts(ON_BASE, "Transfer, base", "percent", f"{_FAILS} base images of these classes, in the same mixture."),
-    MeasureFacts(BESIDE, "Transfer, beside", "percent", f"{_FAILS} images beside the dataset, which `at` names too."),
+    MeasureFacts(
+        TRANSFER, "Transfer", "percent", f"{_FAILS} images that the judge `against` got wrong."
+    ),
+    MeasureFacts(
+        ON_BASE,
+        "Transfer, base",
+        "percent",
+        f"{_FAILS} base images of these classes, in the same mixture.",
+    ),
+    MeasureFacts(
+        BESIDE,
+        "Transfer, beside",
+        "percent",
+        f"{_FAILS} images beside the dataset, which `at` names too.",
+    ),
 )
 # The default rule of judges, and the rule of the paper's figure.
 RULES = (TOP1, TOP3)
@@ -70,7 +83,8 @@ class TransferModel(Strict):
 
 @dataclass(frozen=True, slots=True)
 class TransferShift(Strict):
-    """A shift that keeps images that at least `at_least` of its judges get wrong; `images` this judge gets wrong.
+    """A shift that keeps images that at least `at_least` of its judges get wrong; `images` this
+    judge gets wrong.
 
     failure: the rule that decides what is wrong.
     """
@@ -88,9 +102,9 @@ class TransferShift(Strict):
 class Transfer(Strict):
     """A judge of the build, and the images that are there because it was wrong.
 
-    scored: whether it is among the models of this evaluation; else its row is as the build recorded it. captions:
-    shifts times classes. models: those that have a row. classes_near_chance: names of classes near chance on the base,
-    whose images no rate counts.
+    scored: whether it is among the models of this evaluation; else its row is as the build recorded
+    it. captions: shifts times classes. models: those that have a row. classes_near_chance: names of
+    classes near chance on the base, whose images no rate counts.
     """
 
     judge: str
@@ -105,12 +119,16 @@ class Transfer(Strict):
 
     @property
     def by_kinship(self) -> list[TransferModel]:
-        """The judge first, then its architecture, its family, and others by family; ties in the order of scoring."""
-        return sorted(self.models, key=lambda model: (RELATIONS.index(model.relation), model.family))
+        """The judge first, then its architecture, its family, and others by family; ties in the
+        order of scoring."""
+        return sorted(
+            self.models, key=lambda model: (RELATIONS.index(model.relation), model.family)
+        )
 
 
 def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True) -> list[Table]:
-    """Return wrong answers by model, in percent; then by shift, if several. short: by models' short names."""
+    """Return wrong answers by model, in percent; then by shift, if several. short: by models' short
+    names."""
     if not transfer.images:
         return []
     models = transfer.by_kinship
@@ -139,7 +157,9 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
             )
         )
     tables = [
-        Table.of(f"Wrong answers of each model on what {transfer.judge} got wrong (%)", columns, shown).without_empty()
+        Table.of(
+            f"Wrong answers of each model on what {transfer.judge} got wrong (%)", columns, shown
+        ).without_empty()
     ]
     if len(transfer.shifts) > 1:
         head = [TableColumn("shift", "shift"), "images", "captions"]
@@ -153,7 +173,8 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
 
 
 def called(name: str, results: Results, *, short: bool = True) -> tuple[str, str]:
-    """Return a model's name in tables and figures, short or not, and a note if it is near chance."""
+    """Return a model's name in tables and figures, short or not, and a note if it is near
+    chance."""
     model = next((facts for facts in results.models if facts.name == name), None)
     if model is None:
         return name, ""  # a judge that is not scored here
@@ -165,12 +186,17 @@ def kept_words(transfer: Transfer) -> str:
     rules = sorted({(len(shift.judges), shift.at_least) for shift in transfer.shifts})
     failures = sorted({shift.failure for shift in transfer.shifts} - {TOP1})
     by_rule = f", by the failure rule {listed(failures, last='or')}" if failures else ""
-    images = f"{counted(transfer.images, 'image')} of {counted(transfer.captions, 'caption')} were kept"
+    images = (
+        f"{counted(transfer.images, 'image')} of {counted(transfer.captions, 'caption')} were kept"
+    )
     if rules == [(1, 1)]:
         text = f"{images} because {transfer.judge} gets them wrong{by_rule}."
     else:
         needed = listed([f"{least} of {judges}" for judges, least in rules], last="or")
-        text = f"{images} that {transfer.judge} gets wrong, where {needed} judges had to be wrong{by_rule}."
+        text = (
+            f"{images} that {transfer.judge} gets wrong, where {needed} judges had to be"
+            f" wrong{by_rule}."
+        )
     if near := transfer.classes_near_chance:
         text += f" Not counted: {listed(near)}, near chance on the base."
     return text
@@ -181,22 +207,45 @@ def found_words(transfer: Transfer, results: Results) -> str:
     near = results.near_chance_models
     parts = []
     for relation in RELATIONS[1:]:
-        sound = [model for model in transfer.models if model.relation == relation and model.name not in near]
-        rates = [results.rows.value(TRANSFER, model=model.name, against=transfer.judge, at=TOP1) for model in sound]
+        sound = [
+            model
+            for model in transfer.models
+            if model.relation == relation and model.name not in near
+        ]
+        rates = [
+            results.rows.value(TRANSFER, model=model.name, against=transfer.judge, at=TOP1)
+            for model in sound
+        ]
         values = sorted(round(100 * rate) for rate in rates if rate is not None)
         if values:
-            rates_text = f"{values[0]} %" if values[0] == values[-1] else f"{values[0]} to {values[-1]} %"
-            of = {SAME_ARCHITECTURE: "its architecture", SAME_FAMILY: "its family"}.get(relation, "other families")
+            rates_text = (
+                f"{values[0]} %" if values[0] == values[-1] else f"{values[0]} to {values[-1]} %"
+            )
+            of = {SAME_ARCHITECTURE: "its architecture", SAME_FAMILY: "its family"}.get(
+                relation, "other families"
+            )
             parts.append(f"{rates_text} ({counted(len(values), 'model')} of {of})")
     return f"Other models get these wrong: {', '.join(parts)}." if parts else ""
 
 
 def transfer_csv(results: Results) -> str | None:
-    """Write one line for each judge, shift and model. An empty shift means all shifts. Rates are in percent."""
-    names = list(dict.fromkeys(name for transfer in results.transfer for name in _beside(transfer, results.rows)))
+    """Write one line for each judge, shift and model. An empty shift means all shifts. Rates are in
+    percent."""
+    names = list(
+        dict.fromkeys(
+            name for transfer in results.transfer for name in _beside(transfer, results.rows)
+        )
+    )
     lines: list[dict[str, Any]] = []
     for transfer in results.transfer:
-        for shift in ("", *(transfer_shift.name for transfer_shift in transfer.shifts if len(transfer.shifts) > 1)):
+        for shift in (
+            "",
+            *(
+                transfer_shift.name
+                for transfer_shift in transfer.shifts
+                if len(transfer.shifts) > 1
+            ),
+        ):
             for model in transfer.models:
                 key = {"model": model.name, "group": shift, "against": transfer.judge}
                 first = results.rows.one(TRANSFER, at=TOP1, **key)
@@ -216,13 +265,17 @@ def transfer_csv(results: Results) -> str | None:
                 }
                 for rule in RULES:
                     result = results.rows.one(TRANSFER, at=rule, **key)
-                    value, low, high = csv_interval("", result.estimate if result else None).values()
+                    value, low, high = csv_interval(
+                        "", result.estimate if result else None
+                    ).values()
                     line |= {
                         f"failures.{rule}": result.count if result else "",
                         f"rate.{rule}": value,
                         f"rate_low.{rule}": low,
                         f"rate_high.{rule}": high,
-                        f"base_rate.{rule}": csv_percent(results.rows.value(ON_BASE, at=rule, **key)),
+                        f"base_rate.{rule}": csv_percent(
+                            results.rows.value(ON_BASE, at=rule, **key)
+                        ),
                     }
                     for name in names:
                         value = csv_percent(results.rows.value(BESIDE, at=f"{rule} {name}", **key))
@@ -245,15 +298,27 @@ def _of_shift(
     transfer: Transfer, shift: str, models: Sequence[TransferModel], rows: ResultRows
 ) -> Sequence[TableCell | str]:
     results_of_shift = [
-        rows.one(TRANSFER, model=model.name, group=shift, against=transfer.judge, at=TOP1) for model in models
+        rows.one(TRANSFER, model=model.name, group=shift, against=transfer.judge, at=TOP1)
+        for model in models
     ]
     some = next((result for result in results_of_shift if result is not None), None)
-    counts = (count_cell((some.n or 0) if some else 0), count_cell((some.units or 0) if some else 0))
-    return shift, *counts, *(points_cell(getattr(result, "estimate", None)) for result in results_of_shift)
+    counts = (
+        count_cell((some.n or 0) if some else 0),
+        count_cell((some.units or 0) if some else 0),
+    )
+    return (
+        shift,
+        *counts,
+        *(points_cell(getattr(result, "estimate", None)) for result in results_of_shift),
+    )
 
 
 def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:
-    return list(dict.fromkeys(row.at.partition(" ")[2] for row in rows.where(BESIDE, against=transfer.judge)))
+    return list(
+        dict.fromkeys(
+            row.at.partition(" ")[2] for row in rows.where(BESIDE, against=transfer.judge)
+        )
+    )
 
 
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
@@ -261,11 +326,17 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
         return None
     judges = results.transfer[:MOST_JUDGES]
     parts = [
-        (judge, f"{kept_words(judge)} {found_words(judge, results)}", transfer_tables(judge, results))
+        (
+            judge,
+            f"{kept_words(judge)} {found_words(judge, results)}",
+            transfer_tables(judge, results),
+        )
         for judge in judges
     ]
     return ReportSection(
-        title="Transfer", template="report-transfer.html.j2", more={"judges": parts, "relations": RELATION_WORDS}
+        title="Transfer",
+        template="report-transfer.html.j2",
+        more={"judges": parts, "relations": RELATION_WORDS},
     )
 
 
@@ -274,15 +345,24 @@ def _card(results: Results) -> CardSection | None:
     for judge in results.transfer[:MOST_JUDGES]:
         sentences = f"{kept_words(judge)} {found_words(judge, results)}".strip()
         for table in transfer_tables(judge, results, short=False)[:1]:
-            parts.append((sentences, table.first(_MOST_CARD_MODELS, "models", f"evaluation/{_FILE}"), ""))
-    return CardSection(place="chosen", template="dataset-card-transfer.md.j2", tables=parts) if parts else None
+            parts.append(
+                (sentences, table.first(_MOST_CARD_MODELS, "models", f"evaluation/{_FILE}"), "")
+            )
+    return (
+        CardSection(place="chosen", template="dataset-card-transfer.md.j2", tables=parts)
+        if parts
+        else None
+    )
 
 
 def _terminal(results: Results, most_models: int) -> list[str | Table]:
     lines: list[str | Table] = []
     for judge in results.transfer[:MOST_JUDGES]:
         lines += [f"transfer: {kept_words(judge)}", *transfer_tables(judge, results)[:1]]
-    means = "These images were chosen because a judge gets them wrong, so its accuracy on them means nothing."
+    means = (
+        "These images were chosen because a judge gets them wrong, so its accuracy on them"
+        " means nothing."
+    )
     return [*lines, means] if lines else []
 
 
@@ -294,4 +374,13 @@ def _public(facts: Sequence[Transfer], called: Callable[[str], str]) -> tuple[Tr
     return tuple(replace(fact, models=tuple(map(renamed, fact.models))) for fact in facts)
 
 
-SHOWN = Shown("findings", _section, _terminal, _card, file=_FILE, csv=transfer_csv, measures=MEASURES, public=_public)
+SHOWN = Shown(
+    "findings",
+    _section,
+    _terminal,
+    _card,
+    file=_FILE,
+    csv=transfer_csv,
+    measures=MEASURES,
+    public=_public,
+)

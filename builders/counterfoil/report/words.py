@@ -31,7 +31,8 @@ _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def points(value: float | None, *, signed: bool = False, decimals: int = 1) -> str:
-    """Return a fraction as percentage points; a dash for None. A value that rounds to zero has no sign."""
+    """Return a fraction as percentage points; a dash for None. A value that rounds to zero has no
+    sign."""
     return NOTHING if value is None else number(100 * value, decimals, signed=signed)
 
 
@@ -41,7 +42,8 @@ def percent(value: float | None, decimals: int = 1) -> str:
 
 
 def number(value: float | None, decimals: int = 2, *, signed: bool = False) -> str:
-    """Return a number with so many decimals, thousands grouped and a true minus sign; a dash for None."""
+    """Return a number with so many decimals, thousands grouped and a true minus sign; a dash for
+    None."""
     if value is None:
         return NOTHING
     text = f"{value:+,.{decimals}f}" if signed else f"{value:,.{decimals}f}"
@@ -50,14 +52,18 @@ def number(value: float | None, decimals: int = 2, *, signed: bool = False) -> s
 
 
 def between(estimate: Estimate | None, *, decimals: int = 1) -> str:
-    """Return the interval of an estimate in points, as "low to high"; empty if there is no interval."""
+    """Return the interval of an estimate in points, as "low to high"; empty if there is no
+    interval."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
-    return f"{points(estimate.low, decimals=decimals)} to {points(estimate.high, decimals=decimals)}"
+    return (
+        f"{points(estimate.low, decimals=decimals)} to {points(estimate.high, decimals=decimals)}"
+    )
 
 
 def with_interval(estimate: Estimate | None) -> str:
-    """Return an estimate with its interval in brackets, "12.3 points (10.1 to 14.5)"; a dash for None."""
+    """Return an estimate with its interval in brackets, "12.3 points (10.1 to 14.5)"; a dash for
+    None."""
     if estimate is None or math.isnan(estimate.value):
         return NOTHING
     interval = between(estimate)
@@ -72,12 +78,14 @@ def sign(bounded: Estimate | ResultRow | None) -> int:
 
 
 def counted(count: int, what: str, several: str | None = None) -> str:
-    """Return a count and its noun, in the plural unless the count is 1: with an s, or as `several` spells it."""
+    """Return a count and its noun, in the plural unless the count is 1: with an s, or as `several`
+    spells it."""
     return f"{count:,} {what if count == 1 else several or f'{what}s'}"
 
 
 def listed(names: Sequence[str], most: int = _MOST_NAMES, last: str = "and") -> str:
-    """Return names in a sentence, "a, b and c"; if there are more than `most`, the first ones: "a, b and 3 more"."""
+    """Return names in a sentence, "a, b and c"; if there are more than `most`, the first ones: "a,
+    b and 3 more"."""
     if len(names) > most:
         return some_of(names, most)
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
@@ -96,7 +104,11 @@ def loss_in_words(drop: Estimate, measure: str) -> str:
 
 def preview_sentence(limit: int | None, what: str = "shift") -> str:
     """Return what every page of a preview says; empty where there is no limit."""
-    return "" if limit is None else f"A preview of {limit:,} images a {what}. The whole will give other numbers."
+    return (
+        ""
+        if limit is None
+        else f"A preview of {limit:,} images a {what}. The whole will give other numbers."
+    )
 
 
 def in_words(name: str) -> str:
@@ -105,7 +117,8 @@ def in_words(name: str) -> str:
 
 
 def share(value: float | None) -> str:
-    """Return a fraction as whole percent; with one decimal near 0 and 1, which would otherwise round to 0 or 100 %."""
+    """Return a fraction as whole percent; with one decimal near 0 and 1, which would otherwise
+    round to 0 or 100 %."""
     if value is None:
         return NOTHING
     near = 0 < value < 0.01 or 0.99 < value < 1
@@ -124,7 +137,8 @@ def probability(value: float) -> str:
 
 
 def e_value(log_e: float | None) -> str:
-    """Return an e-value with its relation, from its natural logarithm, to two significant digits: `= 4,100`."""
+    """Return an e-value with its relation, from its natural logarithm, to two significant digits:
+    `= 4,100`."""
     if log_e is None:
         return NOTHING
     if log_e > 99 * math.log(10):
@@ -146,7 +160,11 @@ def times(ratio: float) -> str:
     """Return a ratio of rates to two significant digits."""
     if ratio >= 1e6:
         return "over a million"
-    return f"{ratio:.1f}" if ratio < 9.95 else f"{round(ratio, 1 - math.floor(math.log10(ratio))):,.0f}"
+    return (
+        f"{ratio:.1f}"
+        if ratio < 9.95
+        else f"{round(ratio, 1 - math.floor(math.log10(ratio))):,.0f}"
+    )
 
 
 def opening(text: str) -> str:
@@ -157,7 +175,9 @@ def opening(text: str) -> str:
 def named(text: str, longest: int = _LONGEST_TEXT) -> str:
     """Return untrusted text made safe for a page: of bounded length, without control characters."""
     shown = cut_text(text, longest)
-    controls = {ord(character) for character in shown if unicodedata.category(character) in ("Cc", "Cs")}
+    controls = {
+        ord(character) for character in shown if unicodedata.category(character) in ("Cc", "Cs")
+    }
     return shown.translate(dict.fromkeys(controls, "\N{REPLACEMENT CHARACTER}"))
 
 
@@ -173,13 +193,20 @@ def csv_percent(value: float | None) -> str:
 
 def csv_interval(name: str, estimate: Estimate | None) -> dict[str, str]:
     """Return an estimate as three columns, in percentage points: NAME, NAME_low and NAME_high."""
-    value, low, high = (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
-    return {name: csv_percent(value), f"{name}_low": csv_percent(low), f"{name}_high": csv_percent(high)}
+    value, low, high = (
+        (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
+    )
+    return {
+        name: csv_percent(value),
+        f"{name}_low": csv_percent(low),
+        f"{name}_high": csv_percent(high),
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """A cell: its text, small print below it, a page's sort key, and a drop (a gain if negative) to tint by."""
+    """A cell: its text, small print below it, a page's sort key, and a drop (a gain if negative) to
+    tint by."""
 
     text: str
     below: str = ""
@@ -189,7 +216,8 @@ class TableCell:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A heading. kind of its cells: an untrusted `name`, a shift's name, words or numbers. named: it is untrusted."""
+    """A heading. kind of its cells: an untrusted `name`, a shift's name, words or numbers. named:
+    it is untrusted."""
 
     label: str
     kind: Literal["name", "shift", "text", "number"] = "number"
@@ -199,7 +227,8 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """Cells; the first heads the row. style: a `base` row stays first however a page sorts, `quiet` is an extra row."""
+    """Cells; the first heads the row. style: a `base` row stays first however a page sorts, `quiet`
+    is an extra row."""
 
     cells: tuple[TableCell, ...]
     style: Literal["", "base", "quiet"] = ""
@@ -219,10 +248,16 @@ class Table:
 
     @classmethod
     def of(
-        cls, caption: str, columns: Iterable[TableColumn | str], rows: Iterable[TableRow | Sequence[TableCell | str]]
+        cls,
+        caption: str,
+        columns: Iterable[TableColumn | str],
+        rows: Iterable[TableRow | Sequence[TableCell | str]],
     ) -> Table:
-        """Return a table. A column that is a bare text holds numbers; a cell that is a bare text holds words."""
-        heads = tuple(TableColumn(column) if isinstance(column, str) else column for column in columns)
+        """Return a table. A column that is a bare text holds numbers; a cell that is a bare text
+        holds words."""
+        heads = tuple(
+            TableColumn(column) if isinstance(column, str) else column for column in columns
+        )
 
         def cell_of(column: TableColumn, cell: TableCell | str) -> TableCell:
             if isinstance(cell, TableCell):
@@ -249,12 +284,17 @@ class Table:
         return replace(self, columns=tuple(self.columns[index] for index in kept), rows=tuple(rows))
 
     def first(self, most: int, what: str, where: str) -> Table:
-        """Return the first `most` rows and every quiet row; `what` names the rest, and `where` says where they are."""
+        """Return the first `most` rows and every quiet row; `what` names the rest, and `where` says
+        where they are."""
         rows = [row for row in self.rows if row.style != "quiet"]
         if len(rows) <= most:
             return self
         beside = [row for row in self.rows if row.style == "quiet"]
-        return replace(self, rows=(*rows[:most], *beside), more=f"and {len(rows) - most:,} more {what}, in {where}")
+        return replace(
+            self,
+            rows=(*rows[:most], *beside),
+            more=f"and {len(rows) - most:,} more {what}, in {where}",
+        )
 
 
 def text_cell(text: str) -> TableCell:
@@ -265,8 +305,11 @@ def count_cell(count: int) -> TableCell:
     return TableCell(f"{count:,}", sort=count)
 
 
-def points_cell(value: Estimate | float | None, *, signed: bool = False, tint: bool = False) -> TableCell:
-    """Return a fraction in percent or points without its unit, with its interval below; a dash for None."""
+def points_cell(
+    value: Estimate | float | None, *, signed: bool = False, tint: bool = False
+) -> TableCell:
+    """Return a fraction in percent or points without its unit, with its interval below; a dash for
+    None."""
     if value is None:
         return TableCell(NOTHING)
     from counterfoil.stats import Estimate
@@ -276,8 +319,11 @@ def points_cell(value: Estimate | float | None, *, signed: bool = False, tint: b
     return TableCell(points(estimate.value, signed=signed), between(estimate), estimate.value, heat)
 
 
-def measure_tables(results: Results, output: Literal["terminal", "report", "card"]) -> list[tuple[MeasureFacts, Table]]:
-    """Return the tables of the measures that this output shows and that have numbers by model, by group or by both."""
+def measure_tables(
+    results: Results, output: Literal["terminal", "report", "card"]
+) -> list[tuple[MeasureFacts, Table]]:
+    """Return the tables of the measures that this output shows and that have numbers by model, by
+    group or by both."""
     tables = []
     for measure in results.measures:
         rows_of_measure = results.rows.where(measure.name, class_id="", against="", at="")
@@ -290,8 +336,13 @@ def measure_tables(results: Results, output: Literal["terminal", "report", "card
         for group in dict.fromkeys(row.group for row in measured):
             of_group = [cells.get((model, group), NOTHING) for model in models]
             rows.append((group or "all", *of_group))
-        names = (TableColumn(results.short_names.get(model, model) or "all models", named=True) for model in models)
-        tables.append((measure, Table.of(measure.title, (TableColumn("group", "shift"), *names), rows)))
+        names = (
+            TableColumn(results.short_names.get(model, model) or "all models", named=True)
+            for model in models
+        )
+        tables.append(
+            (measure, Table.of(measure.title, (TableColumn("group", "shift"), *names), rows))
+        )
     return tables
 
 
@@ -299,13 +350,19 @@ def _measured(measure: MeasureFacts, estimate: Estimate | None) -> TableCell:
     if estimate is None:
         return TableCell(NOTHING)
     if measure.unit == "plain":
-        ends = f"{number(estimate.low)} to {number(estimate.high)}" if estimate.low is not None else ""
+        ends = (
+            f"{number(estimate.low)} to {number(estimate.high)}" if estimate.low is not None else ""
+        )
         return TableCell(number(estimate.value), ends, estimate.value)
-    text = f"{points(estimate.value)} points" if measure.unit == "points" else percent(estimate.value)
+    text = (
+        f"{points(estimate.value)} points" if measure.unit == "points" else percent(estimate.value)
+    )
     return TableCell(text, between(estimate), estimate.value)
 
 
-def shown_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
+def shown_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = ""
+) -> str:
     """Return HTML for a notebook: a title, at most `_MOST_SHOWN` rows and a note, all escaped."""
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = ""
@@ -314,4 +371,6 @@ def shown_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         body += f"<tr>{cells}</tr>"
     more = f"{len(rows) - _MOST_SHOWN:,} more rows. " if len(rows) > _MOST_SHOWN else ""
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
-    return visible(f"<div><p><strong>{escape(title)}</strong></p>{table}<p>{escape(more + note)}</p></div>")
+    return visible(
+        f"<div><p><strong>{escape(title)}</strong></p>{table}<p>{escape(more + note)}</p></div>"
+    )

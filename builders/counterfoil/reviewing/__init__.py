@@ -1,1 +1,2 @@
-"""People look at a dataset's labels: the page that asks them, and what their answers say of the images."""
+"""People look at a dataset's labels: the page that asks them, and what their answers say of the
+images."""

@@ -26,7 +26,8 @@ _MOST_GRIDS = 2_000
 _MOST_PROBLEMS = 10  # problems of one file
 _LONGEST_LABEL = 255
 _HINT = (
-    "answers.json comes from the download button of the page that `counterfoil review` writes. A page fits only the"
+    "answers.json comes from the download button of the page that `counterfoil review` writes. A"
+    " page fits only the"
     " dataset that it was written for, unchanged."
 )
 
@@ -57,10 +58,13 @@ class AnsweredGrid:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredPage:
-    """One person's answers to one page (`sheet`). token: distinguishes people. rater: a typed name, if any."""
+    """One person's answers to one page (`sheet`). token: distinguishes people. rater: a typed name,
+    if any."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
-    FORM: ClassVar[Form] = Form(f"the answers of a review ({FORM['form']}, version {VERSION})", _HINT)
+    FORM: ClassVar[Form] = Form(
+        f"the answers of a review ({FORM['form']}, version {VERSION})", _HINT
+    )
     form: Literal["counterfoil-review"]
     version: Annotated[int, Field(ge=VERSION, le=VERSION)]
     content: Annotated[str, Field(max_length=_LONGEST_LABEL)]
@@ -72,8 +76,9 @@ class AnsweredPage:
 
 @dataclass(frozen=True, slots=True)
 class RaterAnswers:
-    """The finished grids of one person. name: the name that the person typed, which is not stored. others: files with
-    the person's answers to other pages. again: the number of answers that a later file replaced.
+    """The finished grids of one person. name: the name that the person typed, which is not stored.
+    others: files with the person's answers to other pages. again: the number of answers that a
+    later file replaced.
     """
 
     path: Path
@@ -83,8 +88,8 @@ class RaterAnswers:
     again: int = 0
 
     def with_later(self, later: RaterAnswers) -> RaterAnswers:
-        """Return these answers with the same person's answers to another page. If both have an answer, the later file
-        counts.
+        """Return these answers with the same person's answers to another page. If both have an
+        answer, the later file counts.
         """
         answered = {(grid.task, grid.label, id) for grid in later.grids for id in grid.shown}
         left = []
@@ -93,7 +98,11 @@ class RaterAnswers:
             shown = tuple(id for id in grid.shown if (grid.task, grid.label, id) not in answered)
             replaced += len(grid.shown) - len(shown)
             if shown:
-                left.append(replace(grid, shown=shown, selected=tuple(id for id in grid.selected if id in shown)))
+                left.append(
+                    replace(
+                        grid, shown=shown, selected=tuple(id for id in grid.selected if id in shown)
+                    )
+                )
         grids = (*left, *later.grids)
         others = (*self.others, later.path)
         again = self.again + replaced
@@ -145,11 +154,17 @@ def read_answers(paths: Sequence[str | Path], questions: Asked) -> list[RaterAns
             problems.append(f"{path}: … and {len(wrong) - _MOST_PROBLEMS} more problems")
         first = pages.setdefault((page.token, page.sheet), path)
         if first is not path:
-            problems.append(f"{path} has the same person and page as {first}: give only the later one")
+            problems.append(
+                f"{path} has the same person and page as {first}: give only the later one"
+            )
         elif not wrong:
-            name = " ".join("".join(letter if letter.isprintable() else " " for letter in page.rater).split())
+            name = " ".join(
+                "".join(letter if letter.isprintable() else " " for letter in page.rater).split()
+            )
             rater = RaterAnswers(path, name, page.grids)
-            raters[page.token] = raters[page.token].with_later(rater) if page.token in raters else rater
+            raters[page.token] = (
+                raters[page.token].with_later(rater) if page.token in raters else rater
+            )
     if problems:
         raise UserError(problems, _HINT)
     return list(raters.values())
@@ -159,7 +174,8 @@ def _problems(page: AnsweredPage, questions: Asked) -> Iterator[str]:
     """Yield the problems of well-formed answers with the dataset."""
     if page.content != questions.content:
         yield (
-            f"is for another dataset, or for this one before it changed: content {page.content!r:.40}, expected"
+            "is for another dataset, or for this one before it changed: content"
+            f" {page.content!r:.40}, expected"
             f" {questions.content[:12]}…"
         )
         return
@@ -168,18 +184,31 @@ def _problems(page: AnsweredPage, questions: Asked) -> Iterator[str]:
         # The base shows no shift.
         labels = questions.classes if grid.task == "class" else questions.shifts[1:]
         if grid.label not in labels:
-            yield f"grid {number}: found the {grid.task} {grid.label!r:.40}, which the dataset does not have"
+            yield (
+                f"grid {number}: found the {grid.task} {grid.label!r:.40}, which the dataset"
+                " does"
+                " not have"
+            )
             continue
-        if strange := [id for id in grid.shown if not questions.can_show(grid.task, grid.label, id)]:
-            yield f"grid {number}: {len(strange)} of {len(grid.shown)} images belong to no page of this dataset"
+        if strange := [
+            id for id in grid.shown if not questions.can_show(grid.task, grid.label, id)
+        ]:
+            yield (
+                f"grid {number}: {len(strange)} of {len(grid.shown)} images belong to no page of"
+                " this dataset"
+            )
         if not set(grid.selected) <= set(grid.shown):
             yield f"grid {number}: selects images that it does not show"
         grid_ids = {(grid.task, grid.label, id) for id in grid.shown}
         if again := grid_ids & answered:
             yield f"answers {len(again)} images twice under the {grid.task} {grid.label!r:.40}"
         answered |= grid_ids
-    real = any(isinstance(questions.known.get(id), RealControl) for grid in page.grids for id in grid.shown)
+    real = any(
+        isinstance(questions.known.get(id), RealControl) for grid in page.grids for id in grid.shown
+    )
     if real and not any(grid.selected for grid in page.grids):
         # A person who looked at the grids would have selected some real images.
-        grids = "its grid" if len(page.grids) == 1 else f"any of its {counted(len(page.grids), 'grid')}"
+        grids = (
+            "its grid" if len(page.grids) == 1 else f"any of its {counted(len(page.grids), 'grid')}"
+        )
         yield f"has no answers: no image is selected in {grids}, not even a real one"

@@ -1,4 +1,5 @@
-"""`calibrate`: the scores and images of a dataset's shifts and objects on one HTML page, and the cut that it gives."""
+"""`calibrate`: the scores and images of a dataset's shifts and objects on one HTML page, and the
+cut that it gives."""
 
 from __future__ import annotations
 
@@ -56,16 +57,16 @@ MOST_PICTURES = 2000
 MOST_A_SHIFT = 60
 MOST_A_CLASS = 40
 MOST_A_CONTRAST = 30
-# How many pictures of a slider are next to its starting threshold, half of them on either side, and how many are at
-# each end of the scores.
+# How many pictures of a slider are next to its starting threshold, half of them on either side, and
+# how many are at each end of the scores.
 _NEXT_TO_THE_LINE = 16
 _AT_THE_ENDS = 4
 
 # Thresholds to start from, as percentiles of the shift's scores.
 CANDIDATE_PERCENTILES = (5.0, 10.0, 25.0, 50.0)
 TEMPLATE = "calibrate.html.j2"
-# With at most this many candidates, the page holds every score, in about 3 MB. With more, it holds only counts at the
-# steps of each shift's slider.
+# With at most this many candidates, the page holds every score, in about 3 MB. With more, it holds
+# only counts at the steps of each shift's slider.
 MOST_CANDIDATES = 200_000
 # Keep rules that the page's counts follow.
 _KNOWN = ("thresholds", "visible", "same_image")
@@ -89,8 +90,11 @@ class Picture:
     uri: str
 
 
-def read_slider_pictures(directory: Path, receipts: Sequence[Receipt], scored: ScoredShifts) -> list[Picture]:
-    """Return pictures for the sliders of shifts, contrasts and classes, by shift and ascending score."""
+def read_slider_pictures(
+    directory: Path, receipts: Sequence[Receipt], scored: ScoredShifts
+) -> list[Picture]:
+    """Return pictures for the sliders of shifts, contrasts and classes, by shift and ascending
+    score."""
     classes = scored.recipe.classes
     scores = scored.scores
     shown = scored.shown
@@ -101,22 +105,30 @@ def read_slider_pictures(directory: Path, receipts: Sequence[Receipt], scored: S
     chosen: set[tuple[int, int]] = set()
     for unit in shown:
         score = scores[unit]
-        ranks = chosen_places(score.scores, score.has_image, score.threshold, int(share * MOST_A_SHIFT))
+        ranks = chosen_places(
+            score.scores, score.has_image, score.threshold, int(share * MOST_A_SHIFT)
+        )
         chosen |= {(unit, rank) for rank in ranks}
         if score.contrast is not None:
             order = np.argsort(score.contrast, kind="stable")
             most = int(share * MOST_A_CONTRAST)
-            indices = chosen_places(score.contrast[order], score.has_image[order], score.least_contrast, most)
+            indices = chosen_places(
+                score.contrast[order], score.has_image[order], score.least_contrast, most
+            )
             chosen |= {(unit, int(order[index])) for index in indices}
     for class_scores in objects:
         most = int(share * MOST_A_CLASS)
         line = class_scores.threshold
         indices = chosen_places(class_scores.scores, class_scores.has_image, line, most)
-        chosen |= {(int(class_scores.units[index]), int(class_scores.ranks[index])) for index in indices}
+        chosen |= {
+            (int(class_scores.units[index]), int(class_scores.ranks[index])) for index in indices
+        }
     keys: dict[int, dict[str, tuple[int, int]]] = {}
     for unit, rank in sorted(chosen):
         score = scores[unit]
-        key = sample_key(score.shift.name, classes[int(score.labels[rank])].id, int(score.indices[rank]))
+        key = sample_key(
+            score.shift.name, classes[int(score.labels[rank])].id, int(score.indices[rank])
+        )
         keys.setdefault(int(score.shards[rank]), {})[key] = (unit, rank)
     pictures: dict[tuple[int, int], Picture] = {}
     for at, wanted_keys in sorted(keys.items()):
@@ -124,7 +136,9 @@ def read_slider_pictures(directory: Path, receipts: Sequence[Receipt], scored: S
         for file in filter(None, (receipts[at].file("data"), receipts[at].file("rejected"))):
             left = wanted_keys.keys() - uris.keys()
             for key, encoded in encoded_images(directory / file.path, left) if left else ():
-                uris[key] = data_uri(webp(decode_reduced(encoded, f"{file.path}: {key}", SIDE), _QUALITY, method=6))
+                uris[key] = data_uri(
+                    webp(decode_reduced(encoded, f"{file.path}: {key}", SIDE), _QUALITY, method=6)
+                )
         for key, uri in uris.items():
             unit, rank = wanted_keys[key]
             score = scores[unit]
@@ -142,9 +156,11 @@ def read_slider_pictures(directory: Path, receipts: Sequence[Receipt], scored: S
     return [pictures[unit_rank] for unit_rank in sorted(pictures)]
 
 
-def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None, most: int) -> list[int]:
-    """Choose at most `most` images and return their indices in the ascending scores [n]. The images are at both ends,
-    next to the threshold `line`, and evenly spread over the rest.
+def chosen_places(
+    scores: np.ndarray, has_image: np.ndarray, line: float | None, most: int
+) -> list[int]:
+    """Choose at most `most` images and return their indices in the ascending scores [n]. The images
+    are at both ends, next to the threshold `line`, and evenly spread over the rest.
     """
     available = np.flatnonzero(has_image)
     if available.size <= most:
@@ -205,7 +221,9 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
         shifts=[scores[unit] for unit in scored.shown],
         shown=scored.shown,
         groups=scored.shown_groups,
-        names_of={at: [scores[unit].shift.name for unit in group.units] for at, group in enumerate(groups)},
+        names_of={
+            at: [scores[unit].shift.name for unit in group.units] for at, group in enumerate(groups)
+        },
         data=_page_data(scored, pictures),
         stores=stores,
         exact=scored.exact,
@@ -215,7 +233,11 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
         n_shifts=scored.n_shifts,
         n_objects=sum(len(group.objects) for group in groups),
         n_shown_objects=sum(len(group.objects) for group in scored.shown_groups),
-        other_rules=[name for name, kind in sorted(KEEP_RULES.items()) if name not in _KNOWN and kind in used_kinds],
+        other_rules=[
+            name
+            for name, kind in sorted(KEEP_RULES.items())
+            if name not in _KNOWN and kind in used_kinds
+        ],
         quotas=sorted({shift.accepted for shift in shifts if shift.accepted is not None}),
         doubts=scored.doubts,
         version=__version__,
@@ -237,7 +259,9 @@ def _page_data(scored: ScoredShifts, pictures: Sequence[Picture]) -> dict[str, A
             "candidates": score.candidates,
             "scored": int(score.scores.size),
             # 2.0 is a threshold that no score reaches.
-            "threshold": (2.0 if score.threshold is None else score.threshold) if has_threshold(score.shift) else None,
+            "threshold": (2.0 if score.threshold is None else score.threshold)
+            if has_threshold(score.shift)
+            else None,
             "contrast": score.least_contrast if score.contrast is not None else None,
         }
         for score in scores
@@ -248,13 +272,22 @@ def _page_data(scored: ScoredShifts, pictures: Sequence[Picture]) -> dict[str, A
         if score.contrast is not None:
             # A slider of the least contrast becomes a keep rule; its steps are levels of 255.
             keep = recipe.prompts.shifts[score.shift.of].keep
-            rules = [rule.model_dump(mode="json") for rule in (recipe.screen.keep if keep is None else keep)]
+            rules = [
+                rule.model_dump(mode="json")
+                for rule in (recipe.screen.keep if keep is None else keep)
+            ]
             starts = [{"text": AS_IT_IS, "value": score.least_contrast or 0}]
-            contrasts.append({"unit": unit, "starts": starts, "thresholds": list(range(256)), "keep": rules})
+            contrasts.append(
+                {"unit": unit, "starts": starts, "thresholds": list(range(256)), "keep": rules}
+            )
     groups = []
-    everywhere = len(scored.groups) == 1 and all(specs[each.shift.of].object_threshold is None for each in scores)
+    everywhere = len(scored.groups) == 1 and all(
+        specs[each.shift.of].object_threshold is None for each in scores
+    )
     for group, chosen in zip(scored.groups, scored.shown_groups, strict=True):
-        thresholds = {class_scores.cls.label: class_scores.threshold for class_scores in group.objects}
+        thresholds = {
+            class_scores.cls.label: class_scores.threshold for class_scores in group.objects
+        }
         sliders = [
             {
                 "id": class_scores.cls.id,
@@ -267,7 +300,9 @@ def _page_data(scored: ScoredShifts, pictures: Sequence[Picture]) -> dict[str, A
         ]
         # Thresholds by label, also of classes without a slider.
         values = [thresholds.get(cls.label, -1.0) for cls in recipe.classes]
-        groups.append({"units": list(group.units), "screen": everywhere, "values": values, "objects": sliders})
+        groups.append(
+            {"units": list(group.units), "screen": everywhere, "values": values, "objects": sliders}
+        )
     picture_data = []
     for picture in pictures:
         score = scores[picture.unit]
@@ -296,7 +331,10 @@ def _rows(scores: Sequence[ShiftScores]) -> dict[str, str]:
     """Return the scores of all candidates, shift after shift, as little-endian arrays in base64."""
     visible = np.concatenate([shift.visible for shift in scores])
     kept = np.concatenate([shift.has_image for shift in scores])
-    contrasts = [np.full(shift.scores.size, np.inf) if shift.contrast is None else shift.contrast for shift in scores]
+    contrasts = [
+        np.full(shift.scores.size, np.inf) if shift.contrast is None else shift.contrast
+        for shift in scores
+    ]
     measured = any(shift.contrast is not None for shift in scores)
     return {
         "shift": _packed(np.concatenate([shift.scores for shift in scores]), "<f4"),
@@ -312,8 +350,8 @@ def _packed(values: np.ndarray, form: str) -> str:
 
 
 def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
-    """Return the slider of a shift: its steps and its starting values. If the page holds no scores, also return how
-    many candidates each step accepts.
+    """Return the slider of a shift: its steps and its starting values. If the page holds no scores,
+    also return how many candidates each step accepts.
     """
     spec = shift.shift.threshold
     value = shift.threshold
@@ -341,8 +379,8 @@ def _yaml_key(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShiftCut:
-    """The threshold of a shift and what it accepts. A percentile is resolved to a threshold, or to None if there is no
-    scored candidate.
+    """The threshold of a shift and what it accepts. A percentile is resolved to a threshold, or to
+    None if there is no scored candidate.
     """
 
     shift: str
@@ -356,7 +394,11 @@ class ShiftCut:
     @property
     def passed(self) -> float | None:
         """The yield; None without a candidate or a threshold."""
-        return self.accepted / self.candidates if self.candidates and self.threshold is not None else None
+        return (
+            self.accepted / self.candidates
+            if self.candidates and self.threshold is not None
+            else None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,10 +415,12 @@ class Calibration:
 
 @takes(CalibrateOptions)
 def calibrate(given: CalibrateOptions) -> Calibration:
-    """Write a page that shows the screened shifts of a finished dataset, and resolve open thresholds.
+    """Write a page that shows the screened shifts of a finished dataset, and resolve open
+    thresholds.
 
-    The page shows at most 100 shifts, 100 objects and about 2,000 images. The cut holds every requested shift, and
-    leaves object thresholds as they are. If the dataset has more than 200,000 candidates, the page shows only shifts.
+    The page shows at most 100 shifts, 100 objects and about 2,000 images. The cut holds every
+    requested shift, and leaves object thresholds as they are. If the dataset has more than 200,000
+    candidates, the page shows only shifts.
 
     Returns:
         A Calibration with the path of the page and the cut as YAML, which `recut` takes.
@@ -395,16 +439,22 @@ def calibrate(given: CalibrateOptions) -> Calibration:
     if not screened:
         raise UserError(
             "no shift of this dataset has a threshold: levels have none, and others need a caption",
-            "Set object thresholds in a file: `screen: {object_threshold: 0.2}`; then `calibrate --apply` it.",
+            "Set object thresholds in a file: `screen: {object_threshold: 0.2}`; then `calibrate"
+            " --apply` it.",
         )
     unknown = [name for name in given.shifts or () if name not in screened]
     if unknown:
         raise UserError(
-            [f"found '{name}', expected a screened shift{did_you_mean(name, screened)}" for name in unknown],
+            [
+                f"found '{name}', expected a screened shift{did_you_mean(name, screened)}"
+                for name in unknown
+            ],
             f"The screened shifts: {', '.join(screened[:20])}{' …' if len(screened) > 20 else ''}",
         )
     selected = [name for name in screened if not given.shifts or name in given.shifts]
-    candidates = sum(sum(reasons.values()) for receipt in receipts for reasons in receipt.counts.values())
+    candidates = sum(
+        sum(reasons.values()) for receipt in receipts for reasons in receipt.counts.values()
+    )
     exact = candidates <= MOST_CANDIDATES
     every = [shift.name for shift in recipe.all_shifts()] if exact else selected
     units = scores_of(directory, recipe, receipts, every)
@@ -417,7 +467,16 @@ def calibrate(given: CalibrateOptions) -> Calibration:
     preview = preview_sentence(preview_images(recipe, receipts))
     name = directory.resolve().name
     scored = ScoredShifts(
-        recipe, name, units, shown, groups, shown_groups(groups), candidates, len(scores), lines, preview
+        recipe,
+        name,
+        units,
+        shown,
+        groups,
+        shown_groups(groups),
+        candidates,
+        len(scores),
+        lines,
+        preview,
     )
     pictures = read_slider_pictures(directory, receipts, scored)
     write_atomically(page_path, calibration_page(scored, pictures).encode())

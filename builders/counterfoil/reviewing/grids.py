@@ -1,5 +1,5 @@
-"""Choose images to ask people about, and deal them to grids. A grid asks about one label and has controls. The ids of
-pictures reveal nothing about an image.
+"""Choose images to ask people about, and deal them to grids. A grid asks about one label and has
+controls. The ids of pictures reveal nothing about an image.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ if TYPE_CHECKING:
     from counterfoil.store.receipts import Receipt
 
 GRID = 48  # Vendrow et al. 2023, appendix A.4
-CONTROLS = 8  # of these: real images of the class, and images without the label, half and half if possible
+# of these: real images of the class, and images without the label, half and half if possible
+CONTROLS = 8
 
 # A shift's images fill one grid beside the controls.
 IMAGES_A_SHIFT = 40
-# With its controls, a page has at most 1,050 pictures of 8 kB (`review_dataset.py`): 11 MB in base64.
+# With its controls, a page has at most 1,050 pictures of 8 kB (`review_dataset.py`): 11 MB in
+# base64.
 MOST_IMAGES = 850
 # If a page cannot have this many images of each class, some classes are left out.
 FEWEST_A_CLASS = 24
-# The most real images of a class on a page. Apart from the dataset's content, the id of a real image depends only on
-# its class and number, so counting answers needs no input dataset.
+# The most real images of a class on a page. Apart from the dataset's content, the id of a real
+# image depends only on its class and number, so counting answers needs no input dataset.
 MOST_CONTROLS = 64
 _ID_LENGTH = 20
 
@@ -55,8 +57,11 @@ class RealControl:
 ShownPicture = AcceptedImage | RealControl
 
 
-def accepted_images(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> list[AcceptedImage]:
-    """Return the accepted images of a finished dataset in the plan's order, without reading an image."""
+def accepted_images(
+    directory: Path, plan: Plan, receipts: Sequence[Receipt]
+) -> list[AcceptedImage]:
+    """Return the accepted images of a finished dataset in the plan's order, without reading an
+    image."""
     images: list[AcceptedImage] = []
     for at, (shard, receipt) in enumerate(zip(plan.shards, receipts, strict=True)):
         for row in planned_rows(directory, plan, shard, receipt, "data"):
@@ -84,7 +89,8 @@ def known_ids(
 
 
 def rank(seed: int, *words: str) -> bytes:
-    """Return a random sort key that is the same on every machine and does not depend on other images."""
+    """Return a random sort key that is the same on every machine and does not depend on other
+    images."""
     return hashlib.sha256("\0".join((str(seed), *words)).encode()).digest()
 
 
@@ -94,7 +100,8 @@ def _opaque(*words: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The images to ask about, the labels of their classes, and the number wanted for each shift."""
+    """The images to ask about, the labels of their classes, and the number wanted for each
+    shift."""
 
     images: tuple[AcceptedImage, ...]
     classes: tuple[int, ...]
@@ -102,12 +109,20 @@ class Chosen:
 
 
 def choose_images(
-    images: Sequence[AcceptedImage], shifts: Sequence[str], each: int | None, seed: int, *, whole_classes: bool
+    images: Sequence[AcceptedImage],
+    shifts: Sequence[str],
+    each: int | None,
+    seed: int,
+    *,
+    whole_classes: bool,
 ) -> Chosen:
-    """Choose at most `each` images of every shift. By default, choose as many as a page holds. whole_classes: take few
-    classes, so that each class fills a grid. Raise UserError if there are no images, or if a page cannot hold them.
+    """Choose at most `each` images of every shift. By default, choose as many as a page holds.
+    whole_classes: take few classes, so that each class fills a grid. Raise UserError if there are
+    no images, or if a page cannot hold them.
     """
-    images_by_shift = {shift: [image for image in images if image.shift == shift] for shift in shifts}
+    images_by_shift = {
+        shift: [image for image in images if image.shift == shift] for shift in shifts
+    }
     if not any(images_by_shift.values()):
         raise UserError("no image of these shifts was accepted, so there is nothing to review")
     wanted = min(IMAGES_A_SHIFT, max(1, MOST_IMAGES // len(shifts))) if each is None else each
@@ -116,7 +131,8 @@ def choose_images(
         fits = MOST_IMAGES // len(shifts)
         hint = f"Use at most {fits} per shift, or name" if fits else "Name"
         raise UserError(
-            f"a page holds at most {MOST_IMAGES:,} images, and {wanted:,} of each of {len(shifts):,} shifts are"
+            f"a page holds at most {MOST_IMAGES:,} images, and {wanted:,} of each of"
+            f" {len(shifts):,} shifts are"
             f" {total:,}",
             f"{hint} fewer shifts with --shift.",
         )
@@ -146,9 +162,13 @@ class Grid:
 
 
 def class_grids(
-    recipe: Recipe, images: Sequence[AcceptedImage], controls: Mapping[int, Sequence[RealControl]], seed: int
+    recipe: Recipe,
+    images: Sequence[AcceptedImage],
+    controls: Mapping[int, Sequence[RealControl]],
+    seed: int,
 ) -> list[Grid]:
-    """Return grids that show every image under its class, with real images of the class and images of other classes."""
+    """Return grids that show every image under its class, with real images of the class and images
+    of other classes."""
     grids = []
     for cls in recipe.classes:
         labelled = [image for image in images if image.label == cls.label]
@@ -178,7 +198,8 @@ def _grids(
     without: Sequence[AcceptedImage],
     seed: int,
 ) -> list[Grid]:
-    """Deal the images of one label to grids of about equal size. No picture is in two of these grids."""
+    """Deal the images of one label to grids of about equal size. No picture is in two of these
+    grids."""
     if not labelled:
         return []
     count = -(-len(labelled) // (GRID - CONTROLS))
@@ -199,9 +220,15 @@ def _grids(
 
 
 def _words(picture: ShownPicture) -> tuple[str, str]:
-    return ("image", picture.key) if isinstance(picture, AcceptedImage) else ("control", str(picture.number))
+    return (
+        ("image", picture.key)
+        if isinstance(picture, AcceptedImage)
+        else ("control", str(picture.number))
+    )
 
 
 def _shuffled(grids: Sequence[Grid], seed: int) -> list[Grid]:
-    numbered = sorted(enumerate(grids), key=lambda each: rank(seed, "grid", each[1].label, str(each[0])))
+    numbered = sorted(
+        enumerate(grids), key=lambda each: rank(seed, "grid", each[1].label, str(each[0]))
+    )
     return [grid for _, grid in numbered]

@@ -1,4 +1,5 @@
-"""The options of `calibrate`, `calibrate --apply`, `review` and `review --answers`, for commands and functions."""
+"""The options of `calibrate`, `calibrate --apply`, `review` and `review --answers`, for commands
+and functions."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ class _OfDataset:
 class CalibrateOptions(_OfDataset):
     """What `calibrate` takes."""
 
-    page: str | Path | None = argument("--out", "-o", default=None, default_words="DATASET/.counterfoil/calibrate.html")
+    page: str | Path | None = argument(
+        "--out", "-o", default=None, default_words="DATASET/.counterfoil/calibrate.html"
+    )
     """The page to write. With --apply: a new directory for the re-cut dataset."""
     shifts: Sequence[str] | None = argument("--shift", default=None, panel=DATA, metavar="NAME")
     """Only this shift. Repeatable; not with --apply.
@@ -46,14 +49,15 @@ class RecutOptions(_OfDataset):
 
     In Python nothing asks but `before`."""
     source: str | None = option(None, DATA, metavar="PATH")
-    """Folder of the input dataset, if it is one. Needed where --apply sets a new object percentile."""
+    """Folder of the input dataset, if it is one. Needed where --apply sets a new object
+    percentile."""
     device: str = option("auto", MODELS)
     """Where CLIP runs, if --apply sets a new object percentile.
 
     CLIP loads only for an object percentile that was not measured before."""
     before: Callable[[CutLosses], None] | None = in_python()
-    """With `in_place`, called before any file changes if something would be lost for good. It receives the losses. If
-    it raises, the cut stops."""
+    """With `in_place`, called before any file changes if something would be lost for good. It
+    receives the losses. If it raises, the cut stops."""
 
 
 def _tasks(option: Option, task: str) -> tuple[str, ...]:
@@ -65,13 +69,24 @@ class ReviewOptions(_OfDataset):
     """What `review` takes."""
 
     page: str | Path | None = argument(
-        "--out", "-o", default=None, metavar="PAGE", default_words="DATASET/.counterfoil/review.html"
+        "--out",
+        "-o",
+        default=None,
+        metavar="PAGE",
+        default_words="DATASET/.counterfoil/review.html",
     )
     """The page to write."""
-    images: int | None = option(None, least=1, metavar="N", default_words="40, or fewer to keep the page under 12 MB")
+    images: int | None = option(
+        None, least=1, metavar="N", default_words="40, or fewer to keep the page under 12 MB"
+    )
     """Images per shift."""
     tasks: Sequence[ReviewTask] = option(
-        ("class", "shift"), None, "--task", typed=Literal["class", "shift", "both"], read=_tasks, default_words="both"
+        ("class", "shift"),
+        None,
+        "--task",
+        typed=Literal["class", "shift", "both"],
+        read=_tasks,
+        default_words="both",
     )
     """Ask whether images show their class, their shift, or both."""
     shifts: Sequence[str] | None = option(None, DATA, "--shift", metavar="NAME")
@@ -89,7 +104,7 @@ class AnswersOptions(_OfDataset):
     """What `review_answers` takes."""
 
     answers: Sequence[str | Path] = argument("--answers", metavar="FILE...")
-    """Count these answers (one file for each person and page) and store the result in the dataset. It replaces an
-    earlier result.
+    """Count these answers (one file for each person and page) and store the result in the dataset.
+    It replaces an earlier result.
 
     A person who answered several pages counts as one person (`Review.notes`)."""

@@ -1,4 +1,5 @@
-"""Cut a built dataset again: apply other thresholds to the stored scores, keep the images, and render nothing.
+"""Cut a built dataset again: apply other thresholds to the stored scores, keep the images, and
+render nothing.
 
 The result has the same bytes as a fresh build of the cut recipe.
 """
@@ -23,7 +24,12 @@ from counterfoil.dataset.reading import SoundDataset, read_dataset
 from counterfoil.documents import differences, sha256_json
 from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts, warn_of_screen
-from counterfoil.generate.screen.thresholds import FewImages, Thresholds, needs_validation, open_shifts
+from counterfoil.generate.screen.thresholds import (
+    FewImages,
+    Thresholds,
+    needs_validation,
+    open_shifts,
+)
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.names import Pin
@@ -60,7 +66,12 @@ from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import file_faults, published_paths
 from counterfoil.store.reading import planned_rows, read_shard
 from counterfoil.store.receipts import Receipt, counts_of, repair_hint
-from counterfoil.store.replacement import discard_replacement, replace_dataset, replacement_folder, settle_directory
+from counterfoil.store.replacement import (
+    discard_replacement,
+    replace_dataset,
+    replacement_folder,
+    settle_directory,
+)
 from counterfoil.store.rows import Candidate, TableForm, verdict_of
 from counterfoil.store.sealed_folder import SEALED_FOLDERS
 
@@ -72,12 +83,16 @@ _SCORED = ("prompt", "object_score", "shift_score", "reason")
 # Folders of results that were measured on the old images. A cut dataset does not get them.
 _RESULTS = tuple(folder.name for folder in SEALED_FOLDERS)
 _MOST_SHIFTS = 8  # shifts named in a message
-_PLACES = "Give --out NEW (in Python out=…) for a new directory, or --in-place (in_place=True) to change this one."
+_PLACES = (
+    "Give --out NEW (in Python out=…) for a new directory, or --in-place (in_place=True) to"
+    " change this one."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class CutLosses:
-    """What a cut in place deletes for good: images by shift, candidates, columns, and result files by folder."""
+    """What a cut in place deletes for good: images by shift, candidates, columns, and result files
+    by folder."""
 
     images: Mapping[str, int]
     candidates: int
@@ -93,17 +108,20 @@ class CutLosses:
         if self.images:
             shown = [f"{count:,} of {name}" for name, count in self.images.items()]
             lines.append(
-                f"deletes {counted(sum(self.images.values()), 'image')} that no later cut can restore:"
+                f"deletes {counted(sum(self.images.values()), 'image')} that no later cut can"
+                " restore:"
                 f" {some_of(shown, _MOST_SHIFTS, what='shifts')}"
             )
         if self.candidates:
             lines.append(
-                f"deletes {counted(self.candidates, 'candidate')}, drawn after their cells were full, and their scores"
+                f"deletes {counted(self.candidates, 'candidate')}, drawn after their cells were"
+                " full, and their scores"
             )
         if self.columns:
             lines.append(f"deletes columns that no rule uses any more: {', '.join(self.columns)}")
         lines += [
-            f"deletes results in {folder}/, measured on the current images: {counted(files, 'file')}"
+            f"deletes results in {folder}/, measured on the current images:"
+            f" {counted(files, 'file')}"
             for folder, files in self.results.items()
         ]
         return lines
@@ -138,8 +156,8 @@ def recut(given: RecutOptions) -> RecutResult:
         A RecutResult with counts by shift and reason.
 
     Raises:
-        UserError: Both or neither of `out` and `in_place` are given, or the cut needs images that were not kept or not
-            rendered.
+        UserError: Both or neither of `out` and `in_place` are given, or the cut needs images that
+            were not kept or not rendered.
     """
     directory = named_path(given.directory)
     out = _place(directory, given.out, given.in_place)
@@ -148,35 +166,53 @@ def recut(given: RecutOptions) -> RecutResult:
     settle_directory(directory)
     # A directory without write access cannot change while it is read.
     writable = out is None or os.access(directory, os.W_OK)
-    with directory_lock(directory) if (directory / LOCK).is_file() and writable else contextlib.nullcontext():
+    with (
+        directory_lock(directory)
+        if (directory / LOCK).is_file() and writable
+        else contextlib.nullcontext()
+    ):
         dataset = read_dataset(directory, "thresholds", "receipts", "rows").finished()
         recipe = load_cut(directory / RECIPE, named_path(given.cut))
         changed = tuple(differences(dataset.recipe.screen_document, recipe.screen_document))
         if out is None and recipe.portable_yaml == dataset.recipe.portable_yaml:
-            write_index(directory)  # a cut that was killed after it replaced the dataset left the old page
-            return _result(directory, recipe, dataset, dataset.receipts, dataset.thresholds, changed)
+            # a cut that was killed after it replaced the dataset left the old page
+            write_index(directory)
+            return _result(
+                directory, recipe, dataset, dataset.receipts, dataset.thresholds, changed
+            )
         new = _New.of(dataset, recipe, given.source, given.device)
         losses = new.refuse_missing()
         if out is None and losses and given.before is not None:
             given.before(losses)
         target = replacement_folder(directory) if out is None else out
-        if out is None and (other := read_lock(target)) is not None and dict(other.hashes) != new.hashes:
-            discard_replacement(directory)  # an earlier cut by other thresholds began this replacement
+        if (
+            out is None
+            and (other := read_lock(target)) is not None
+            and dict(other.hashes) != new.hashes
+        ):
+            # an earlier cut by other thresholds began this replacement
+            discard_replacement(directory)
         receipts = new.write(target)
         if out is None:
             replace_dataset(directory)
             write_index(directory)
-        return _result(directory if out is None else target, recipe, dataset, receipts, new.thresholds, changed)
+        return _result(
+            directory if out is None else target, recipe, dataset, receipts, new.thresholds, changed
+        )
 
 
 def _place(directory: Path, out: str | Path | None, in_place: bool) -> Path | None:
     """Return the directory of the cut dataset, or None if it replaces the old dataset."""
     if in_place and out is not None:
-        raise UserError("a cut is written either in place or to another directory, not both", _PLACES)
+        raise UserError(
+            "a cut is written either in place or to another directory, not both", _PLACES
+        )
     if out is None:
         if not in_place:
             raise UserError(
-                f"no directory is named for the cut dataset, and {directory} itself changes only in place", _PLACES
+                f"no directory is named for the cut dataset, and {directory} itself changes only in"
+                " place",
+                _PLACES,
             )
         return None
     if named_path(out).resolve() == directory.resolve():
@@ -198,11 +234,15 @@ class _New:
     def of(cls, old: SoundDataset, recipe: Recipe, source: str | None, device: str) -> _New:
         if recipe.screen.store_embeddings and not old.recipe.screen.store_embeddings:
             raise UserError(
-                "screen.store_embeddings: this dataset did not store them, and a cut does not screen images again",
+                "screen.store_embeddings: this dataset did not store them, and a cut does not"
+                " screen images again",
                 "Build the recipe into another folder.",
             )
         if problems := [*_never_asked(old.recipe, recipe)]:
-            raise UserError(problems, "Build the recipe into another folder: a cut does not screen images again.")
+            raise UserError(
+                problems,
+                "Build the recipe into another folder: a cut does not screen images again.",
+            )
         known = old.measured
         measuring = recipe
         if source is not None:  # a directory's recipe has no path of a local folder
@@ -219,7 +259,10 @@ class _New:
         if recipe.judges:
             names = list(map(without_folders, recipe.judges))
             if unknown := [name for name in names if name not in judges]:
-                raise RunFailure(f"{old.directory / LOCK} does not pin {', '.join(unknown)}", "Restore it from a copy.")
+                raise RunFailure(
+                    f"{old.directory / LOCK} does not pin {', '.join(unknown)}",
+                    "Restore it from a copy.",
+                )
             inputs["judges"] = {name: judges[name] for name in names}
         return cls(old, recipe, make_plan(recipe, edited=old.plan.table), thresholds, inputs)
 
@@ -232,7 +275,8 @@ class _New:
         }
 
     def refuse_missing(self) -> CutLosses:
-        """Return what is lost if the new dataset replaces the old. Raise UserError if it needs missing images."""
+        """Return what is lost if the new dataset replaces the old. Raise UserError if it needs
+        missing images."""
         images = Counter[str]()
         cells = Counter[str]()
         lost = Counter[str]()
@@ -253,12 +297,18 @@ class _New:
                 for row in cut.beyond:
                     if self._has_image(row) and row["reason"] != FAILED:
                         lost[shift] += 1
-        problems = [f"{name}: needs {count} images that were not kept" for name, count in images.items()]
-        problems += [f"{name}: {count} cells need candidates that were not rendered" for name, count in cells.items()]
+        problems = [
+            f"{name}: needs {count} images that were not kept" for name, count in images.items()
+        ]
+        problems += [
+            f"{name}: {count} cells need candidates that were not rendered"
+            for name, count in cells.items()
+        ]
         if problems:
             raise UserError(
                 problems,
-                "Choose thresholds that accept only images that were kept, or build the re-cut recipe into"
+                "Choose thresholds that accept only images that were kept, or build the re-cut"
+                " recipe into"
                 " another folder (with screen.keep_rejected: true every later cut is possible).",
             )
         kept = TableForm.of(self.recipe).added
@@ -272,16 +322,23 @@ class _New:
     def write(self, target: Path) -> list[Receipt]:
         """Write the whole dataset to `target`, or continue one begun there. Return its receipts."""
         portable = self.recipe.portable_yaml
-        # Class tokens and files that a person added are kept. Results are not, because they were measured on other
-        # images.
+        # Class tokens and files that a person added are kept. Results are not, because they were
+        # measured on other images.
         rewritten = {CARD, CROISSANT, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
         folders = {RECEIPTS, FIGURES, *_RESULTS, *WHATS}
         paths = published_paths(self.old.directory)
-        kept = [path for path in paths if path not in rewritten and path.partition("/")[0] not in folders]
+        kept = [
+            path
+            for path in paths
+            if path not in rewritten and path.partition("/")[0] not in folders
+        ]
         odd = [path for path in kept if is_outside(path)]
         if odd:
             raise UserError(
-                [f"{self.old.directory}: the file name {path!r} is a path on some systems" for path in odd[:10]],
+                [
+                    f"{self.old.directory}: the file name {path!r} is a path on some systems"
+                    for path in odd[:10]
+                ],
                 "No build writes such a file: rename it, or move it elsewhere.",
             )
         attachments = {path: (self.old.directory / path).read_bytes() for path in kept}
@@ -298,7 +355,9 @@ class _New:
                     try:
                         writer.write(shard, list(self._candidates(shard, receipt)))
                     except ValueError as error:  # rows that no build writes
-                        raise RunFailure(f"{self.old.directory}: {error}", repair_hint(self.old.directory)) from error
+                        raise RunFailure(
+                            f"{self.old.directory}: {error}", repair_hint(self.old.directory)
+                        ) from error
                     done.add((shard.group, shard.number))
                 report("shards", len(done), self.plan.n_shards)
             close_dataset(store)
@@ -313,7 +372,9 @@ class _New:
         form = TableForm.of(self.recipe)
         columns = [*_SCORED, *form.added, *(["embedding"] if embeddings else [])]
         rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        for row in planned_rows(self.old.directory, self.plan, shard, receipt, "candidates", columns, form):
+        for row in planned_rows(
+            self.old.directory, self.plan, shard, receipt, "candidates", columns, form
+        ):
             rows.setdefault((row["shift"], row["label"]), []).append(row)
         for cell in shard.cells:
             cell_rows = rows.get((cell.shift, cell.label), [])
@@ -327,11 +388,19 @@ class _New:
                 beyond = cell_rows[rendered:]
                 cell_rows = cell_rows[:rendered]
                 verdicts = verdicts[:rendered]
-            yield _CutCell(cell, cell_rows, verdicts, decide_cell(rules, verdicts, cell.accepted), short, beyond)
+            yield _CutCell(
+                cell,
+                cell_rows,
+                verdicts,
+                decide_cell(rules, verdicts, cell.accepted),
+                short,
+                beyond,
+            )
 
     def _verdict(self, row: Mapping[str, Any]) -> Verdict:
         thresholds = self.thresholds.of(row["shift"], row["class_id"])
-        # Values that the shift's rules no longer need are left out, even if another shift has the column.
+        # Values that the shift's rules no longer need are left out, even if another shift has the
+        # column.
         columns = self.recipe.columns_of(self.plan.shift(row["shift"]))
         return verdict_of(row, thresholds, columns, open=self.thresholds.is_open(row["shift"]))
 
@@ -342,13 +411,18 @@ class _New:
         return False
 
     def _has_image(self, row: Mapping[str, Any]) -> bool:
-        return row["reason"] == ACCEPTED or keeps_image(row["reason"], self.old.recipe.screen.keep_rejected)
+        return row["reason"] == ACCEPTED or keeps_image(
+            row["reason"], self.old.recipe.screen.keep_rejected
+        )
 
     def _candidates(self, shard: Shard, receipt: Receipt) -> Iterator[Candidate]:
         directory = self.old.directory
         # A damaged file must not enter the new dataset.
         if faults := [*file_faults(directory, receipt.files)]:
-            problems = [f"{directory / file.path} is missing or differs from {receipt.path}" for file, _ in faults]
+            problems = [
+                f"{directory / file.path} is missing or differs from {receipt.path}"
+                for file, _ in faults
+            ]
             raise RunFailure(problems, repair_hint(directory))
         images = {}
         for what in ("data", "rejected"):
@@ -358,7 +432,9 @@ class _New:
         for cut in self._cells(shard, receipt):
             for row, verdict, reason in zip(cut.rows, cut.verdicts, cut.reasons, strict=True):
                 if reason == ACCEPTED and images.get(row["key"]) is None:
-                    raise RunFailure(f"{receipt.path}: {row['key']} has no image", "Restore it from a copy.")
+                    raise RunFailure(
+                        f"{receipt.path}: {row['key']} has no image", "Restore it from a copy."
+                    )
                 # The prompt holds the class's placeholder token, which is not in the recipe.
                 sample = replace(samples[row["key"]], prompt=row["prompt"])
                 columns = [*self.recipe.generator.columns()]
@@ -366,13 +442,15 @@ class _New:
                     columns.append(UNIT)
                 columns += self.recipe.given(self.plan.shift(row["shift"]))
                 values = {name: row[name] for name in columns}
-                yield Candidate(sample, verdict, reason, images.get(row["key"]), row.get("embedding"), values)
+                yield Candidate(
+                    sample, verdict, reason, images.get(row["key"]), row.get("embedding"), values
+                )
 
 
 @dataclass(frozen=True, slots=True)
 class _CutCell:
-    """A cell with its new decisions. short: whether the cell needs more candidates than were rendered. beyond: rows to
-    drop.
+    """A cell with its new decisions. short: whether the cell needs more candidates than were
+    rendered. beyond: rows to drop.
     """
 
     cell: Cell
@@ -384,27 +462,40 @@ class _CutCell:
 
 
 def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
-    """Return the pin of the input dataset. Raise UserError if it, or CLIP, is not the one in the lock."""
+    """Return the pin of the input dataset. Raise UserError if it, or CLIP, is not the one in the
+    lock."""
     screen = measuring.screen
     source = open_source(measuring.source, old.lock.inputs.get("source"), as_recorded=True).pin
-    current = json.loads(json.dumps([pin_clip(screen.clip, screen.weights).document(), source.document()]))
+    current = json.loads(
+        json.dumps([pin_clip(screen.clip, screen.weights).document(), source.document()])
+    )
     recorded = [old.lock.inputs["models"]["screen"], old.lock.inputs.get("source")]
-    lines = [*differences(recorded[0], current[0], "screen"), *differences(recorded[1], current[1], "source")]
+    lines = [
+        *differences(recorded[0], current[0], "screen"),
+        *differences(recorded[1], current[1], "source"),
+    ]
     if lines:
         raise UserError(
-            ["a new object percentile needs the inputs that the dataset was built from:", *(f"  {x}" for x in lines)],
-            "Restore them (for a moved folder: --source PATH), or give the object threshold as a value.",
+            [
+                "a new object percentile needs the inputs that the dataset was built from:",
+                *(f"  {x}" for x in lines),
+            ],
+            "Restore them (for a moved folder: --source PATH), or give the object threshold as a"
+            " value.",
         )
     return source
 
 
 def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
-    """Yield judges and measures that the cut needs and the dataset lacks. The dataset always has the first answer of a
-    judge. For any other failure rule, it has only the answer to that rule.
+    """Yield judges and measures that the cut needs and the dataset lacks. The dataset always has
+    the first answer of a judge. For any other failure rule, it has only the answer to that rule.
     """
     rules: dict[tuple[str, str], str] = {}
     for shift in before.all_shifts():
-        rules |= {(shift.name, without_folders(judge)): rule for judge, rule in _judges(before, shift).items()}
+        rules |= {
+            (shift.name, without_folders(judge)): rule
+            for judge, rule in _judges(before, shift).items()
+        }
     missing: dict[tuple[str, str], list[str]] = {}  # the text before the shifts, and after them
     for shift in after.all_shifts():
         for judge, rule in _judges(after, shift).items():
@@ -412,9 +503,14 @@ def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
             if known is None or rule not in (TOP1, known):
                 by_rule = "" if known is None else f" by the failure rule '{rule}'"
                 missing.setdefault((f"{judge} did not judge", by_rule), []).append(shift.name)
-    taken = {shift.name: {name for rule in shift.keep for name in rule.measures} for shift in before.all_shifts()}
+    taken = {
+        shift.name: {name for rule in shift.keep for name in rule.measures}
+        for shift in before.all_shifts()
+    }
     for shift in after.all_shifts():
-        for name in sorted({name for rule in shift.keep for name in rule.measures} - taken[shift.name]):
+        for name in sorted(
+            {name for rule in shift.keep for name in rule.measures} - taken[shift.name]
+        ):
             missing.setdefault((f"{name} was not measured on", ""), []).append(shift.name)
     for (what, by_rule), shifts in missing.items():
         yield f"{what} the images of {some_of(shifts, 3, what='shifts')}{by_rule}"

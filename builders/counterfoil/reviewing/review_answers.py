@@ -1,4 +1,5 @@
-"""`review --answers`: people's selections become the folder `review/` of the dataset, and are shown on its card."""
+"""`review --answers`: people's selections become the folder `review/` of the dataset, and are shown
+on its card."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ TABLE = "selection.csv"
 
 
 def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
-    """Return the mean selection frequency with its 95 % interval over images, or None. answers: for each image, how
-    often it was selected and how often people were asked.
+    """Return the mean selection frequency with its 95 % interval over images, or None. answers: for
+    each image, how often it was selected and how often people were asked.
     """
     import numpy as np
 
@@ -53,10 +54,12 @@ def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
 
 
 def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, int]:
-    """Return Fleiss' kappa of answers (image → rater → selected), and the number of images behind it.
+    """Return Fleiss' kappa of answers (image → rater → selected), and the number of images behind
+    it.
 
-    Kappa is computed on the images that all raters saw. If there are none, kappa is a mean over the numbers of raters
-    that saw an image, weighted by images. Kappa is None for fewer than two raters, or if all answers agree.
+    Kappa is computed on the images that all raters saw. If there are none, kappa is a mean over the
+    numbers of raters that saw an image, weighted by images. Kappa is None for fewer than two
+    raters, or if all answers agree.
     """
     raters = {rater for answer in answers.values() for rater in answer}
     if len(raters) < 2:
@@ -65,8 +68,14 @@ def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, 
     groups: dict[int, list[tuple[int, int]]] = {}
     for ratings in shared or answers.values():
         if len(ratings) > 1:
-            groups.setdefault(len(ratings), []).append((sum(ratings.values()), len(ratings) - sum(ratings.values())))
-    kappas = [(kappa, len(counts)) for counts in groups.values() if (kappa := fleiss_kappa(counts)) is not None]
+            groups.setdefault(len(ratings), []).append(
+                (sum(ratings.values()), len(ratings) - sum(ratings.values()))
+            )
+    kappas = [
+        (kappa, len(counts))
+        for counts in groups.values()
+        if (kappa := fleiss_kappa(counts)) is not None
+    ]
     images = sum(count for _, count in kappas)
     if not images:
         return None, 0
@@ -94,9 +103,13 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
             selected = set(grid.selected)
             real = {id for id in grid.shown if isinstance(task_list.known[id], RealControl)}
             without = set(grid.shown) - images_of_dataset.keys() - real
-            passed += ControlsPassed(len(real), len(real & selected), len(without), len(without - selected))
+            passed += ControlsPassed(
+                len(real), len(real & selected), len(without), len(without - selected)
+            )
             images += len(images_of_dataset)
-        people.append(RaterResult(f"rater-{index}", len(rater.grids), images, passed, passed.failed))
+        people.append(
+            RaterResult(f"rater-{index}", len(rater.grids), images, passed, passed.failed)
+        )
     controls = sum((rater.controls for rater in people), ControlsPassed())
     return Selection(
         content=task_list.content,
@@ -104,8 +117,12 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
         raters=tuple(people),
         controls=AllControls(
             **asdict(controls),
-            real_share=_rounded(share_of(controls.real_passed, controls.real) if controls.real else None),
-            without_share=_rounded(share_of(controls.without_passed, controls.without) if controls.without else None),
+            real_share=_rounded(
+                share_of(controls.real_passed, controls.real) if controls.real else None
+            ),
+            without_share=_rounded(
+                share_of(controls.without_passed, controls.without) if controls.without else None
+            ),
         ),
         shifts=tuple(
             ShiftSelected(shift, results[shift, "class"], results[shift, "shift"])
@@ -113,19 +130,24 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
             if results[shift, "class"] or results[shift, "shift"]
         ),
         images={
-            task: {image.key: Selected(len(by), sum(by.values())) for image, by in answers[task].items()}
+            task: {
+                image.key: Selected(len(by), sum(by.values()))
+                for image, by in answers[task].items()
+            }
             for task in TASKS
         },
     )
 
 
 def _own(grid: AnsweredGrid, task_list: Asked) -> dict[str, AcceptedImage]:
-    """Return the images of a grid that have its label according to the dataset. All other pictures are controls."""
+    """Return the images of a grid that have its label according to the dataset. All other pictures
+    are controls."""
     return {
         id: picture
         for id in grid.shown
         if isinstance(picture := task_list.known[id], AcceptedImage)
-        and grid.label == (task_list.classes[picture.label] if grid.task == "class" else picture.shift)
+        and grid.label
+        == (task_list.classes[picture.label] if grid.task == "class" else picture.shift)
     }
 
 
@@ -140,13 +162,17 @@ def _task_result(answers: Mapping[str, Mapping[int, bool]]) -> TaskResult | None
 
 
 def _rounded(share: CheckedShare | None) -> CheckedShare | None:
-    return None if share is None else CheckedShare(*(round(value, _DIGITS) for value in asdict(share).values()))
+    return (
+        None
+        if share is None
+        else CheckedShare(*(round(value, _DIGITS) for value in asdict(share).values()))
+    )
 
 
 @dataclass(frozen=True)
 class Review:
-    """The counted answers, and the folder that holds them. raters: files and typed names, which are not stored.
-    replaced: the number of people whose earlier answers were replaced.
+    """The counted answers, and the folder that holds them. raters: files and typed names, which are
+    not stored. replaced: the number of people whose earlier answers were replaced.
     """
 
     directory: Path
@@ -159,8 +185,13 @@ class Review:
     def notes(self) -> tuple[str, ...]:
         """People who answered several pages, and which of their answers count."""
         return tuple(
-            f"{', '.join(str(path) for path in (rater.path, *rater.others))} are of one person, {person.rater}"
-            + (f", who answered {rater.again} images twice: the later file's answers count" if rater.again else "")
+            f"{', '.join(str(path) for path in (rater.path, *rater.others))} are of one person,"
+            f" {person.rater}"
+            + (
+                f", who answered {rater.again} images twice: the later file's answers count"
+                if rater.again
+                else ""
+            )
             for person, rater in zip(self.selection.raters, self.raters, strict=True)
             if rater.others
         )
@@ -170,20 +201,26 @@ class Review:
         document = self.selection.to_json()
         named = zip(document["raters"], self.raters, strict=True)
         for person, rater in named:
-            person |= {"file": str(rater.path), "more_files": list(map(str, rater.others)), "name": rater.name}
+            person |= {
+                "file": str(rater.path),
+                "more_files": list(map(str, rater.others)),
+                "name": rater.name,
+            }
         return {"directory": str(self.directory), "folder": str(self.folder), **document}
 
 
 @takes(AnswersOptions)
 def review_answers(given: AnswersOptions) -> Review:
-    """Count people's answers, store them in the folder `review/` of the dataset, and show them on its card.
+    """Count people's answers, store them in the folder `review/` of the dataset, and show them on
+    its card.
 
     Returns:
         A Review with the agreement and the counts.
 
     Raises:
-        UserError: The directory is not a finished dataset, a file does not hold answers to a page of this dataset, or
-            two files hold one person's answers to the same page. The message lists every problem.
+        UserError: The directory is not a finished dataset, a file does not hold answers to a page
+            of this dataset, or two files hold one person's answers to the same page. The message
+            lists every problem.
         RunFailure: The dataset is damaged.
     """
     directory = named_path(given.directory)
@@ -191,7 +228,9 @@ def review_answers(given: AnswersOptions) -> Review:
     task_list = asked_of(dataset)
     content = task_list.content
     raters = read_answers(given.answers, task_list)
-    hint = f"`counterfoil verify {directory}` lists everything that is damaged, and how to repair it."
+    hint = (
+        f"`counterfoil verify {directory}` lists everything that is damaged, and how to repair it."
+    )
     refuse_changed(directory, changed_data(directory, dataset.receipts), hint)
     selection = selection_of(raters, task_list)
     before, _ = Selection.of_dataset(directory, content)
@@ -201,8 +240,19 @@ def review_answers(given: AnswersOptions) -> Review:
     for task, answers_of_task in selection.images.items():
         for image in sorted(images, key=lambda image: (shifts.index(image.shift), image.key)):
             if answer := answers_of_task.get(image.key):
-                row = (task, image.key, image.shift, task_list.classes[image.label], answer.shown, answer.selected)
-                rows.append(dict(zip(_COLUMNS, (*row, f"{answer.selected / answer.shown:.6g}"), strict=True)))
+                row = (
+                    task,
+                    image.key,
+                    image.shift,
+                    task_list.classes[image.label],
+                    answer.shown,
+                    answer.selected,
+                )
+                rows.append(
+                    dict(
+                        zip(_COLUMNS, (*row, f"{answer.selected / answer.shown:.6g}"), strict=True)
+                    )
+                )
     table = csv_text(rows, _COLUMNS).encode()
     close_again(directory, REVIEWED.files(selection.to_json(), {TABLE: table}), content, REVIEWED)
     replaced = len(before.raters) if before else 0
@@ -215,4 +265,6 @@ def asked_of(dataset: SoundDataset) -> Asked:
     images = accepted_images(dataset.directory, dataset.plan, dataset.receipts)
     classes = dataset.recipe.classes
     shifts = tuple(shift.name for shift in dataset.recipe.all_shifts())
-    return Asked(content, known_ids(content, images, classes), tuple(cls.id for cls in classes), shifts)
+    return Asked(
+        content, known_ids(content, images, classes), tuple(cls.id for cls in classes), shifts
+    )

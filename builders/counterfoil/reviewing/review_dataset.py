@@ -1,7 +1,9 @@
-"""`review`: write one HTML page of grids on which people say whether images show their class and their shift.
+"""`review`: write one HTML page of grids on which people say whether images show their class and
+their shift.
 
-The id of an image is a hash of the dataset's content and the image's key. The id of a real control image is a hash of
-the same content, the class and a number. Counting answers therefore needs neither the page nor the input dataset.
+The id of an image is a hash of the dataset's content and the image's key. The id of a real control
+image is a hash of the same content, the class and a number. Counting answers therefore needs
+neither the page nor the input dataset.
 """
 
 from __future__ import annotations
@@ -85,8 +87,8 @@ def page_of_review(
     pictures: Mapping[ShownPicture, str],
     preview: str,
 ) -> str:
-    """Return the page: equal datasets and settings give equal bytes. pictures: data URIs. preview: the sentence of a
-    preview, or empty.
+    """Return the page: equal datasets and settings give equal bytes. pictures: data URIs. preview:
+    the sentence of a preview, or empty.
     """
     ids: dict[ShownPicture, str] = {}
     for picture in pictures:
@@ -113,9 +115,14 @@ def page_of_review(
         data={
             **FORM,
             "content": content,
-            "sheet": sha256_json([content, [[grid["task"], grid["label"], grid["shown"]] for grid in shown]])[:_SHEET],
+            "sheet": sha256_json(
+                [content, [[grid["task"], grid["label"], grid["shown"]] for grid in shown]]
+            )[:_SHEET],
             "grids": shown,
-            "pictures": {ids[picture]: uri for picture, uri in sorted(pictures.items(), key=lambda each: ids[each[0]])},
+            "pictures": {
+                ids[picture]: uri
+                for picture, uri in sorted(pictures.items(), key=lambda each: ids[each[0]])
+            },
         },
         most_name=MOST_NAME,
         tasks=sorted({grid.task for grid in grids}),
@@ -124,9 +131,13 @@ def page_of_review(
 
 
 def read_page_pictures(
-    directory: Path, receipts: Sequence[Receipt], grids: Sequence[Grid], real: Mapping[int, Sequence[Image]]
+    directory: Path,
+    receipts: Sequence[Receipt],
+    grids: Sequence[Grid],
+    real: Mapping[int, Sequence[Image]],
 ) -> dict[ShownPicture, str]:
-    """Return each picture of the grids once. Real controls come first, by label. The dataset's own images follow."""
+    """Return each picture of the grids once. Real controls come first, by label. The dataset's own
+    images follow."""
     pictures: dict[ShownPicture, str] = {}
     by_receipt: dict[int, dict[str, AcceptedImage]] = {}
     for picture in dict.fromkeys(picture for grid in grids for picture in grid.pictures):
@@ -139,10 +150,15 @@ def read_page_pictures(
         file = receipt.file("data")
         assert file is not None  # its rows were read
         for key, encoded in encoded_images(directory / file.path, set(by_key)):
-            pictures[by_key[key]] = page_picture(decode_reduced(encoded, f"{file.path}: {key}", SIDE))
+            pictures[by_key[key]] = page_picture(
+                decode_reduced(encoded, f"{file.path}: {key}", SIDE)
+            )
         missing = [key for key, image in by_key.items() if image not in pictures]
         if missing:
-            raise RunFailure(f"{directory / file.path} has no row {missing[0]}", remake_hint(directory, receipt.path))
+            raise RunFailure(
+                f"{directory / file.path} has no row {missing[0]}",
+                remake_hint(directory, receipt.path),
+            )
     return pictures
 
 
@@ -184,11 +200,13 @@ def _short(text: str) -> str:
 def _real_images(
     dataset: SoundDataset, chosen: Chosen, seed: int, source: str | None
 ) -> tuple[Mapping[int, Sequence[Image]], str | None]:
-    """Return real images by label, and a text that says why there are none, if so. If `source` is given, an input
-    dataset that cannot be read is an error.
+    """Return real images by label, and a text that says why there are none, if so. If `source` is
+    given, an input dataset that cannot be read is an error.
     """
     # Real images are half of the controls of each grid, and a class can have several grids.
-    counts = {label: sum(image.label == label for image in chosen.images) for label in chosen.classes}
+    counts = {
+        label: sum(image.label == label for image in chosen.images) for label in chosen.classes
+    }
     wanted = {}
     for label, count in counts.items():
         wanted[label] = min(MOST_CONTROLS, CONTROLS // 2 * (1 + count // IMAGES_A_SHIFT))
@@ -201,7 +219,9 @@ def _real_images(
         return {}, reason.problems[0]
 
 
-def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source: str | None) -> dict[int, list[Image]]:
+def _opened(
+    dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source: str | None
+) -> dict[int, list[Image]]:
     recipe = dataset.recipe
     recorded = dataset.lock.inputs.get("source")
     lies = placed(recipe.source, recorded)
@@ -214,7 +234,8 @@ def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source:
         now = getattr(pin, name)
         if before is not None and before != now:
             raise UserError(
-                f"the input dataset is not the one that the dataset was built from ({name} {str(before)[:12]}, here"
+                f"the input dataset is not the one that the dataset was built from ({name}"
+                f" {str(before)[:12]}, here"
                 f" {str(now)[:12]})",
                 "If the folder moved, name it with --source PATH.",
             )
@@ -259,22 +280,26 @@ class ReviewPage:
 def review(given: ReviewOptions) -> ReviewPage:
     """Write a page on which people check labels: grids of at most 48 images, one label per grid.
 
-    The page also shows controls: real images of the class from the source's validation split, as pinned by the dataset,
-    and images without the label.
+    The page also shows controls: real images of the class from the source's validation split, as
+    pinned by the dataset, and images without the label.
 
     Returns:
         A ReviewPage with the path of the page and what is on it.
 
     Raises:
-        UserError: The directory is not a finished dataset, a shift does not exist, or the page would hold too many
-            images.
+        UserError: The directory is not a finished dataset, a shift does not exist, or the page
+            would hold too many images.
     """
     directory = named_path(given.directory)
     page_path = directory / PAGE if given.page is None else named_path(given.page)
     images = given.images
     tasks = given.tasks
     seed = given.seed
-    problems = [f"task: found '{task}', expected one of {', '.join(TASKS)}" for task in tasks if task not in TASKS]
+    problems = [
+        f"task: found '{task}', expected one of {', '.join(TASKS)}"
+        for task in tasks
+        if task not in TASKS
+    ]
     problems += [] if tasks else ["task: found none, expected one"]
     if problems:
         raise UserError(problems)
@@ -302,7 +327,9 @@ def review(given: ReviewOptions) -> ReviewPage:
     if "shift" in tasks:
         grids += shift_grids(recipe, chosen.images, base, seed)
     if not grids:
-        raise UserError("no shift to ask about: the base has none", "Name a shift, or use --task class.")
+        raise UserError(
+            "no shift to ask about: the base has none", "Name a shift, or use --task class."
+        )
     content = content_of_receipts(dataset.receipts)
     pictures = read_page_pictures(directory, dataset.receipts, grids, real)
     without = [name for name in names if all(image.shift != name for image in chosen.images)]
@@ -332,24 +359,32 @@ def review(given: ReviewOptions) -> ReviewPage:
 def _shifts(
     dataset: SoundDataset, tasks: Sequence[ReviewTask], requested: Sequence[str] | None, seed: int
 ) -> tuple[list[str], list[str]]:
-    """Return the shifts to ask about, in the recipe's order, and the ones among them that have no threshold yet."""
+    """Return the shifts to ask about, in the recipe's order, and the ones among them that have no
+    threshold yet."""
     known = [shift.name for shift in dataset.recipe.all_shifts()]
     base, *others = known
     unknown = [name for name in requested or () if name not in known]
     if unknown:
         raise UserError(
-            [f"found '{name[:80]}', expected a shift{did_you_mean(name, known)}" for name in unknown],
+            [
+                f"found '{name[:80]}', expected a shift{did_you_mean(name, known)}"
+                for name in unknown
+            ],
             f"The shifts: {', '.join(known[:20])}{' …' if len(known) > 20 else ''}",
         )
     if requested is None and len(known) > MOST_SHIFTS:
-        requested = [base, *sorted(others, key=lambda name: rank(seed, "shift", name))[: MOST_SHIFTS - 1]]
+        requested = [
+            base,
+            *sorted(others, key=lambda name: rank(seed, "shift", name))[: MOST_SHIFTS - 1],
+        ]
     chosen = [name for name in known if requested is None or name in requested]
     # The base has no shift to ask about.
     names = chosen if "class" in tasks else [name for name in chosen if name != base] or chosen
     waiting = [name for name in open_shifts(dataset.recipe) if name in names]
     if waiting and not set(names) - {*waiting, BASE}:
         raise UserError(
-            f"{dataset.directory} is not cut yet: no image of a shift is accepted, because these shifts have no"
+            f"{dataset.directory} is not cut yet: no image of a shift is accepted, because these"
+            " shifts have no"
             f" threshold: {', '.join(waiting[:_MOST_NAMED])}",
             f"Cut first: counterfoil calibrate {dataset.directory}",
         )
@@ -366,12 +401,22 @@ def _notes(
     notes = []
     if waiting:
         shown = ", ".join(waiting[:_MOST_NAMED])
-        notes.append(f"not asked about, because they have no threshold: {shown}; cut first with counterfoil calibrate")
+        notes.append(
+            f"not asked about, because they have no threshold: {shown}; cut first with counterfoil"
+            " calibrate"
+        )
     without = [name for name in without if name not in waiting]
     if without:
-        notes.append(f"not asked about, because no image was accepted: {some_of(without, _MOST_NAMED)}")
+        notes.append(
+            f"not asked about, because no image was accepted: {some_of(without, _MOST_NAMED)}"
+        )
     if "shift" in tasks and not base:
-        notes.append("no base image was accepted, so grids of shifts have no control images without the shift")
+        notes.append(
+            "no base image was accepted, so grids of shifts have no control images without the"
+            " shift"
+        )
     if "class" in tasks and len(chosen.classes) == 1:
-        notes.append("all images have one class, so its grids have no control images of other classes")
+        notes.append(
+            "all images have one class, so its grids have no control images of other classes"
+        )
     return notes

@@ -1,4 +1,5 @@
-"""The scores of a dataset's candidates as arrays, by shift and by class, and the effect of each step of a slider."""
+"""The scores of a dataset's candidates as arrays, by shift and by class, and the effect of each
+step of a slider."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 _COLUMNS = ("shift", "label", "index", "object_score", "shift_score", "object_threshold", "reason")
 _MEASURED = ("contrast", "black", "white", SOURCE_SIMILARITY)
 _TYPES = (np.float32, np.float32, np.float32, bool, np.int64, np.int64, np.int64, np.float32, bool)
-# Round steps, so that thresholds read like those of Vendrow 2023, Table 1, and at most as many as a slider can show.
+# Round steps, so that thresholds read like those of Vendrow 2023, Table 1, and at most as many as a
+# slider can show.
 _STEPS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01)
 MOST_STEPS = 300
 DECIMALS = 4
@@ -36,7 +38,8 @@ MOST_OBJECTS = 100
 
 @dataclass(frozen=True, slots=True)
 class ShiftScores:
-    """All scored candidates of a shift or of the base, by ascending shift score. Arrays are (n,)."""
+    """All scored candidates of a shift or of the base, by ascending shift score. Arrays are
+    (n,)."""
 
     shift: Shift
     scores: np.ndarray
@@ -77,8 +80,8 @@ class ShiftScores:
 
     @property
     def threshold(self) -> float | None:
-        """The recipe's threshold, or the value of its percentile over all candidates, or None. The number has the
-        fewest digits that give the same float32.
+        """The recipe's threshold, or the value of its percentile over all candidates, or None. The
+        number has the fewest digits that give the same float32.
         """
         spec = self.shift.threshold
         if spec is None or spec.percentile is None:
@@ -94,7 +97,8 @@ class ShiftScores:
 
 
 def shortest(value: float) -> float:
-    """Return the number with the fewest digits that is the same in float32: 0.163, not 0.16300000250339508."""
+    """Return the number with the fewest digits that is the same in float32: 0.163, not
+    0.16300000250339508."""
     return float(str(np.float32(value)))
 
 
@@ -121,22 +125,33 @@ def scores_of(
         for row in read_shard(directory, receipt, [*_COLUMNS, *measured], "candidates", form):
             if row["shift"] not in rows:
                 continue
-            if row["object_score"] is None or (row["shift"] in screened and row["shift_score"] is None):
+            if row["object_score"] is None or (
+                row["shift"] in screened and row["shift_score"] is None
+            ):
                 failed[row["shift"]] += 1
                 continue
             if not 0 <= row["label"] < len(recipe.classes) or row["index"] < 0:
                 raise RunFailure(
-                    f"{directory / receipt.path}: a candidate has a label that the recipe does not", VERIFY
+                    f"{directory / receipt.path}: a candidate has a label that the recipe does not",
+                    VERIFY,
                 )
             score = row["shift_score"] if row["shift"] in screened else np.inf
             least = -1.0 if row["object_threshold"] is None else row["object_threshold"]
-            kept = row["reason"] == ACCEPTED or keeps_image(row["reason"], recipe.screen.keep_rejected)
+            kept = row["reason"] == ACCEPTED or keeps_image(
+                row["reason"], recipe.screen.keep_rejected
+            )
             contrast = row.get("contrast")
             most_black, most_white, least_similar = limits[row["shift"]]
             visible = most_black is None or (row.get("black") or 0.0) <= np.float32(most_black)
-            visible = visible and (most_white is None or (row.get("white") or 0.0) <= np.float32(most_white))
+            visible = visible and (
+                most_white is None or (row.get("white") or 0.0) <= np.float32(most_white)
+            )
             similarity = row.get(SOURCE_SIMILARITY)
-            if similarity is not None and least_similar is not None and similarity < np.float32(least_similar):
+            if (
+                similarity is not None
+                and least_similar is not None
+                and similarity < np.float32(least_similar)
+            ):
                 visible = False
             rows[row["shift"]].append(
                 (
@@ -153,20 +168,29 @@ def scores_of(
         *arrays, contrasts, passing = (np.array(c, t) for c, t in zip(columns, _TYPES, strict=True))
         measured_contrasts = contrasts if contrasts.size and not np.isnan(contrasts).any() else None
         scores.append(
-            ShiftScores(shift, *arrays, contrast=measured_contrasts, visible=passing, failed=failed[shift.name])
+            ShiftScores(
+                shift,
+                *arrays,
+                contrast=measured_contrasts,
+                visible=passing,
+                failed=failed[shift.name],
+            )
         )
     return tuple(scores)
 
 
 def _limit(shift: Shift, name: str) -> float | None:
     """Return a setting of the shift's keep rules, or None if no rule has it."""
-    return next((value for rule in shift.keep if (value := getattr(rule, name, None)) is not None), None)
+    return next(
+        (value for rule in shift.keep if (value := getattr(rule, name, None)) is not None), None
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectScores:
-    """All scored candidates of a class under one caption, by ascending object score. Arrays are (n,). units: the index
-    of the `ShiftScores` that holds each candidate. ranks: the candidate's index in the arrays there.
+    """All scored candidates of a class under one caption, by ascending object score. Arrays are
+    (n,). units: the index of the `ShiftScores` that holds each candidate. ranks: the candidate's
+    index in the arrays there.
     """
 
     cls: RecipeClass
@@ -185,8 +209,8 @@ class ObjectScores:
 
 @dataclass(frozen=True, slots=True)
 class ObjectGroup:
-    """Shifts whose objects are screened by the same caption and the same threshold spec. One slider per class can set
-    their thresholds.
+    """Shifts whose objects are screened by the same caption and the same threshold spec. One slider
+    per class can set their thresholds.
     """
 
     index: int
@@ -196,19 +220,23 @@ class ObjectGroup:
 
 
 def object_groups(recipe: Recipe, scores: Sequence[ShiftScores]) -> tuple[ObjectGroup, ...]:
-    """Return the groups in the recipe's order. The classes of a group are those with a scored candidate, by label."""
+    """Return the groups in the recipe's order. The classes of a group are those with a scored
+    candidate, by label."""
     members: dict[tuple[str, str], list[int]] = {}
     for unit, shift in enumerate(score.shift for score in scores):
         spec = json.dumps(shift.object_threshold.model_dump(exclude_none=True), sort_keys=True)
         members.setdefault((shift.object_caption, spec), []).append(unit)
     groups = []
     for index, ((caption, _), units) in enumerate(members.items()):
-        groups.append(ObjectGroup(index, caption, tuple(units), tuple(_objects(recipe, scores, units))))
+        groups.append(
+            ObjectGroup(index, caption, tuple(units), tuple(_objects(recipe, scores, units)))
+        )
     return tuple(groups)
 
 
 def shown_groups(groups: Sequence[ObjectGroup]) -> tuple[ObjectGroup, ...]:
-    """Return the groups with at most `MOST_OBJECTS` objects together. Objects that reject most candidates are kept."""
+    """Return the groups with at most `MOST_OBJECTS` objects together. Objects that reject most
+    candidates are kept."""
     every = []
     for group in groups:
         every += [(scores.rejected, -group.index, -at) for at, scores in enumerate(group.objects)]
@@ -220,7 +248,9 @@ def shown_groups(groups: Sequence[ObjectGroup]) -> tuple[ObjectGroup, ...]:
     return tuple(shown)
 
 
-def _objects(recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]) -> list[ObjectScores]:
+def _objects(
+    recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]
+) -> list[ObjectScores]:
     of_unit = np.concatenate([np.full(scores[unit].scores.size, unit) for unit in units])
     ranks = np.concatenate([np.arange(scores[unit].scores.size) for unit in units])
     names = ("labels", "object_scores", "object_thresholds", "has_image")
@@ -237,19 +267,22 @@ def _objects(recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]
         class_ranks = ranks[of_class]
         scored = values[of_class]
         images = kept[of_class]
-        objects.append(ObjectScores(cls, caption, threshold, class_units, class_ranks, scored, images))
+        objects.append(
+            ObjectScores(cls, caption, threshold, class_units, class_ranks, scored, images)
+        )
     return objects
 
 
 def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
-    """Return round thresholds at equal steps over scores [n, float32]. Every score reaches the first threshold, and no
-    score reaches the last.
+    """Return round thresholds at equal steps over scores [n, float32]. Every score reaches the
+    first threshold, and no score reaches the last.
     """
     if scores.size == 0:
         return (0.0,)
     low = float(scores.min())
     high = float(scores.max())
-    # Rounding outwards adds up to two steps, the two ends two more, and there is one threshold more than steps.
+    # Rounding outwards adds up to two steps, the two ends two more, and there is one threshold more
+    # than steps.
     step = next((s for s in _STEPS if (high - low) / s <= MOST_STEPS - 5), _STEPS[-1])
     first = int(np.floor(low / step)) - 1
     last = int(np.ceil(high / step)) + 1
@@ -259,8 +292,8 @@ def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
 def steps_of(
     scores: np.ndarray, object_passes: np.ndarray, has_image: np.ndarray
 ) -> dict[str, tuple[float, ...] | tuple[int, ...]]:
-    """Return `thresholds` over scores [n, float32]. For each threshold, also count the candidates at or above it: all
-    candidates, accepted ones, and those without an image.
+    """Return `thresholds` over scores [n, float32]. For each threshold, also count the candidates
+    at or above it: all candidates, accepted ones, and those without an image.
     """
     thresholds = thresholds_over(scores)
     edges = np.array(thresholds, np.float32)
@@ -274,4 +307,6 @@ def steps_of(
 
 def _at_or_above(scores: np.ndarray, edges: np.ndarray) -> tuple[int, ...]:
     ordered = np.sort(scores.astype(np.float32))
-    return tuple(int(count) for count in ordered.size - np.searchsorted(ordered, edges, side="left"))
+    return tuple(
+        int(count) for count in ordered.size - np.searchsorted(ordered, edges, side="left")
+    )

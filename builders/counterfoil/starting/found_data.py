@@ -1,7 +1,7 @@
 """Find out what a newcomer's dataset holds: its columns, splits, classes and counts.
 
-The dataset may come from anyone and have any size. None of its code runs, and at most `MOST_LOOKED_AT` images (or
-`MOST_BYTES`), spread over all images, are decoded.
+The dataset may come from anyone and have any size. None of its code runs, and at most
+`MOST_LOOKED_AT` images (or `MOST_BYTES`), spread over all images, are decoded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,13 @@ from counterfoil.recipe.names import LONGEST_NAME, is_local, label_by_name
 from counterfoil.recipe.tasks.objects import OBJECTS
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import counted
-from counterfoil.starting.found_objects import FoundObjects, find_objects, object_folder, objects_column, turning
+from counterfoil.starting.found_objects import (
+    FoundObjects,
+    find_objects,
+    object_folder,
+    objects_column,
+    turning,
+)
 from counterfoil.starting.options import InitOptions
 
 # Ids that stand for names elsewhere: WordNet's, and plain numbers.
@@ -39,8 +45,8 @@ _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
 
 
 def prompt_names(labels: Sequence[str]) -> list[str]:
-    """Return labels as prompts say them: `ankle_boot` is "ankle boot". UserError for empty, unprintable or very long
-    ones.
+    """Return labels as prompts say them: `ankle_boot` is "ankle boot". UserError for empty,
+    unprintable or very long ones.
     """
     names = [" ".join(label.replace("_", " ").split()) for label in labels]
     problems = []
@@ -48,13 +54,18 @@ def prompt_names(labels: Sequence[str]) -> list[str]:
         if not name:
             problems.append(f"the class {label[:LONGEST_NAME]!r} has no name")
         elif not all(each.isprintable() for each in label):
-            problems.append(f"the class {label[:LONGEST_NAME]!a} has unprintable characters in its name")
+            problems.append(
+                f"the class {label[:LONGEST_NAME]!a} has unprintable characters in its name"
+            )
         elif len(name) > LONGEST_NAME:
             problems.append(
-                f"the class '{name[:40]}…' has a name of {len(name):,} characters, expected at most {LONGEST_NAME}"
+                f"the class '{name[:40]}…' has a name of {len(name):,} characters, expected at most"
+                f" {LONGEST_NAME}"
             )
     if problems:
-        raise UserError(first_of(problems, _MOST_SHOWN), "Rename these classes: prompts use a class's name.")
+        raise UserError(
+            first_of(problems, _MOST_SHOWN), "Rename these classes: prompts use a class's name."
+        )
     return names
 
 
@@ -63,8 +74,11 @@ def wordless(names: Sequence[str]) -> list[str]:
     return [name for name in names if _NO_WORD.fullmatch(name)]
 
 
-def class_entries(names: Sequence[str], source_labels: Sequence[int], labels: Sequence[str]) -> list[Any]:
-    """List the classes as a recipe does, by name alone if a build derives the same id and label from it."""
+def class_entries(
+    names: Sequence[str], source_labels: Sequence[int], labels: Sequence[str]
+) -> list[Any]:
+    """List the classes as a recipe does, by name alone if a build derives the same id and label
+    from it."""
     # A letter may come to several of ASCII, and an id is as long as a name may be.
     made = [class_slug(name)[:LONGEST_NAME] for name in names]
     # A name that is written out may not take an id that another one is given by its letters.
@@ -73,7 +87,12 @@ def class_entries(names: Sequence[str], source_labels: Sequence[int], labels: Se
     entries: list[Any] = []
     width = len(str(len(labels)))
     for name, slug, label in zip(names, made, source_labels, strict=True):
-        if slug and slug == class_slug(name) and slug not in owners and label_by_name(slug, name, labels) == (label,):
+        if (
+            slug
+            and slug == class_slug(name)
+            and slug not in owners
+            and label_by_name(slug, name, labels) == (label,)
+        ):
             owners.add(slug)
             entries.append(name)
             continue
@@ -92,8 +111,8 @@ _MOST_FILES_SHOWN = 5
 
 
 def look_at_files(folder: ImageFolder, *, corrupts: bool) -> tuple[list[str], int | None]:
-    """Return notes on a folder and some of its images, and their median shorter side. corrupts: skips unreadable
-    images.
+    """Return notes on a folder and some of its images, and their median shorter side. corrupts:
+    skips unreadable images.
     """
     files = [path for paths in folder.splits.values() for path in paths]
     looked = evenly_spread(files, MOST_LOOKED_AT)
@@ -101,7 +120,9 @@ def look_at_files(folder: ImageFolder, *, corrupts: bool) -> tuple[list[str], in
     size = sum(path.stat().st_size for path in paths if path.exists())
     if size > MOST_BYTES:
         looked = evenly_spread(looked, max(1, len(looked) * MOST_BYTES // size))
-    pictures = look_at_pictures(((name, _content(folder.folder / name)) for name in looked), len(looked), decode=True)
+    pictures = look_at_pictures(
+        ((name, _content(folder.folder / name)) for name in looked), len(looked), decode=True
+    )
     notes = [*folder.notes(), *pictures.notes(len(files))]
     if corrupts:
         notes += pictures.twice_compressed(len(files))
@@ -113,7 +134,9 @@ def look_at_files(folder: ImageFolder, *, corrupts: bool) -> tuple[list[str], in
             f" {some_of(named, _MOST_FILES_SHOWN)}"
         )
     if len(looked) < len(files):
-        notes.append(f"{len(looked):,} of {len(files):,} images were opened to check that they can be read")
+        notes.append(
+            f"{len(looked):,} of {len(files):,} images were opened to check that they can be read"
+        )
     sides = [min(size) for size in pictures.sides]
     return notes, median_low(sides) if sides else None
 
@@ -125,9 +148,11 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-# The number of classes of ImageNet. A column with more values does not hold classes, or belongs to a special benchmark.
+# The number of classes of ImageNet. A column with more values does not hold classes, or belongs to
+# a special benchmark.
 MOST_CLASSES = 1000
-# The most bytes that are fetched to count images. A larger dataset on the Hub is known only by its description.
+# The most bytes that are fetched to count images. A larger dataset on the Hub is known only by its
+# description.
 MOST_FETCHED = 20_000_000_000
 PERCENTILE = 5
 _TRAIN = ("train", "training")
@@ -138,7 +163,8 @@ _MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class FoundClass:
-    """A class: its name in prompts, its label in the data, and images by split, None if there are too many to fetch."""
+    """A class: its name in prompts, its label in the data, and images by split, None if there are
+    too many to fetch."""
 
     name: str
     source_label: int
@@ -149,8 +175,9 @@ class FoundClass:
 class FoundData:
     """A dataset as a recipe's `source` names it, with its classes in label order and notes on it.
 
-    rows: by split. labels: every label of the data, also those that are no class here. side: the median shorter side of
-    opened images, in pixels. objects: of images with boxes, which have no classes.
+    rows: by split. labels: every label of the data, also those that are no class here. side: the
+    median shorter side of opened images, in pixels. objects: of images with boxes, which have no
+    classes.
     """
 
     origin: NamedDataset
@@ -167,8 +194,9 @@ class FoundData:
 def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
     """Find the columns, splits, classes and counts of a dataset.
 
-    drawn: whether images of the classes are drawn and screened, with thresholds from the dataset's images. UserError if
-    a column, a split or the classes are missing or ambiguous; RunFailure if the network fails.
+    drawn: whether images of the classes are drawn and screened, with thresholds from the dataset's
+    images. UserError if a column, a split or the classes are missing or ambiguous; RunFailure if
+    the network fails.
     """
     source = wanted.source
     origin = replace(NamedDataset.parse(source), config=wanted.config)
@@ -191,11 +219,18 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
         folder.refuse_alike()
     opened = open_source(origin)
     name = origin.dataset
-    if not is_local(name) and not name.startswith(LAB) and "/" not in name and opened.pin.revision is None:
+    if (
+        not is_local(name)
+        and not name.startswith(LAB)
+        and "/" not in name
+        and opened.pin.revision is None
+    ):
         # A bare word that neither the Hub nor a cache knows: a folder was meant.
         raise RunFailure(
-            f"there is no folder {name[:80]} in {Path.cwd()}, and no dataset of this name was found on the Hub",
-            "Name the folder of your images, or user/name on the Hub (which may be unreachable just now).",
+            f"there is no folder {name[:80]} in {Path.cwd()}, and no dataset of this name was found"
+            " on the Hub",
+            "Name the folder of your images, or user/name on the Hub (which may be unreachable just"
+            " now).",
         )
     outline = opened.outline(MOST_FETCHED)
     column = objects_column(outline) if wanted.label_column is None else None
@@ -208,15 +243,22 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
         origin = replace(origin, exif=exif or "ignore")
         rows = open_source(origin, pin=opened.pin).rows(validation, labelled=False)
         objects = find_objects(rows, column, boxes, exif)
-        return FoundData(origin, outline.rows, train, validation, (), (), objects.notes, objects.side, objects)
+        return FoundData(
+            origin, outline.rows, train, validation, (), (), objects.notes, objects.side, objects
+        )
     flat = [] if folder is None else [split for split in folder.splits if folder.is_flat(split)]
-    outline = replace(outline, rows={split: count for split, count in outline.rows.items() if split not in flat})
+    outline = replace(
+        outline, rows={split: count for split, count in outline.rows.items() if split not in flat}
+    )
     origin = replace(origin, image_column=_image_column(outline, wanted))
     train, validation = _splits(outline, wanted)
     several = _several_labels(open_source(origin, pin=opened.pin), outline, validation)
     origin = replace(origin, label_column=_label_column(outline, wanted, several))
     names, classes, left_out = _classes(
-        open_source(origin, pin=opened.pin), outline, tuple(dict.fromkeys((train, validation))), several
+        open_source(origin, pin=opened.pin),
+        outline,
+        tuple(dict.fromkeys((train, validation))),
+        several,
     )
     kept, without = _with_validation_images(classes, validation)
     notes = [*left_out, *without]
@@ -224,27 +266,40 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
         if train == validation:
             notes.insert(
                 0,
-                f"there is only one split, {train}. It serves for training and for thresholds, so object thresholds are"
-                " percentiles of training images. If your model was trained on them, its accuracy there is no"
+                f"there is only one split, {train}. It serves for training and for thresholds, so"
+                " object thresholds are"
+                " percentiles of training images. If your model was trained on them, its accuracy"
+                " there is no"
                 " reference",
             )
         elif validation.lower().startswith(("test", "eval")):
-            notes.insert(0, f"there is no validation split, so thresholds are percentiles of {validation}")
+            notes.insert(
+                0, f"there is no validation split, so thresholds are percentiles of {validation}"
+            )
         notes += _class_notes(kept, validation)
     elif train == validation:
         notes.insert(
-            0, f"all images are in one split, {train}: accuracy is too high on images that your model was trained on"
+            0,
+            f"all images are in one split, {train}: accuracy is too high on images that your model"
+            " was trained on",
         )
     if not outline.read:
-        notes.append(f"images are not counted: that would download {(outline.bytes or 0) / 1e9:,.0f} GB")
+        notes.append(
+            f"images are not counted: that would download {(outline.bytes or 0) / 1e9:,.0f} GB"
+        )
     if several:
         notes.append(several.rstrip("."))
-    notes += [f"split {split} has no class folders, so its images have no class and are left out" for split in flat]
+    notes += [
+        f"split {split} has no class folders, so its images have no class and are left out"
+        for split in flat
+    ]
     side = None
     if folder is not None:
         of_files, side = look_at_files(folder, corrupts=not drawn)
         notes += of_files
-    return FoundData(origin, outline.rows, train, validation, names, tuple(kept), tuple(notes), side)
+    return FoundData(
+        origin, outline.rows, train, validation, names, tuple(kept), tuple(notes), side
+    )
 
 
 def _image_column(outline: Outline, wanted: InitOptions) -> str:
@@ -260,15 +315,28 @@ def _label_column(outline: Outline, wanted: InitOptions, several: str) -> str:
 
 
 def _several_labels(opened: OpenSource, outline: Outline, split: str) -> str:
-    """Return a sentence on what columns of 0 and 1 are good for, or an empty text if a dataset has none."""
-    plain = [name for name, kind in outline.columns.items() if kind.startswith(("int", "bool", "float", "text"))]
+    """Return a sentence on what columns of 0 and 1 are good for, or an empty text if a dataset has
+    none."""
+    plain = [
+        name
+        for name, kind in outline.columns.items()
+        if kind.startswith(("int", "bool", "float", "text"))
+    ]
     if not plain or not outline.read:
         return ""
     rows = opened.rows(split, labelled=False)
-    values = {name: set(map(condition_number, rows.column(name))) for name in plain if name in rows.columns}
+    values = {
+        name: set(map(condition_number, rows.column(name)))
+        for name in plain
+        if name in rows.columns
+    }
     known = {PRESENT, ABSENT}
     unknown = {UNKNOWN, None}
-    binary = [name for name, of_column in values.items() if of_column & known and of_column <= known | unknown]
+    binary = [
+        name
+        for name, of_column in values.items()
+        if of_column & known and of_column <= known | unknown
+    ]
     if not binary:
         return ""
     names = ", ".join(json.dumps(name, ensure_ascii=False) for name in binary[:_MOST_SHOWN])
@@ -277,21 +345,31 @@ def _several_labels(opened: OpenSource, outline: Outline, split: str) -> str:
     if any(values[name] & unknown for name in binary):
         keys += ", unknown: ignore"
     return (
-        f"Columns of 0 and 1 can be labels of which an image has several: to test a classifier of them, write a recipe"
+        "Columns of 0 and 1 can be labels of which an image has several: to test a classifier of"
+        " them, write a recipe"
         f" with generator.kind corrupt and, instead of classes, source.conditions: {{{keys}}}."
     )
 
 
 def _column(
-    wanted: str | None, candidates: Sequence[str], outline: Outline, what: str, option: str, more: str = ""
+    wanted: str | None,
+    candidates: Sequence[str],
+    outline: Outline,
+    what: str,
+    option: str,
+    more: str = "",
 ) -> str:
     if wanted is not None and wanted not in outline.columns:
-        raise UserError(f"{option}: there is no column '{wanted[:80]}'", f"Its columns are {_shown(outline)}.")
+        raise UserError(
+            f"{option}: there is no column '{wanted[:80]}'", f"Its columns are {_shown(outline)}."
+        )
     if wanted is not None or len(candidates) == 1:
         return wanted or candidates[0]
     several = f"several columns may hold the {what}: {', '.join(candidates)[:500]}"
     problem = several if candidates else f"no column holds {what}"
-    raise UserError(problem, f"Name one with {option}. The columns are {_shown(outline)}. {more}".rstrip())
+    raise UserError(
+        problem, f"Name one with {option}. The columns are {_shown(outline)}. {more}".rstrip()
+    )
 
 
 def _shown(outline: Outline) -> str:
@@ -300,10 +378,20 @@ def _shown(outline: Outline) -> str:
 
 def _splits(outline: Outline, wanted: InitOptions) -> tuple[str, str]:
     known = list(outline.rows)
-    for option, split in (("--train-split", wanted.train_split), ("--validation-split", wanted.validation_split)):
+    for option, split in (
+        ("--train-split", wanted.train_split),
+        ("--validation-split", wanted.validation_split),
+    ):
         if split is not None and split not in known:
-            raise UserError(f"{option}: there is no split '{split[:80]}'", f"Its splits are {', '.join(known)[:500]}.")
-    train = wanted.train_split or _first(known, _TRAIN) or max(known, key=lambda name: outline.rows[name] or 0)
+            raise UserError(
+                f"{option}: there is no split '{split[:80]}'",
+                f"Its splits are {', '.join(known)[:500]}.",
+            )
+    train = (
+        wanted.train_split
+        or _first(known, _TRAIN)
+        or max(known, key=lambda name: outline.rows[name] or 0)
+    )
     others = [name for name in known if name != train]
     validation = wanted.validation_split or _first(others, _VALIDATION) or train
     return train, validation
@@ -316,7 +404,8 @@ def _first(known: Sequence[str], names: Sequence[str]) -> str | None:
 def _classes(
     opened: OpenSource, outline: Outline, splits: Sequence[str], several: str
 ) -> tuple[tuple[str, ...], list[FoundClass], list[str]]:
-    """Return the names of labels, the classes with their images by split, and notes. several: about several labels.
+    """Return the names of labels, the classes with their images by split, and notes. several: about
+    several labels.
 
     UserError if labels have no names, or if there are too many or too few labels.
     """
@@ -325,8 +414,10 @@ def _classes(
     names = outline.class_names.get(origin.label_column)
     if outline.columns[column] == "integers" and not origin.dataset.startswith(LAB):
         raise UserError(
-            f"the labels in '{column}' are numbers without names, and prompts need a name for each class",
-            f"Name a column of class names with --label-column. The columns are {_shown(outline)}. {several}".rstrip(),
+            f"the labels in '{column}' are numbers without names, and prompts need a name for each"
+            " class",
+            f"Name a column of class names with --label-column. The columns are {_shown(outline)}."
+            f" {several}".rstrip(),
         )
     names = names or opened.names(splits)
     if not outline.read:
@@ -335,11 +426,15 @@ def _classes(
     counts: dict[str, Counter[int | None]] = {}
     for split, rows in opened.rows_by_split(splits).items():
         values = labels_of(rows, column).values
-        counts[split] = Counter(number[value] if isinstance(value, str) else value for value in values)
+        counts[split] = Counter(
+            number[value] if isinstance(value, str) else value for value in values
+        )
     every = sum(counts.values(), Counter())
     present = [label for label in range(len(names)) if every[label]]
     nameless = sum(counts[split][None] for split in splits)
-    left_out = [f"left out, because they have no label: {counted(nameless, 'image')}"] if nameless else []
+    left_out = (
+        [f"left out, because they have no label: {counted(nameless, 'image')}"] if nameless else []
+    )
     images = {}
     for label in present:
         images[label] = {split: counts[split][label] for split in splits}
@@ -352,29 +447,40 @@ def _found(
     if len(present) > MOST_CLASSES:
         raise UserError(
             f"there are {len(present):,} classes, expected at most {MOST_CLASSES:,}",
-            "Name another column with --label-column, or write the recipe by hand. For an example, run"
+            "Name another column with --label-column, or write the recipe by hand. For an example,"
+            " run"
             " counterfoil show imagenet-star.",
         )
     if len(present) < 2:
         count = "no class" if not present else "only one class"
-        raise UserError(f"there is {count}, expected at least two", "Give images of two classes or more.")
+        raise UserError(
+            f"there is {count}, expected at least two", "Give images of two classes or more."
+        )
     in_prompts = prompt_names([names[label] for label in present])
     images_of = {} if images is None else images
-    return [FoundClass(name, label, images_of.get(label)) for name, label in zip(in_prompts, present, strict=True)]
+    return [
+        FoundClass(name, label, images_of.get(label))
+        for name, label in zip(in_prompts, present, strict=True)
+    ]
 
 
-def _with_validation_images(classes: Sequence[FoundClass], validation: str) -> tuple[list[FoundClass], list[str]]:
+def _with_validation_images(
+    classes: Sequence[FoundClass], validation: str
+) -> tuple[list[FoundClass], list[str]]:
     kept = [cls for cls in classes if cls.images is None or cls.images[validation]]
     if len(kept) == len(classes):
         return kept, []
     left = [cls.name for cls in classes if cls not in kept]
     if len(kept) < 2:
         raise UserError(
-            f"split {validation}: only {len(kept)} of {len(classes)} classes have images there, and a class's threshold"
+            f"split {validation}: only {len(kept)} of {len(classes)} classes have images there, and"
+            " a class's threshold"
             " is a percentile of its own images",
             "Name another split with --validation-split.",
         )
-    return kept, [f"left out, because split {validation} has no image of them: {some_of(left, _MOST_SHOWN)}"]
+    return kept, [
+        f"left out, because split {validation} has no image of them: {some_of(left, _MOST_SHOWN)}"
+    ]
 
 
 def _class_notes(classes: Sequence[FoundClass], validation: str) -> Iterator[str]:
@@ -383,12 +489,14 @@ def _class_notes(classes: Sequence[FoundClass], validation: str) -> Iterator[str
     if few:
         which = "all classes have" if len(few) == len(classes) else f"{some_of(few, _MOST_SHOWN)}:"
         yield (
-            f"{which} fewer than {needs} images in split {validation}, so percentile {PERCENTILE} is close to the"
+            f"{which} fewer than {needs} images in split {validation}, so percentile {PERCENTILE}"
+            " is close to the"
             " lowest score: weak thresholds"
         )
     odd = wordless([cls.name for cls in classes])
     if odd:
         yield (
-            f"these class names contain no word to put into a prompt: {some_of(odd, _MOST_SHOWN)}. Give each"
+            f"these class names contain no word to put into a prompt: {some_of(odd, _MOST_SHOWN)}."
+            " Give each"
             " class a name in the recipe"
         )

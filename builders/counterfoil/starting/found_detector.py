@@ -1,7 +1,8 @@
-"""Look at an exported detector once, and write what must be known of its outputs into the config.json beside it.
+"""Look at an exported detector once, and write what must be known of its outputs into the
+config.json beside it.
 
-The graph runs on one image of noise. Shapes, types and values show the form of its outputs, and the metadata of
-Ultralytics the labels. What they do not show is proposed, and a sentence says so.
+The graph runs on one image of noise. Shapes, types and values show the form of its outputs, and the
+metadata of Ultralytics the labels. What they do not show is proposed, and a sentence says so.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class FoundDetector:
 
 @dataclass(frozen=True)
 class _Look:
-    """A graph's outputs on an image of noise. sides: width and height of the input. free: whether it takes any size."""
+    """A graph's outputs on an image of noise. sides: width and height of the input. free: whether
+    it takes any size."""
 
     name: str
     outputs: Mapping[str, NDArray[Any]]
@@ -57,7 +59,8 @@ class _Look:
 
     @property
     def grids(self) -> tuple[int, int]:
-        """The numbers of boxes that grids give, with one box a cell and with the anchors of YOLOv5."""
+        """The numbers of boxes that grids give, with one box a cell and with the anchors of
+        YOLOv5."""
         cells = grid_cells(self.sides, _STRIDES)
         return cells, _ANCHORS * cells
 
@@ -68,25 +71,35 @@ class _Look:
     def refusal(self, why: str) -> UserError:
         return UserError(
             f"model {self.name!r}: its graph gives {self.shapes}: {why}",
-            f"Write the section {SECTION} of {CONFIG} by hand (docs/how-to/detectors.md). {OTHER_WAYS}",
+            f"Write the section {SECTION} of {CONFIG} by hand (docs/how-to/detectors.md)."
+            f" {OTHER_WAYS}",
         )
 
 
 def find_detector(
-    file: str | Path, categories: Sequence[str] = (), *, force: bool = False, others: Mapping[Path, bytes] | None = None
+    file: str | Path,
+    categories: Sequence[str] = (),
+    *,
+    force: bool = False,
+    others: Mapping[Path, bytes] | None = None,
 ) -> FoundDetector:
-    """Look at a graph and write the config.json beside it. categories: of the dataset, for labels without a name.
-    others: files that are written with it, all or none.
+    """Look at a graph and write the config.json beside it. categories: of the dataset, for labels
+    without a name. others: files that are written with it, all or none.
 
-    Raise UserError if the graph has another form, or if there is a config.json and `force` is False.
+    Raise UserError if the graph has another form, or if there is a config.json and `force` is
+    False.
     """
     path = named_path(file)
     name = f"{ONNX}{path}"
     if path.suffix.lower() != ".onnx" or not path.is_file():
-        raise UserError(f"--detector: found no file {path}, expected the graph of a detector, NAME.onnx")
+        raise UserError(
+            f"--detector: found no file {path}, expected the graph of a detector, NAME.onnx"
+        )
     config = path.with_name(CONFIG)
     if config.exists() and not force:
-        raise UserError(f"{config} exists already and may hold your changes", "Overwrite it with --force.")
+        raise UserError(
+            f"{config} exists already and may hold your changes", "Overwrite it with --force."
+        )
     look = _look_at(name, path)
     form, notes, count = _form_of(look, categories)
     labels, names_note = _labels_of(look, count, categories)
@@ -108,7 +121,8 @@ def find_detector(
     write_together({config: text.encode()} | dict(others or {}))
     colours = "0 to 255" if form.get("strides") else "0 to 1"
     notes += (
-        f"images go in as {_RESIZED[form['resize']]}, with colours from {colours}: the graph does not say it, so check"
+        f"images go in as {_RESIZED[form['resize']]}, with colours from {colours}: the graph does"
+        " not say it, so check"
         f" resize, mean and std in {config}",
         names_note,
     )
@@ -127,12 +141,20 @@ def _look_at(name: str, path: Path) -> _Look:
     graph, _ = open_graph(name, path, "cpu")
     channels, *spatial = input_shape(name, graph)
     if isinstance(channels, int) and channels != 3:
-        raise UserError(f"model {name!r}: its graph takes images of {channels} channels, expected 3")
+        raise UserError(
+            f"model {name!r}: its graph takes images of {channels} channels, expected 3"
+        )
     known = _literal(graph.metadata.get("imgsz"))
     usual = known if isinstance(known, list) and len(known) == 2 else [_SIDE, _SIDE]
-    sizes = [given if isinstance(given, int) else side for given, side in zip(spatial, usual, strict=True)]
+    sizes = [
+        given if isinstance(given, int) else side
+        for given, side in zip(spatial, usual, strict=True)
+    ]
     if not all(isinstance(side, int) and 1 <= side <= LARGEST_SIDE for side in sizes):
-        raise UserError(f"model {name!r}: its graph takes images of {sizes}, expected sides of 1 to {LARGEST_SIDE:,}")
+        raise UserError(
+            f"model {name!r}: its graph takes images of {sizes}, expected sides of 1 to"
+            f" {LARGEST_SIDE:,}"
+        )
     refuse_vast_input(name, 1, (3, *sizes))
     pixels = np.random.default_rng(0).random((3, *sizes), np.float32)
     outputs = run_graph(graph, pixels)
@@ -150,19 +172,30 @@ def _literal(text: str | None) -> Any:
 
 
 def _names_in(text: str | None) -> tuple[str, ...] | None:
-    """Return the labels that Ultralytics stores in a graph, {0: 'person', 1: 'bicycle'}; None without any."""
+    """Return the labels that Ultralytics stores in a graph, {0: 'person', 1: 'bicycle'}; None
+    without any."""
     names = _literal(text)
-    if isinstance(names, dict) and len(names) <= MOST_CLASSES and set(names) == set(range(len(names))):
+    if (
+        isinstance(names, dict)
+        and len(names) <= MOST_CLASSES
+        and set(names) == set(range(len(names)))
+    ):
         names = [names[number] for number in range(len(names))]
     if not isinstance(names, list) or not names or not all(is_text(label) for label in names):
         return None
     return tuple(names)
 
 
-def _form_of(look: _Look, categories: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...], int | None]:
-    """Return the section of the configuration, sentences on it, and the number of labels if the graph shows it."""
+def _form_of(
+    look: _Look, categories: Sequence[str]
+) -> tuple[dict[str, Any], tuple[str, ...], int | None]:
+    """Return the section of the configuration, sentences on it, and the number of labels if the
+    graph shows it."""
     if {"logits", "pred_boxes"} <= set(look.outputs):
-        raise look.refusal("Optimum exports it with config.json and preprocessor_config.json, which belong beside it")
+        raise look.refusal(
+            "Optimum exports it with config.json and preprocessor_config.json, which belong beside"
+            " it"
+        )
     parts = _separate_outputs(look.outputs)
     if parts is not None:
         boxes = look.outputs[parts[0]].reshape(-1, 4)
@@ -175,14 +208,28 @@ def _form_of(look: _Look, categories: Sequence[str]) -> tuple[dict[str, Any], tu
         form["resize"] = "none" if look.free else "squash"
         read = f"{parts[0]} are read as {_ORDERS[form['boxes']]} in {form['unit']}"
         return form, (f"{read}, {parts[1]} as scores and {parts[2]} as labels",), None
-    tables = {name: array for name, array in look.outputs.items() if array.ndim == 3 and array.shape[0] == 1}
+    tables = {
+        name: array
+        for name, array in look.outputs.items()
+        if array.ndim == 3 and array.shape[0] == 1
+    }
     if len(tables) != 1:
         raise look.refusal("expected one table of boxes, or boxes, scores and labels")
     [(output, table)] = tables.items()
     rows = np.asarray(table[0], np.float64)
     if rows.shape[1] == 6 and len(rows) not in look.grids and _are_rows(rows):
-        form = {"form": "rows", "outputs": [output], "boxes": "xyxy", "unit": _unit(rows), "resize": "letterbox"}
-        return form, (f"{output} is read as rows of [x1, y1, x2, y2, score, label], in {form['unit']}",), None
+        form = {
+            "form": "rows",
+            "outputs": [output],
+            "boxes": "xyxy",
+            "unit": _unit(rows),
+            "resize": "letterbox",
+        }
+        return (
+            form,
+            (f"{output} is read as rows of [x1, y1, x2, y2, score, label], in {form['unit']}",),
+            None,
+        )
     return _raw_form(look, output, rows, categories)
 
 
@@ -196,14 +243,22 @@ def _order(boxes: NDArray[Any]) -> str:
 def _raw_form(
     look: _Look, output: str, table: Floats, categories: Sequence[str]
 ) -> tuple[dict[str, Any], tuple[str, ...], int]:
-    """Return the same of a table with a box and a score for each label in each row, or in each column."""
+    """Return the same of a table with a box and a score for each label in each row, or in each
+    column."""
     labels = look.labels or tuple(categories)
     axis, count, objectness = _columns_of(look, table.shape, len(labels))
     rows = table if axis == 1 else table.T
     grid = len(rows) in look.grids
-    form: dict[str, Any] = {"form": "raw", "outputs": [output], "boxes": "cxcywh", "unit": _unit(rows)}
+    form: dict[str, Any] = {
+        "form": "raw",
+        "outputs": [output],
+        "boxes": "cxcywh",
+        "unit": _unit(rows),
+    }
     form["objectness"] = objectness
-    form["scores"] = "probabilities" if ((rows[:, 4:] >= 0) & (rows[:, 4:] <= 1)).all() else "logits"
+    form["scores"] = (
+        "probabilities" if ((rows[:, 4:] >= 0) & (rows[:, 4:] <= 1)).all() else "logits"
+    )
     if len(rows) == look.grids[0] and (rows[:, 2:4] < 0).any():
         form |= {"unit": "pixels", "strides": list(_STRIDES), "channels": "bgr"}
     # DETR and its like, whose boxes are shares, find each object once in a squashed image.
@@ -221,17 +276,22 @@ def _raw_form(
 
 
 def _columns_of(look: _Look, shape: tuple[int, ...], labels: int) -> tuple[int, int, bool]:
-    """Return the axis of a raw table that has a box and scores, how many labels, and whether `objectness` is one.
+    """Return the axis of a raw table that has a box and scores, how many labels, and whether
+    `objectness` is one.
 
     labels: how many there are by the graph's metadata, or else the dataset; 0 if unknown.
     """
     fitting = [
-        (axis, labels, shape[axis] - labels == 5) for axis in (0, 1) if labels and shape[axis] - labels in (4, 5)
+        (axis, labels, shape[axis] - labels == 5)
+        for axis in (0, 1)
+        if labels and shape[axis] - labels in (4, 5)
     ]
     if len(fitting) == 1:
         return fitting[0]
     if look.labels is not None or fitting:
-        raise look.refusal(f"expected one side of 4 numbers and a score for each of {labels:,} labels")
+        raise look.refusal(
+            f"expected one side of 4 numbers and a score for each of {labels:,} labels"
+        )
     axis = 0 if shape[0] < shape[1] else 1
     width = shape[axis]
     if shape[0] == shape[1] or width < 5:
@@ -240,14 +300,19 @@ def _columns_of(look: _Look, shape: tuple[int, ...], labels: int) -> tuple[int, 
         return axis, width - 4, False
     if max(shape) in look.grids and width > 5:
         return axis, width - 5, True
-    raise look.refusal("it does not show whether a score of any object is before those of labels (objectness)")
+    raise look.refusal(
+        "it does not show whether a score of any object is before those of labels (objectness)"
+    )
 
 
 def _separate_outputs(outputs: Mapping[str, NDArray[Any]]) -> tuple[str, str, str] | None:
-    """Return the names of boxes, scores and labels, by their shapes and types; None if these do not show them."""
+    """Return the names of boxes, scores and labels, by their shapes and types; None if these do not
+    show them."""
     names_of: dict[str, list[str]] = {"boxes": [], "scores": [], "labels": []}
     for name, array in outputs.items():
-        given = array[0] if array.ndim > 1 and array.shape[0] == 1 and array.shape[-1] != 4 else array
+        given = (
+            array[0] if array.ndim > 1 and array.shape[0] == 1 and array.shape[-1] != 4 else array
+        )
         if array.ndim in (2, 3) and array.shape[-1] == 4 and array.dtype.kind == "f":
             names_of["boxes"].append(name)
         elif given.ndim == 1 and given.dtype.kind in "fiu":
@@ -262,22 +327,39 @@ def _are_rows(rows: Floats) -> bool:
     ordered = (rows[:, 2:4] >= rows[:, :2]).all()
     scores = rows[:, 4]
     labels = rows[:, 5]
-    return bool(ordered and ((scores >= 0) & (scores <= 1)).all() and (labels == np.floor(labels)).all())
+    return bool(
+        ordered and ((scores >= 0) & (scores <= 1)).all() and (labels == np.floor(labels)).all()
+    )
 
 
 def _unit(rows: NDArray[Any]) -> str:
-    return "pixels" if not len(rows) or not rows.any() or np.abs(rows[:, :4]).max() > _LARGEST_SHARE else "shares"
+    return (
+        "pixels"
+        if not len(rows) or not rows.any() or np.abs(rows[:, :4]).max() > _LARGEST_SHARE
+        else "shares"
+    )
 
 
-def _labels_of(look: _Look, count: int | None, categories: Sequence[str]) -> tuple[list[str] | None, str]:
-    """Return the names of labels, None if nothing shows them, and a sentence on where they are from."""
+def _labels_of(
+    look: _Look, count: int | None, categories: Sequence[str]
+) -> tuple[list[str] | None, str]:
+    """Return the names of labels, None if nothing shows them, and a sentence on where they are
+    from."""
     if look.labels is not None:
         return list(look.labels), f"the graph names its {len(look.labels):,} labels"
     if count is not None and count == len(categories):
         return list(categories), (
-            "the graph names no label: label_names are the dataset's categories in their order, which it may have"
+            "the graph names no label: label_names are the dataset's categories in their order,"
+            " which it may have"
             " learnt in another: check them"
         )
-    first = " The first one stands for none where labels count from 1, as torchvision's do." if count is None else ""
+    first = (
+        " The first one stands for none where labels count from 1, as torchvision's do."
+        if count is None
+        else ""
+    )
     numbered = "" if count is None else f" {count:,}"
-    return None, f"the graph names no label: write its{numbered} label_names into {CONFIG}, in order.{first}"
+    return (
+        None,
+        f"the graph names no label: write its{numbered} label_names into {CONFIG}, in order.{first}",
+    )

@@ -1,7 +1,7 @@
 """Look at the objects of a newcomer's images: how boxes are written, and what is wrong with some.
 
-The most common mistake is the wrong form of boxes. No number shows it, so a picture of some boxes is written beside the
-recipe.
+The most common mistake is the wrong form of boxes. No number shows it, so a picture of some boxes
+is written beside the recipe.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ _WRITTEN: Mapping[BoxForm, str] = {
     "yolo": "centre and size as shares of the image, as YOLO",
     "pascal": "two corners in pixels, as Pascal VOC",
 }
-_WRITTEN_IN_FOLDERS = {"COCO": _WRITTEN["coco"], "YOLO": _WRITTEN["yolo"], "Pascal VOC": _WRITTEN["pascal"]}
+_WRITTEN_IN_FOLDERS = {
+    "COCO": _WRITTEN["coco"],
+    "YOLO": _WRITTEN["yolo"],
+    "Pascal VOC": _WRITTEN["pascal"],
+}
 Exif = Literal["apply", "ignore"]
 _TOLERANCE = 1.0  # pixels by which rounding may push a box out
 
@@ -45,8 +49,9 @@ _TOLERANCE = 1.0  # pixels by which rounding may push a box out
 class FoundObjects:
     """The objects of a split.
 
-    form: how boxes are written. exif: how photographs are read, None if no EXIF tag turns one. ids: numbers of the
-    categories, if they are not 1, 2 and so on. picture: PNG of some images with their boxes. notes: sentences.
+    form: how boxes are written. exif: how photographs are read, None if no EXIF tag turns one. ids:
+    numbers of the categories, if they are not 1, 2 and so on. picture: PNG of some images with
+    their boxes. notes: sentences.
     """
 
     column: str
@@ -61,7 +66,8 @@ class FoundObjects:
 
 
 def object_folder(origin: NamedDataset) -> ObjectFolder | None:
-    """Return a folder of COCO, YOLO or Pascal VOC files; None for any other dataset. Raises as `read_object_folder`."""
+    """Return a folder of COCO, YOLO or Pascal VOC files; None for any other dataset. Raises as
+    `read_object_folder`."""
     folder = Path(origin.dataset)
     if not is_local(origin.dataset) or not folder.is_dir() or origin.config is not None:
         return None
@@ -70,16 +76,22 @@ def object_folder(origin: NamedDataset) -> ObjectFolder | None:
 
 def objects_column(outline: Outline) -> str | None:
     # In a CSV file objects are text, so only the column's name shows them.
-    columns = [name for name, kind in outline.columns.items() if kind == "objects" or (name, kind) == (OBJECTS, "text")]
+    columns = [
+        name
+        for name, kind in outline.columns.items()
+        if kind == "objects" or (name, kind) == (OBJECTS, "text")
+    ]
     if len(columns) > 1:
         raise UserError(
-            f"several columns hold boxes: {', '.join(columns)[:300]}", "Keep one, or write the recipe by hand."
+            f"several columns hold boxes: {', '.join(columns)[:300]}",
+            "Keep one, or write the recipe by hand.",
         )
     return columns[0] if columns else None
 
 
 def turning(rows: Rows) -> Exif | None:
-    """Return `apply`, as programs show photographs, if an EXIF tag turns one of a split's photographs, else None."""
+    """Return `apply`, as programs show photographs, if an EXIF tag turns one of a split's
+    photographs, else None."""
     if rows.rendered is not None:
         return None
     for encoded in rows.images(evenly_spread(range(rows.count), _MOST_LOOKED_AT)):
@@ -89,8 +101,11 @@ def turning(rows: Rows) -> Exif | None:
     return None
 
 
-def find_objects(rows: Rows, column: str, folder: ObjectFolder | None, exif: Exif | None) -> FoundObjects:
-    """Look at the objects of a split. UserError for what is not an object, and for categories without names."""
+def find_objects(
+    rows: Rows, column: str, folder: ObjectFolder | None, exif: Exif | None
+) -> FoundObjects:
+    """Look at the objects of a split. UserError for what is not an object, and for categories
+    without names."""
     cells = cells_of(rows, column)
     used = Counter(category for cell in cells for category in cell["category"])
     names = rows.class_names(column)
@@ -102,7 +117,9 @@ def find_objects(rows: Rows, column: str, folder: ObjectFolder | None, exif: Exi
             )
         names = tuple(sorted(used))
     if not names or (problem := categories_problem(names)) is not None:
-        raise UserError(f"{rows.place}: categories: {problem if names else 'no image has an object'}")
+        raise UserError(
+            f"{rows.place}: categories: {problem if names else 'no image has an object'}"
+        )
     with_boxes = [row for row, cell in enumerate(cells) if cell["bbox"]]
     looked = evenly_spread(with_boxes, _MOST_LOOKED_AT)
     sizes = _sizes(rows, looked)
@@ -113,7 +130,8 @@ def find_objects(rows: Rows, column: str, folder: ObjectFolder | None, exif: Exi
         counts[names[category] if isinstance(category, int) else category] = count
     notes = [
         f"boxes are read as {written} writes them",
-        f"{counted(sum(used.values()), 'object')} of {counted(len(counts), 'category', 'categories')}: "
+        f"{counted(sum(used.values()), 'object')} of"
+        f" {counted(len(counts), 'category', 'categories')}: "
         + listed([f"{name} ({count:,})" for name, count in counts.most_common()], _MOST_NAMED),
         *_odd_boxes(cells, sizes, form),
     ]
@@ -123,14 +141,17 @@ def find_objects(rows: Rows, column: str, folder: ObjectFolder | None, exif: Exi
     if exif is not None:
         state = "turned" if exif == "apply" else "stored"
         notes.append(
-            f"an EXIF tag turns some photographs: source.exif is {exif}, so boxes are of photographs as {state}"
+            f"an EXIF tag turns some photographs: source.exif is {exif}, so boxes are of"
+            f" photographs as {state}"
         )
     sides = sorted(min(size) for size in sizes.values())
     side = sides[len(sides) // 2] if sides else None
     groups, ids = (frozenset[str](), ()) if folder is None else (folder.groups, folder.ids)
     categories = tuple(name for name in names if name not in groups)
     picture = _picture(rows, cells, names, form)
-    return FoundObjects(column, form, categories, rows.count, tuple(notes), picture, side, exif, ids)
+    return FoundObjects(
+        column, form, categories, rows.count, tuple(notes), picture, side, exif, ids
+    )
 
 
 def _sizes(rows: Rows, chosen: Sequence[int]) -> dict[int, Size]:
@@ -148,12 +169,16 @@ def _sizes(rows: Rows, chosen: Sequence[int]) -> dict[int, Size]:
 
 
 def _form_of(cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Size]) -> BoxForm:
-    """Return the form in which boxes fit their images best. Of two equal forms, the one of COCO, as on the Hub."""
+    """Return the form in which boxes fit their images best. Of two equal forms, the one of COCO, as
+    on the Hub."""
     boxes = [(box, size) for row, size in sizes.items() for box in cells[row]["bbox"]]
     if boxes and all(0 <= value <= 1 for box, _ in boxes for value in box):
         return "yolo"
     forms: tuple[BoxForm, ...] = ("coco", "pascal")
-    return min(forms, key=lambda form: sum(_is_outside(in_pixels(box, form, size), size) for box, size in boxes))
+    return min(
+        forms,
+        key=lambda form: sum(_is_outside(in_pixels(box, form, size), size) for box, size in boxes),
+    )
 
 
 def _is_outside(box: Sequence[float], size: Size) -> bool:
@@ -162,7 +187,9 @@ def _is_outside(box: Sequence[float], size: Size) -> bool:
     return beyond > _TOLERANCE or width < 0 or height < 0
 
 
-def _odd_boxes(cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Size], form: BoxForm) -> list[str]:
+def _odd_boxes(
+    cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Size], form: BoxForm
+) -> list[str]:
     """Return sentences on boxes that extend beyond their image, are empty, or mark crowds."""
     outside = empty = total = 0
     for row, size in sizes.items():
@@ -179,11 +206,19 @@ def _odd_boxes(cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Siz
     if outside:
         notes.append(f"{where}, {outside:,} leave their image, and are kept as they are")
     if empty:
-        notes.append(f"{where}, {empty:,} have no area in their image, and count as objects that nothing finds")
+        notes.append(
+            f"{where}, {empty:,} have no area in their image, and count as objects that nothing"
+            " finds"
+        )
     if crowds:
-        notes.append(f"{counted(crowds, 'box is', 'boxes are')} of crowds, which are neither found nor missed")
+        notes.append(
+            f"{counted(crowds, 'box is', 'boxes are')} of crowds, which are neither found nor"
+            " missed"
+        )
     if total and (outside + empty) / total > 0.05:
-        notes.append("so many boxes leave their images that they may be in another form: look at the picture")
+        notes.append(
+            "so many boxes leave their images that they may be in another form: look at the picture"
+        )
     return notes
 
 
@@ -191,7 +226,9 @@ _TILE = 320
 _COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000")
 
 
-def _picture(rows: Rows, cells: Sequence[Mapping[str, list[Any]]], names: Sequence[str], form: BoxForm) -> bytes:
+def _picture(
+    rows: Rows, cells: Sequence[Mapping[str, list[Any]]], names: Sequence[str], form: BoxForm
+) -> bytes:
     from PIL import Image, ImageDraw
 
     chosen = evenly_spread([row for row, cell in enumerate(cells) if cell["bbox"]], SHOWN)
@@ -204,7 +241,9 @@ def _picture(rows: Rows, cells: Sequence[Mapping[str, list[Any]]], names: Sequen
             continue
         size = picture.size
         scale = (_TILE - 8) / max(size)
-        picture = picture.convert("RGB").resize((max(1, round(size[0] * scale)), max(1, round(size[1] * scale))))
+        picture = picture.convert("RGB").resize(
+            (max(1, round(size[0] * scale)), max(1, round(size[1] * scale)))
+        )
         draw = ImageDraw.Draw(picture)
         for box, category in zip(cells[row]["bbox"], cells[row]["category"], strict=True):
             visible = in_image(in_pixels(box, form, size), size)

@@ -1,10 +1,10 @@
 """`init`: read a user's dataset and write a proposed recipe for it.
 
-With a GPU, the recipe has a base, six shifts of Vendrow 2023, Table 1, and the models that the machine can run. Without
-a GPU, it has the user's photographs under known corruptions, as many as build and evaluate in ten minutes on two cores.
-Prompts say "the", because the article of a class is unknown ("a mug", "scissors"). Captions of shifts follow the
-paper's rule (section 3.1). All values from the dataset go through the YAML dumper; comments hold only our own words and
-numbers.
+With a GPU, the recipe has a base, six shifts of Vendrow 2023, Table 1, and the models that the
+machine can run. Without a GPU, it has the user's photographs under known corruptions, as many as
+build and evaluate in ten minutes on two cores. Prompts say "the", because the article of a class is
+unknown ("a mug", "scissors"). Captions of shifts follow the paper's rule (section 3.1). All values
+from the dataset go through the YAML dumper; comments hold only our own words and numbers.
 """
 
 from __future__ import annotations
@@ -44,8 +44,18 @@ STYLE_OBJECT_CAPTION = "the {class}"
 
 # Name, kind, prompt and caption.
 SHIFTS = (
-    ("in_the_grass", {"kind": "background"}, "a photo of the {class} in the grass", "a photo in the grass"),
-    ("in_the_snow", {"kind": "background"}, "a photo of the {class} in the snow", "a photo in the snow"),
+    (
+        "in_the_grass",
+        {"kind": "background"},
+        "a photo of the {class} in the grass",
+        "a photo in the grass",
+    ),
+    (
+        "in_the_snow",
+        {"kind": "background"},
+        "a photo of the {class} in the snow",
+        "a photo in the snow",
+    ),
     ("in_the_fog", {"kind": "weather"}, "a photo of the {class} in the fog", "a photo in the fog"),
     ("at_night", {"kind": "light"}, "a photo of the {class} at night", "a photo at night"),
     ("red", {"kind": "colour"}, "a photo of a red {class}", "a photo of something red"),
@@ -73,7 +83,8 @@ _FREE_FOR_BATCHES = 22 * 2**30
 
 @dataclass(frozen=True, slots=True)
 class ProposedModels:
-    """The proposed sections `generator` and `screen` (its model alone), the image format, and the reason for them."""
+    """The proposed sections `generator` and `screen` (its model alone), the image format, and the
+    reason for them."""
 
     generator: dict[str, Any]
     screen: dict[str, Any]
@@ -81,9 +92,11 @@ class ProposedModels:
     reason: str
 
 
-def proposed_models(device: str, generator: str | None = None, clip: str | None = None) -> ProposedModels:
-    """Return the named models, or those for a device (`cpu`, `cuda…`). UserError for an invalid name or a missing
-    folder.
+def proposed_models(
+    device: str, generator: str | None = None, clip: str | None = None
+) -> ProposedModels:
+    """Return the named models, or those for a device (`cpu`, `cuda…`). UserError for an invalid
+    name or a missing folder.
     """
     free = free_bytes(device) if device.startswith("cuda") else 0
     large = free >= _FREE_FOR_LARGE
@@ -104,7 +117,8 @@ def proposed_models(device: str, generator: str | None = None, clip: str | None 
             "batch_size": 20,
         }
         reason = (
-            f"{named} is a miniature model that draws ten kinds of clothes, whatever the prompt says. Use it for a"
+            f"{named} is a miniature model that draws ten kinds of clothes, whatever the prompt"
+            " says. Use it for a"
             " dry run of the commands in minutes. Its numbers say nothing about your classes."
         )
         return ProposedModels(drawn, screen, {"format": "png"}, reason)
@@ -112,16 +126,32 @@ def proposed_models(device: str, generator: str | None = None, clip: str | None 
     batch = 4 if large else 2
     if free >= _FREE_FOR_BATCHES:
         batch = 10
-    drawn = {"kind": "diffusers", "model": named, "steps": steps, "guidance": 7.5, "batch_size": batch}
+    drawn = {
+        "kind": "diffusers",
+        "model": named,
+        "steps": steps,
+        "guidance": 7.5,
+        "batch_size": batch,
+    }
     gigabytes = f"{free / 2**30:.0f} GB free"
     if large:
-        reason = f"This machine has a GPU with {gigabytes}: the models of Vendrow 2023, seconds per image."
+        reason = (
+            f"This machine has a GPU with {gigabytes}: the models of Vendrow 2023, seconds"
+            " per"
+            " image."
+        )
     elif free:
-        reason = f"This machine's GPU has {gigabytes}, too little for Stable Diffusion 2: a smaller model."
+        reason = (
+            f"This machine's GPU has {gigabytes}, too little for Stable Diffusion 2: a"
+            " smaller"
+            " model."
+        )
     else:
         reason = (
-            "No GPU was found here. On a CPU each image takes minutes and this dataset days, so build it on a machine"
-            " with a GPU. Without --generator and --clip, `init` proposes known changes to your own images instead."
+            "No GPU was found here. On a CPU each image takes minutes and this dataset days, so"
+            " build it on a machine"
+            " with a GPU. Without --generator and --clip, `init` proposes known changes to your own"
+            " images instead."
         )
     return ProposedModels(drawn, screen, {"format": "jpg", "quality": 95}, reason)
 
@@ -134,7 +164,8 @@ def _screen(clip: str) -> dict[str, Any]:
     architecture, _, weights = clip.partition("/")
     if not architecture or not weights or "/" in weights:
         raise UserError(
-            f"--clip: found '{clip[:80]}', expected ARCH/TAG of open_clip, lab:clip, hf-hub:NAME or a folder",
+            f"--clip: found '{clip[:80]}', expected ARCH/TAG of open_clip, lab:clip, hf-hub:NAME or"
+            " a folder",
             f"For example: --clip {SMALL_CLIP}",
         )
     return {"model": architecture, "weights": weights}
@@ -182,7 +213,9 @@ def sources(
         said(classes, 2),
         "  classes:",
         *(
-            textwrap.indent(dump_yaml([entry], entries_on_lines=not isinstance(entry, str)).rstrip(), "    ")
+            textwrap.indent(
+                dump_yaml([entry], entries_on_lines=not isinstance(entry, str)).rstrip(), "    "
+            )
             for entry in class_entries(names, labels, data.labels)
         ),
     ]
@@ -190,8 +223,10 @@ def sources(
 
 def evaluated(more: str = "") -> list[str]:
     how = (
-        "Name your own models here, or with `counterfoil evaluate --models`: local-dir:./my-model (a folder that timm"
-        " saved, with outputs named after your classes), transformers:./my-model, predictions:answers.csv."
+        "Name your own models here, or with `counterfoil evaluate --models`: local-dir:./my-model"
+        " (a folder that timm"
+        " saved, with outputs named after your classes), transformers:./my-model,"
+        " predictions:answers.csv."
     )
     return ["evaluate:", said(how + more, 2), values({"models": []}, 2)]
 
@@ -202,16 +237,24 @@ def recipe_text(data: FoundData, models: ProposedModels, name: str, named: str) 
     percentile = {"percentile": PERCENTILE}
     lines = [
         *opening_lines(
-            name, f"{n:,} classes drawn under a base prompt and {len(SHIFTS)} shifts, and screened by CLIP."
+            name,
+            f"{n:,} classes drawn under a base prompt and {len(SHIFTS)} shifts, and screened by"
+            " CLIP.",
         ),
         "source:",
         *sources(
             data,
             named,
             "Split to learn class tokens from, if you want them (tokens: {learn: {}}).",
-            "Split that sets the object thresholds: how well CLIP must recognize a class before an image is kept."
-            + (" Here both are the same split, so percentiles are of training images." if one_split else ""),
-            "All classes of the data. Prompts use these names. To use another name for a label, write"
+            "Split that sets the object thresholds: how well CLIP must recognize a class before an"
+            " image is kept."
+            + (
+                " Here both are the same split, so percentiles are of training images."
+                if one_split
+                else ""
+            ),
+            "All classes of the data. Prompts use these names. To use another name for a label,"
+            " write"
             " {name: coffee mug, source_label: 1}.",
         ),
         "",
@@ -219,54 +262,80 @@ def recipe_text(data: FoundData, models: ProposedModels, name: str, named: str) 
         "generator:",
         values(models.generator, 2),
         "",
-        said('A base prompt, and shifts from Vendrow et al. 2023, Table 1. Prompts say "the", which fits every class'),
-        said('("a" and "an" do not). Add shifts of your own. CLIP compares images with `caption`: the shift alone.'),
+        said(
+            'A base prompt, and shifts from Vendrow et al. 2023, Table 1. Prompts say "the", which'
+            " fits every class"
+        ),
+        said(
+            '("a" and "an" do not). Add shifts of your own. CLIP compares images with `caption`:'
+            " the shift alone."
+        ),
         "prompts:",
         values({"base": BASE}, 2),
         "  shifts:",
-        *(values({name: kind | {"prompt": prompt, "caption": caption}}, 4) for name, kind, prompt, caption in SHIFTS),
+        *(
+            values({name: kind | {"prompt": prompt, "caption": caption}}, 4)
+            for name, kind, prompt, caption in SHIFTS
+        ),
         "",
         "screen:",
         values(models.screen, 2),
         values({"object_caption": OBJECT_CAPTION, "style_object_caption": STYLE_OBJECT_CAPTION}, 2),
         said(
-            f"Rejects an image if its CLIP score for its class is below percentile {PERCENTILE} of the scores of that"
+            f"Rejects an image if its CLIP score for its class is below percentile {PERCENTILE} of"
+            " the scores of that"
             " class's images in the validation split.",
             2,
         ),
         values({"object_threshold": percentile}, 2),
         said(
-            "No number fits every CLIP and every shift, so you choose this threshold after the build, by looking at"
-            " images. Until then no image of a shift is kept. `counterfoil calibrate` starts at percentile"
-            f" {SHIFT_PERCENTILE} of a shift's own scores (the lowest {SHIFT_PERCENTILE} % are rejected) and renders"
+            "No number fits every CLIP and every shift, so you choose this threshold after the"
+            " build, by looking at"
+            " images. Until then no image of a shift is kept. `counterfoil calibrate` starts at"
+            " percentile"
+            f" {SHIFT_PERCENTILE} of a shift's own scores (the lowest {SHIFT_PERCENTILE} % are"
+            " rejected) and renders"
             " nothing again. A number here, such as 0.2, applies at once to all shifts.",
             2,
         ),
         values({"shift_threshold": {"percentile": SHIFT_PERCENTILE}}, 2),
         said(
-            "Measures how much is visible in every image (contrast, black, white). {visible: {contrast: 20}} would"
+            "Measures how much is visible in every image (contrast, black, white). {visible:"
+            " {contrast: 20}} would"
             " reject images that are nearly one colour.",
             2,
         ),
         "  keep: [{visible: {}}, thresholds]",
         said(
-            "A second judge estimates how many labels may be wrong. It rejects no image. Name another CLIP"
-            " (judge: open_clip:NAME/WEIGHTS) or a classifier of these classes. People can judge too:"
+            "A second judge estimates how many labels may be wrong. It rejects no image. Name"
+            " another CLIP"
+            " (judge: open_clip:NAME/WEIGHTS) or a classifier of these classes. People can judge"
+            " too:"
             " counterfoil review.",
             2,
         ),
         "  judge: null",
-        said("Stores rejected images, so that calibrate can show them and a lower threshold brings them back.", 2),
+        said(
+            "Stores rejected images, so that calibrate can show them and a lower threshold brings"
+            " them back.",
+            2,
+        ),
         values({"keep_rejected": True}, 2),
         "",
         "samples:",
-        said("Images to render for each class, under the base and under each shift. Two are enough for a trial.", 2),
+        said(
+            "Images to render for each class, under the base and under each shift. Two are enough"
+            " for a trial.",
+            2,
+        ),
         values({"candidates": CANDIDATES, "seed": 0, "noise": "paired"}, 2),
         "",
         "output:",
         values({"image": models.image, "rows_per_shard": 100}, 2),
         "",
-        *evaluated(" Their classes must be these. open_clip:ViT-B-32/laion2b_s34b_b79k is zero-shot."),
+        *evaluated(
+            " Their classes must be these. open_clip:ViT-B-32/laion2b_s34b_b79k is zero-shot."
+        ),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -278,12 +347,14 @@ def values(values: Mapping[str, Any], indent: int = 0) -> str:
 def said(text: str, indent: int = 0) -> str:
     prefix = " " * indent + "# "
     return "\n".join(
-        textwrap.wrap(text, _WIDTH, initial_indent=prefix, subsequent_indent=prefix, break_long_words=False)
+        textwrap.wrap(
+            text, _WIDTH, initial_indent=prefix, subsequent_indent=prefix, break_long_words=False
+        )
     )
 
 
-# Corruptions that photographs meet in use, one or two of each kind, all of severity 3. With many classes, only the
-# first three are used, because more would take an hour.
+# Corruptions that photographs meet in use, one or two of each kind, all of severity 3. With many
+# classes, only the first three are used, because more would take an hour.
 KINDS = (
     "fog", "motion_blur", "darker", "gaussian_noise", "defocus_blur", "contrast", "jpeg_compression", "low_resolution",
     "occlusion",
@@ -293,19 +364,23 @@ _FEW_KINDS = 3
 _FEWEST = 5
 _MOST_OF_A_CLASS = 50
 _MOST_IMAGES = 3000
-# The published constants of corruptions are for images of 224 pixels. They change larger images less.
+# The published constants of corruptions are for images of 224 pixels. They change larger images
+# less.
 SIDE = 256
 _LOSSLESS_BELOW = 97
 WITHOUT_GPU = (
-    "Without a GPU, rendering an image takes minutes. So each shift is a known change to your own photographs, which"
-    " needs no download and measures your model on your images. It cannot show new scenes. On a machine with a GPU,"
+    "Without a GPU, rendering an image takes minutes. So each shift is a known change to your own"
+    " photographs, which"
+    " needs no download and measures your model on your images. It cannot show new scenes. On a"
+    " machine with a GPU,"
     f" --generator {LARGE_GENERATOR} renders them."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The number of images of each class and their corruptions; time: to build and evaluate them."""
+    """The number of images of each class and their corruptions; time: to build and evaluate
+    them."""
 
     a_class: int
     kinds: tuple[str, ...]
@@ -313,18 +388,24 @@ class Extent:
 
 
 def extent_of(data: FoundData) -> Extent:
-    """Return the largest number of images up to `_MOST_IMAGES`, but at least `_FEWEST` for each class."""
+    """Return the largest number of images up to `_MOST_IMAGES`, but at least `_FEWEST` for each
+    class."""
     classes = len(data.classes)
     kinds = KINDS if classes * _FEWEST * (1 + len(KINDS)) <= _MOST_IMAGES else KINDS[:_FEW_KINDS]
     fitting = _MOST_IMAGES // (classes * (1 + len(kinds)))
     a_class = max(_FEWEST, min(_MOST_OF_A_CLASS, fitting))
     counts = [cls.images[data.validation_split] for cls in data.classes if cls.images is not None]
     images = sum(min(a_class, count) for count in counts) if counts else classes * a_class
-    return Extent(a_class, kinds, walk_minutes(images * (1 + len(kinds)), min(SIDE, data.side or SIDE)))
+    return Extent(
+        a_class, kinds, walk_minutes(images * (1 + len(kinds)), min(SIDE, data.side or SIDE))
+    )
 
 
-def _photographs(split: str, side: int | None, size: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the sections `generator` and `image` for a split; size: the shorter side to which images are reduced."""
+def _photographs(
+    split: str, side: int | None, size: int | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the sections `generator` and `image` for a split; size: the shorter side to which
+    images are reduced."""
     generator = {"kind": "corrupt", "split": split} | ({} if size is None else {"size": size})
     if size is None and (side is None or side < _LOSSLESS_BELOW):
         return generator, {"format": "png"}
@@ -339,21 +420,36 @@ def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
     generator, image = _photographs(data.validation_split, side, SIDE if large else None)
     once = data.train_split == data.validation_split
     lines = [
-        *opening_lines(name, f"{n:,} classes of photographs, as they are and under {len(extent.kinds)} known changes."),
+        *opening_lines(
+            name,
+            f"{n:,} classes of photographs, as they are and under {len(extent.kinds)} known"
+            " changes.",
+        ),
         "source:",
-        *sources(data, named, "Split to train classifiers on.", "Split that this dataset takes its images from."),
+        *sources(
+            data,
+            named,
+            "Split to train classifiers on.",
+            "Split that this dataset takes its images from.",
+        ),
         "",
         said(WITHOUT_GPU),
         said(
-            "Your model should not have been trained on these images, or its accuracy will be too high."
+            "Your model should not have been trained on these images, or its accuracy will be too"
+            " high."
             + (" The data has only one split, so only you know whether it was." if once else "")
-            + (f" Larger images are first reduced to a shorter side of {SIDE} pixels." if large else "")
+            + (
+                f" Larger images are first reduced to a shorter side of {SIDE} pixels."
+                if large
+                else ""
+            )
         ),
         "generator:",
         values(generator, 2),
         "",
         said(
-            "Corruptions as defined by Hendrycks and Dietterich 2019, at a severity from 1 (slight) to 5 (severe). The"
+            "Corruptions as defined by Hendrycks and Dietterich 2019, at a severity from 1 (slight)"
+            " to 5 (severe). The"
             " base is the unchanged image. Also available: "
             + ", ".join(name for name in CORRUPTIONS if name not in extent.kinds)
             + "."
@@ -364,14 +460,19 @@ def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
         "",
         "samples:",
         said(
-            "Images per class, the same ones under every shift. A smaller class gives all it has. Building and"
+            "Images per class, the same ones under every shift. A smaller class gives all it has."
+            " Building and"
             f" evaluating take {extent.time}.",
             2,
         ),
         values({"candidates": extent.a_class, "seed": 0}, 2),
         "",
         "output:",
-        *([said("Images are encoded again. {format: png} is lossless, but larger.", 2)] if "quality" in image else []),
+        *(
+            [said("Images are encoded again. {format: png} is lossless, but larger.", 2)]
+            if "quality" in image
+            else []
+        ),
         values({"image": image, "rows_per_shard": 500}, 2),
         "",
         *evaluated(),
@@ -401,24 +502,41 @@ def object_recipe_text(data: FoundData, objects: FoundObjects, name: str, named:
         "category_ids": list(objects.ids) or None,
     }
     large = objects.side is None or objects.side > _SIDE_OF_OBJECTS
-    generator, image = _photographs(data.validation_split, objects.side, _SIDE_OF_OBJECTS if large else None)
+    generator, image = _photographs(
+        data.validation_split, objects.side, _SIDE_OF_OBJECTS if large else None
+    )
     lines = [
         *opening_lines(
-            name, f"Photographs with objects, as they are and under {len(_KINDS_WITH_OBJECTS)} known changes."
+            name,
+            f"Photographs with objects, as they are and under {len(_KINDS_WITH_OBJECTS)} known"
+            " changes.",
         ),
-        said("Objects of other categories are left out. Call categories as your detector calls them, in this order."),
+        said(
+            "Objects of other categories are left out. Call categories as your detector calls them,"
+            " in this order."
+        ),
         "source:",
         values({key: value for key, value in source.items() if value is not None}, 2),
         "",
-        said("Each shift is a known change that leaves every object where it is, so boxes hold for every image."),
+        said(
+            "Each shift is a known change that leaves every object where it is, so boxes hold for"
+            " every image."
+        ),
         said(
             "Your detector should not have been trained on these images."
-            + (f" Larger images are first reduced to a shorter side of {_SIDE_OF_OBJECTS} pixels." if large else "")
+            + (
+                f" Larger images are first reduced to a shorter side of {_SIDE_OF_OBJECTS} pixels."
+                if large
+                else ""
+            )
         ),
         "generator:",
         values(generator, 2),
         "",
-        said("Corruptions at a severity from 1 (slight) to 5 (severe). The base is the unchanged image."),
+        said(
+            "Corruptions at a severity from 1 (slight) to 5 (severe). The base is the unchanged"
+            " image."
+        ),
         "prompts:",
         "  shifts:",
         *(f"    {kind}: {{corruption: {kind}, severity: 3}}" for kind in _KINDS_WITH_OBJECTS),
@@ -432,7 +550,8 @@ def object_recipe_text(data: FoundData, objects: FoundObjects, name: str, named:
         "",
         "evaluate:",
         said(
-            "Name your own detectors here, or with `counterfoil evaluate --models`: predictions:answers.json (COCO"
+            "Name your own detectors here, or with `counterfoil evaluate --models`:"
+            " predictions:answers.json (COCO"
             " results), transformers:./my-model, onnx:model.onnx.",
             2,
         ),
@@ -448,8 +567,8 @@ _CORRUPTED = "corrupt"
 
 @dataclass(frozen=True, slots=True)
 class InitResult:
-    """The written recipe, images of each class by split (None if not counted), the reason for `models`, the next
-    commands.
+    """The written recipe, images of each class by split (None if not counted), the reason for
+    `models`, the next commands.
     """
 
     path: Path
@@ -463,10 +582,11 @@ class InitResult:
 
 @takes(InitOptions)
 def init(given: InitOptions) -> InitResult:
-    """Propose a recipe for a dataset: its classes, a base, shifts, models and thresholds. Write it to `out`.
+    """Propose a recipe for a dataset: its classes, a base, shifts, models and thresholds. Write it
+    to `out`.
 
-    It renders nothing and loads no model but `detector`. Without a GPU, and without `generator` or `clip`, the shifts
-    are known changes (corruptions) of your own images.
+    It renders nothing and loads no model but `detector`. Without a GPU, and without `generator` or
+    `clip`, the shifts are known changes (corruptions) of your own images.
 
     Returns:
         An InitResult with the recipe, what was found in the data, and the next commands.
@@ -477,7 +597,9 @@ def init(given: InitOptions) -> InitResult:
     """
     path = named_path(given.out)
     if path.is_dir():
-        raise UserError(f"{path} is a folder, expected the file to write", f"For example: --out {path / RECIPE}")
+        raise UserError(
+            f"{path} is a folder, expected the file to write", f"For example: --out {path / RECIPE}"
+        )
     if path.exists() and not given.force:
         raise UserError(
             f"{path} exists already and may hold your changes",
@@ -485,14 +607,19 @@ def init(given: InitOptions) -> InitResult:
         )
     if given.name is not None and (problem := dataset_name_problem(given.name)) is not None:
         raise UserError(f"--name: {problem}")
-    # A recipe in the folder of its images is part of what is hashed: each change to it would begin another dataset.
+    # A recipe in the folder of its images is part of what is hashed: each change to it would begin
+    # another dataset.
     refuse_among_images(path, given.source)
     device = resolve_device(given.device)
     corrupts = device == "cpu" and given.generator is None and given.clip is None
     models = None if corrupts else proposed_models(device, given.generator, given.clip)
     data = find_data(given, drawn=not corrupts)
-    last = re.sub(r"[^A-Za-z0-9_]+", "-", data.origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2])
-    dataset = given.name or derived_name(last.strip("-_") or "photos", _CORRUPTED if corrupts else _DRAWN)
+    last = re.sub(
+        r"[^A-Za-z0-9_]+", "-", data.origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2]
+    )
+    dataset = given.name or derived_name(
+        last.strip("-_") or "photos", _CORRUPTED if corrupts else _DRAWN
+    )
     named = _from(path, data.origin)
     if data.objects is not None:
         if given.generator is not None or given.clip is not None:
@@ -502,9 +629,18 @@ def init(given: InitOptions) -> InitResult:
             )
         return _init_objects(path, data, data.objects, dataset, named, given.detector, given.force)
     if given.detector is not None:
-        raise UserError("these images have no boxes, so no detector can be evaluated on them", "Leave out --detector.")
-    text = corrupt_recipe_text(data, dataset, named) if models is None else recipe_text(data, models, dataset, named)
-    recipe = load_recipe_text(text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path))
+        raise UserError(
+            "these images have no boxes, so no detector can be evaluated on them",
+            "Leave out --detector.",
+        )
+    text = (
+        corrupt_recipe_text(data, dataset, named)
+        if models is None
+        else recipe_text(data, models, dataset, named)
+    )
+    recipe = load_recipe_text(
+        text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path)
+    )
     recipe = resolve_classes(recipe, names=data.labels)
     classes = [(cls.name, cls.source_label) for cls in recipe.classes]
     if classes != [(cls.name, cls.source_label) for cls in data.classes]:
@@ -537,34 +673,45 @@ def _init_objects(
     force: bool,
 ) -> InitResult:
     text = object_recipe_text(data, objects, dataset, named)
-    recipe = load_recipe_text(text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path))
+    recipe = load_recipe_text(
+        text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path)
+    )
     picture = path.with_name(f"{path.stem}-boxes.png")
     files = {picture: objects.picture, path: text.encode()}
-    detector = None if onnx is None else find_detector(onnx, objects.names, force=force, others=files)
+    detector = (
+        None if onnx is None else find_detector(onnx, objects.names, force=force, others=files)
+    )
     if detector is None:
         write_together(files)
     check, build, evaluate = _commands(path, dataset, cut=False)
-    keys = f"counterfoil evaluate {shlex.quote(str(path.with_name(dataset)))} --write-keys keys.json"
+    keys = (
+        f"counterfoil evaluate {shlex.quote(str(path.with_name(dataset)))} --write-keys keys.json"
+    )
     evaluations: tuple[str, ...] = (keys, evaluate.replace("YOUR-MODEL", "predictions:FILE"))
     if detector is not None:
         evaluations = (evaluate.replace("YOUR-MODEL", shlex.quote(detector.model)),)
     return InitResult(
         path=path,
         recipe=recipe,
-        images={cls.name: {split: count or 0 for split, count in data.rows.items()} for cls in recipe.classes},
+        images={
+            cls.name: {split: count or 0 for split, count in data.rows.items()}
+            for cls in recipe.classes
+        },
         rows=data.rows,
         notes=(
             *objects.notes,
             f"{picture} shows some images with their boxes: look whether they are right",
             *(detector.notes if detector is not None else ()),
         ),
-        models="Each shift is a known change to your own photographs, which leaves every object where it is.",
+        models="Each shift is a known change to your own photographs, which leaves every object"
+        " where it is.",
         commands=(check, build, *evaluations),
     )
 
 
 def _from(path: Path, origin: NamedDataset) -> str:
-    """Return the dataset's name for a recipe at `path`: relative if it is below the recipe's folder."""
+    """Return the dataset's name for a recipe at `path`: relative if it is below the recipe's
+    folder."""
     if not is_local(origin.dataset):
         return origin.dataset
     folder = Path(origin.dataset)
@@ -580,10 +727,14 @@ def _left_for_time(data: FoundData) -> tuple[str, ...]:
     taken = sum(min(extent.a_class, count) for count in counts)
     if taken == sum(counts):
         return ()
-    minutes = walk_minutes(sum(counts) * (1 + len(extent.kinds)), min(SIDE, data.side or SIDE)).partition(" on ")[0]
+    minutes = walk_minutes(
+        sum(counts) * (1 + len(extent.kinds)), min(SIDE, data.side or SIDE)
+    ).partition(" on ")[0]
     return (
-        f"the recipe takes {taken:,} of {sum(counts):,} images, at most {extent.a_class} of a class: to build and"
-        f" evaluate takes {extent.time}. To take all, set samples.candidates to {max(counts):,} ({minutes})",
+        f"the recipe takes {taken:,} of {sum(counts):,} images, at most {extent.a_class} of a"
+        " class: to build and"
+        f" evaluate takes {extent.time}. To take all, set samples.candidates to {max(counts):,}"
+        f" ({minutes})",
     )
 
 

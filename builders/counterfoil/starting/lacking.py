@@ -1,4 +1,5 @@
-"""List what a recipe lacks on this machine, before anything loads: models, folders, the source, what is left out.
+"""List what a recipe lacks on this machine, before anything loads: models, folders, the source,
+what is left out.
 
 Only names are looked up: in folders, and in the caches of the Hub's client and of `datasets`.
 """
@@ -16,7 +17,11 @@ from typing import TYPE_CHECKING, Literal
 from counterfoil.errors import UserError, some_of
 from counterfoil.models.diffusion import index_here
 from counterfoil.models.names import HUB, LAB, LOCAL, lab_tokens, local_folder, resolve_name
-from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
+from counterfoil.models.pipeline_settings import (
+    has_settings_to_compare,
+    own_problems,
+    pipeline_problems,
+)
 from counterfoil.plan.estimate import KNOWN_CLIPS, KNOWN_MODELS
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import BEFORE_FILES, BEFORE_FOLDERS, ELSEWHERE, is_local
@@ -34,7 +39,8 @@ Weight = Literal["missing", "fetched", "optional"]
 class Lack:
     """The recipe's key, what is lacking in words, and its weight.
 
-    missing: the recipe cannot be built here. fetched: a build fetches it first. optional: a build does without.
+    missing: the recipe cannot be built here. fetched: a build fetches it first. optional: a build
+    does without.
     """
 
     key: str
@@ -47,7 +53,8 @@ class Lack:
 
 
 def lacking(recipe: Recipe, of_source: Sequence[Lack] = ()) -> tuple[Lack, ...]:
-    """Return what a recipe lacks here: missing, fetched, then optional things. of_source: as `look_at_source` gives."""
+    """Return what a recipe lacks here: missing, fetched, then optional things. of_source: as
+    `look_at_source` gives."""
     lacks = [
         *of_source,
         *_source(recipe),
@@ -70,14 +77,17 @@ def too_few_images(plan: Plan) -> Iterator[Lack]:
     few = [count for count in counts if count < least]
     if few:
         text = (
-            f"{len(few):,} of {counted(len(counts), 'class', 'classes')} have fewer than {least} images, {min(few)} at"
+            f"{len(few):,} of {counted(len(counts), 'class', 'classes')} have fewer than"
+            f" {least}"
+            f" images, {min(few)} at"
         )
         more = "drops leave them out. Add images, or set a smaller number"
         yield Lack("evaluate.min_images_per_class", f"{text} the fewest: {more}", "optional")
 
 
 def lacking_classes(recipe: Recipe) -> Lack | None:
-    """Return the input dataset if it is missing and the recipe takes its classes from it, else None."""
+    """Return the input dataset if it is missing and the recipe takes its classes from it, else
+    None."""
     if recipe.names_every_label:
         return None
     why = " (the recipe takes its classes from there)"
@@ -106,7 +116,11 @@ def _dataset(key: str, name: str, why: str, *, needed: bool) -> Iterator[Lack]:
     if is_local(name):
         missing = missing_path(name)
         if missing is not None:
-            yield Lack(key, missing + (why or " (needed only to re-cut with other percentiles)"), _if(needed))
+            yield Lack(
+                key,
+                missing + (why or " (needed only to re-cut with other percentiles)"),
+                _if(needed),
+            )
         return
     from huggingface_hub import constants
 
@@ -114,7 +128,8 @@ def _dataset(key: str, name: str, why: str, *, needed: bool) -> Iterator[Lack]:
     with contextlib.suppress(OSError):  # a name that no folder can have
         if any(snapshots.iterdir()):
             return
-    # As `datasets` spells it: OWNER___some_name for OWNER/SomeName; asked without it, which loads half of Python.
+    # As `datasets` spells it: OWNER___some_name for OWNER/SomeName; asked without it, which loads
+    # half of Python.
     tables = Path(constants.HF_HOME) / "datasets"
     wanted = _plain(name.replace("/", "___"))
     if not tables.is_dir() or all(_plain(folder.name) != wanted for folder in tables.iterdir()):
@@ -145,11 +160,16 @@ def _clip(key: str, model: str, weights: str | None) -> Iterator[Lack]:
     elif is_local(model) or model.startswith((LAB, HUB)):
         yield from _model(key, model, None)
     else:
-        yield Lack(key, f"{model}/{weights}: open_clip downloads it if it is not on this machine yet", "fetched")
+        yield Lack(
+            key,
+            f"{model}/{weights}: open_clip downloads it if it is not on this machine yet",
+            "fetched",
+        )
 
 
 def _generator(recipe: Recipe) -> Iterator[Lack]:
-    """Yield problems of the generator's settings, if the pipeline's configuration is on this machine."""
+    """Yield problems of the generator's settings, if the pipeline's configuration is on this
+    machine."""
     if not recipe.kind.draws:
         return
     generator = recipe.drawing
@@ -167,18 +187,25 @@ def _generator(recipe: Recipe) -> Iterator[Lack]:
         key, _, text = problem.partition(": ")
         yield Lack(key, text, "missing")
     if not compared:
-        text = f"size, class tokens, pairs and options are checked against {generator.model} once its configuration is"
+        text = (
+            f"size, class tokens, pairs and options are checked against {generator.model} once"
+            " its configuration is"
+        )
         yield Lack("generator", f"{text} downloaded", "fetched")
 
 
-def _model(key: str, name: str, gigabytes: float | None, shown: str | None = None) -> Iterator[Lack]:
+def _model(
+    key: str, name: str, gigabytes: float | None, shown: str | None = None
+) -> Iterator[Lack]:
     missing = missing_path(name) if is_local(name) or name.startswith(LAB) else None
     if missing is not None:
         yield Lack(key, missing, "missing")
     elif not is_local(name) and not name.startswith(LAB):
         repository = "/".join(name.removeprefix(HUB).split("/")[:2])
         if not _is_fetched_model(repository):
-            yield _to_fetch(key, f"{shown or name} is not on this machine yet", gigabytes, needed=True)
+            yield _to_fetch(
+                key, f"{shown or name} is not on this machine yet", gigabytes, needed=True
+            )
 
 
 def _tokens(recipe: Recipe) -> Iterator[Lack]:
@@ -197,7 +224,9 @@ def _tokens(recipe: Recipe) -> Iterator[Lack]:
 def _classifiers(recipe: Recipe) -> Iterator[Lack]:
     """Yield lacking judges, which a build asks, and models to evaluate, which it does not."""
     second = recipe.screen.judge
-    judges = [name for shift in recipe.all_shifts() for rule in shift.keep for name in rule.judges()]
+    judges = [
+        name for shift in recipe.all_shifts() for rule in shift.keep for name in rule.judges()
+    ]
     for name in dict.fromkeys(judges):
         yield from _classifier("screen.keep", name, needed=True)
     if second is not None and second not in judges:
@@ -235,22 +264,39 @@ def _left_out(recipe: Recipe) -> Iterator[Lack]:
         yield Lack("evaluate.models", text, "optional")
     if source.validation_split == source.train_split and recipe.screen.model is not None:
         text = "there is no validation split, so thresholds are percentiles of"
-        yield Lack("source.validation_split", f"{text} {source.train_split}, the training images", "optional")
+        yield Lack(
+            "source.validation_split",
+            f"{text} {source.train_split}, the training images",
+            "optional",
+        )
     unscreened = [shift.name for shift in shifts if shift.caption is None]
     if unscreened and recipe.screen.model is not None:
         text = "is not screened: it has no caption and no threshold, so every image of it is kept"
         yield Lack("screen.shift_threshold", f"{some_of(unscreened)} {text}", "optional")
-    waiting = [s.name for s in shifts if s.caption is not None and s.threshold and s.threshold.percentile is not None]
+    waiting = [
+        s.name
+        for s in shifts
+        if s.caption is not None and s.threshold and s.threshold.percentile is not None
+    ]
     if waiting:
         text = "no image of it is kept until you choose one with counterfoil calibrate"
-        yield Lack("screen.shift_threshold", f"no threshold yet for {some_of(waiting)}: {text}", "optional")
+        yield Lack(
+            "screen.shift_threshold", f"no threshold yet for {some_of(waiting)}: {text}", "optional"
+        )
     # The second judge is asked about labels alone and decides nothing.
     if recipe.screen.model is None:
         return
     if recipe.screen.judge is None:
-        yield Lack("screen.judge", "no second judge: only one CLIP says whether labels are still true", "optional")
+        yield Lack(
+            "screen.judge",
+            "no second judge: only one CLIP says whether labels are still true",
+            "optional",
+        )
     if not recipe.screen.keep_rejected:
-        text = "rejected images are not stored: a lower threshold cannot bring them back without rendering them again"
+        text = (
+            "rejected images are not stored: a lower threshold cannot bring them back without"
+            " rendering them again"
+        )
         yield Lack("screen.keep_rejected", text, "optional")
 
 
@@ -270,7 +316,10 @@ def _to_fetch(key: str, text: str, gigabytes: float | None, needed: bool) -> Lac
 def missing_path(name: str, *, is_file: bool = False) -> str | None:
     """Return why a folder or file cannot be used, or None if it exists."""
     if name.startswith(ELSEWHERE):
-        return f"{name.removeprefix(ELSEWHERE)} is a folder on the machine that built the dataset. Name yours instead"
+        return (
+            f"{name.removeprefix(ELSEWHERE)} is a folder on the machine that built the dataset."
+            " Name yours instead"
+        )
     try:
         if is_file:
             return None if named_path(name).is_file() else f"there is no file {name}"
@@ -286,10 +335,12 @@ def missing_path(name: str, *, is_file: bool = False) -> str | None:
 
 
 def _is_fetched_model(repository: str) -> bool:
-    """Return whether the Hub's cache has a snapshot of a model with weights; others of its files may be missing."""
+    """Return whether the Hub's cache has a snapshot of a model with weights; others of its files
+    may be missing."""
     from huggingface_hub import constants
 
-    folder = f"models--{repository.partition('@')[0].replace('/', '--')}"  # as timm names a revision: user/name@v1
+    # as timm names a revision: user/name@v1
+    folder = f"models--{repository.partition('@')[0].replace('/', '--')}"
     snapshots = Path(constants.HF_HUB_CACHE) / folder / "snapshots"
     return any(any(snapshots.rglob(pattern)) for pattern in ("*.safetensors", "*.bin", "*.pt"))
 

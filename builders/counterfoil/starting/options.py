@@ -14,8 +14,9 @@ class InitOptions:
     """What `init` takes."""
 
     source: str | Path = argument(typed=str, metavar="SOURCE", default_words="none with --detector")
-    """Your images: a folder with a folder for each class (below a folder for each split, if you have splits), a folder
-    of Parquet files, one that `datasets` saved, or USER/NAME[@REVISION] on the Hub. Not needed with --detector."""
+    """Your images: a folder with a folder for each class (below a folder for each split, if you
+    have splits), a folder of Parquet files, one that `datasets` saved, or USER/NAME[@REVISION] on
+    the Hub. Not needed with --detector."""
     out: str | Path = argument("--out", "-o", default=RECIPE)
     """Recipe file to write."""
     name: str | None = option(None, OUTPUT)
@@ -39,8 +40,8 @@ class InitOptions:
 
     Default: one that this machine can run."""
     detector: str | Path | None = option(None, metavar="FILE")
-    """An exported detector, NAME.onnx: look at its graph and write the config.json beside it, which says how its
-    outputs are read."""
+    """An exported detector, NAME.onnx: look at its graph and write the config.json beside it, which
+    says how its outputs are read."""
     device: str = option("auto", MODELS)
     """Device to propose models for: auto, cpu, cuda …"""
     force: bool = False

@@ -1,6 +1,8 @@
-"""Look at the input dataset of a recipe, if it is on this machine: its columns, its rows and the size of its images.
+"""Look at the input dataset of a recipe, if it is on this machine: its columns, its rows and the
+size of its images.
 
-Nothing is downloaded. Images are decoded only in a small folder, to count those that a build can use.
+Nothing is downloaded. Images are decoded only in a small folder, to count those that a build can
+use.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ _KEY = re.compile(r"[a-z_]+(?:\.[a-z_]+)*")
 class SourceRows:
     """Rows that a recipe takes from its input dataset, as far as they were looked at.
 
-    table: the rows of each cell, or None if they are unknown or a build chooses none. exact: whether a plan with
-    `table` has as many samples as a build makes; otherwise it may have more. side: the side of a square of the images'
-    average area, if known. lacks: problems and notes.
+    table: the rows of each cell, or None if they are unknown or a build chooses none. exact:
+    whether a plan with `table` has as many samples as a build makes; otherwise it may have more.
+    side: the side of a square of the images' average area, if known. lacks: problems and notes.
     """
 
     table: RowTable | None
@@ -43,7 +45,8 @@ class SourceRows:
 
 
 def look_at_source(recipe: Recipe) -> SourceRows:
-    """Return the rows that a build would choose, if there may be fewer than the recipe asks for, with problems."""
+    """Return the rows that a build would choose, if there may be fewer than the recipe asks for,
+    with problems."""
     side, notes = sampled_pictures(recipe)
     lacks = [*_lacks("source.dataset", notes, "optional")]
     elsewhere = recipe.kind.drawn_elsewhere
@@ -70,12 +73,15 @@ def _lacks(key: str, texts: Iterable[str], weight: Weight) -> Iterator[Lack]:
     """Yield what a recipe lacks. A text that begins with a key of the recipe has this key."""
     for text in texts:
         named, _, rest = text.partition(": ")
-        has_key = _KEY.fullmatch(named) is not None and named.partition(".")[0] in Recipe.model_fields
+        has_key = (
+            _KEY.fullmatch(named) is not None and named.partition(".")[0] in Recipe.model_fields
+        )
         yield Lack(named, rest, weight) if has_key else Lack(key, text, weight)
 
 
 def _rows_of_build(recipe: Recipe, name: str) -> tuple[RowTable | None, bool, Sequence[str]]:
-    """Return the table and whether it is exact, as `SourceRows` has them, and notes. Raise UserError for problems."""
+    """Return the table and whether it is exact, as `SourceRows` has them, and notes. Raise
+    UserError for problems."""
     from counterfoil.data.drawn_elsewhere import given_rows
     from counterfoil.data.labels import conditions_of
     from counterfoil.data.open_source import is_small
@@ -93,21 +99,30 @@ def _rows_of_build(recipe: Recipe, name: str) -> tuple[RowTable | None, bool, Se
     opened = None if kind.drawn_elsewhere else _opened(source)
     if opened is None:
         unread = f"{name} is {'large' if local else 'on the Hub'} and was not opened"
-        return None, not kind.fewer_rows, [f"{unread}: its columns and its number of images are unchecked"]
+        return (
+            None,
+            not kind.fewer_rows,
+            [f"{unread}: its columns and its number of images are unchecked"],
+        )
     if kind.corrupts:
         few = sum(rows_wanted(recipe).values()) <= MOST_LOOKED_AT
         decode = local and few and is_small(Path(name), MOST_BYTES)
         chosen = CorruptMaker().choose_rows(recipe, opened.pin, {}, "cpu", decode=decode)
         return chosen.table, decode or not local, chosen.notes
-    with_percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
+    with_percentiles = any(
+        shift.object_threshold.percentile is not None for shift in recipe.all_shifts()
+    )
     if source.conditions is not None and (kind.alters_rows or with_percentiles):
-        rows = opened.rows(recipe.generator.get("split") if kind.alters_rows else source.validation_split)
+        rows = opened.rows(
+            recipe.generator.get("split") if kind.alters_rows else source.validation_split
+        )
         conditions_of(rows, source)
     return None, True, ()
 
 
 def _opened(source: InputDataset) -> OpenSource | None:
-    """Open a dataset that can be read quickly: of the lab, a folder of image files, or a small folder."""
+    """Open a dataset that can be read quickly: of the lab, a folder of image files, or a small
+    folder."""
     from counterfoil.data.open_source import is_small, open_source
     from counterfoil.data.pins import SourcePin
     from counterfoil.data.tables import plain_folder
@@ -118,12 +133,14 @@ def _opened(source: InputDataset) -> OpenSource | None:
         return None
     folder = Path(source.dataset)
     if source.objects is None and plain_folder(source) is not None:
-        return open_source(source, pin=SourcePin(folder.name, None, None))  # contents of files need no hash here
+        # contents of files need no hash here
+        return open_source(source, pin=SourcePin(folder.name, None, None))
     return open_source(source) if is_small(folder) else None
 
 
 def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
-    """Return the side of a square of the images' average area, and notes, from the headers of a local folder."""
+    """Return the side of a square of the images' average area, and notes, from the headers of a
+    local folder."""
     if not recipe.kind.takes_rows or recipe.kind.drawn_elsewhere:
         return None, ()
     from counterfoil.data.pictures import evenly_spread, look_at_pictures

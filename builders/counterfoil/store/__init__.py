@@ -1,1 +1,2 @@
-"""The files of a dataset directory: shards, receipts, locks and the manifest, and their verification."""
+"""The files of a dataset directory: shards, receipts, locks and the manifest, and their
+verification."""

@@ -1,7 +1,9 @@
-"""Write a file whole or not at all: write a temporary file beside the target, flush it to disk, then rename it.
+"""Write a file whole or not at all: write a temporary file beside the target, flush it to disk,
+then rename it.
 
-A temporary file is locked while it is written. What a crash leaves is not, and the next process that writes into its
-folder removes it. Its name contains the process id, because a worker may outlive its killed parent.
+A temporary file is locked while it is written. What a crash leaves is not, and the next process
+that writes into its folder removes it. Its name contains the process id, because a worker may
+outlive its killed parent.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class HashedFile:
-    """A binary file that is open for writing once, from start to end. It counts and hashes what is written."""
+    """A binary file that is open for writing once, from start to end. It counts and hashes what is
+    written."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -53,7 +56,8 @@ class HashedFile:
         self._file.flush()
 
     def close(self) -> None:
-        """Do nothing. Writers close the file that they are given, but `atomic_file` must first flush it to disk."""
+        """Do nothing. Writers close the file that they are given, but `atomic_file` must first
+        flush it to disk."""
 
     @property
     def closed(self) -> bool:
@@ -66,8 +70,8 @@ class HashedFile:
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn disk errors into messages: UserError for a forbidden path, RunFailure for a full disk and all other
-    errors.
+    """Turn disk errors into messages: UserError for a forbidden path, RunFailure for a full disk
+    and all other errors.
     """
     try:
         yield
@@ -77,7 +81,9 @@ def disk_errors(path: Path) -> Iterator[None]:
             hint = "Choose a folder that you may write to, or change the permissions of this one."
             raise UserError(problem, hint) from error
         remedy = "Make room" if error.errno in _FULL else "Check the disk and the path,"
-        raise RunFailure(problem, f"{remedy} and run the same command again: finished shards are kept.") from error
+        raise RunFailure(
+            problem, f"{remedy} and run the same command again: finished shards are kept."
+        ) from error
 
 
 def make_folder(folder: Path) -> None:
@@ -98,9 +104,11 @@ def make_folder(folder: Path) -> None:
 
 
 def try_folder(folder: Path, *, of_dataset: bool = False) -> None:
-    """Check that a folder, which need not exist, can be written, and that no built dataset has it among its files.
+    """Check that a folder, which need not exist, can be written, and that no built dataset has it
+    among its files.
 
-    of_dataset: the folder is a dataset's own directory. Raise RunFailure if the disk is full, otherwise UserError.
+    of_dataset: the folder is a dataset's own directory. Raise RunFailure if the disk is full,
+    otherwise UserError.
     """
     missing = []
     parent = folder
@@ -123,13 +131,18 @@ def try_folder(folder: Path, *, of_dataset: bool = False) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno in _FULL:
-            raise RunFailure(f"cannot write in {folder}: {reason}", "Make room, and run it again.") from error
-        raise UserError(f"cannot write in {folder}: {reason}", "Choose a folder that you may write to.") from error
+            raise RunFailure(
+                f"cannot write in {folder}: {reason}", "Make room, and run it again."
+            ) from error
+        raise UserError(
+            f"cannot write in {folder}: {reason}", "Choose a folder that you may write to."
+        ) from error
 
 
 @contextlib.contextmanager
 def temporary_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """Open a file beside `path`. It is locked while it is open, and removed at the end unless it was renamed."""
+    """Open a file beside `path`. It is locked while it is open, and removed at the end unless it
+    was renamed."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
 
     def is_named() -> bool:
@@ -169,7 +182,8 @@ def temporary_folder(path: Path) -> Iterator[Path]:
 
 
 def _lock(descriptor: int, wait: bool = True) -> None:
-    """Lock a file until it is closed. OSError if that is impossible, or without `wait` if another process has it."""
+    """Lock a file until it is closed. OSError if that is impossible, or without `wait` if another
+    process has it."""
     if sys.platform != "win32":  # there, an open file cannot be removed
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
@@ -177,7 +191,8 @@ def _lock(descriptor: int, wait: bool = True) -> None:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Lock a file or folder that no process holds. Raise OSError for another, or for a link."""
-    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR  # some network file systems lock only what can be written
+    # some network file systems lock only what can be written
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR
     descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
         _lock(descriptor, wait=False)
@@ -199,7 +214,8 @@ _remove_once = functools.cache(remove_half_written)
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[HashedFile]:
-    """Yield a file. It is renamed to `path` when the block succeeds, and removed when the block fails."""
+    """Yield a file. It is renamed to `path` when the block succeeds, and removed when the block
+    fails."""
     make_folder(path.parent)
     with disk_errors(path):
         with temporary_file(path) as (temporary, file):
@@ -229,7 +245,8 @@ def write_together(files: Mapping[Path, bytes]) -> None:
 
 
 def remove_durably(path: Path) -> bool:
-    """Remove a file so that it stays removed after a crash. Return False if the file does not exist."""
+    """Remove a file so that it stays removed after a crash. Return False if the file does not
+    exist."""
     with disk_errors(path):
         try:
             path.unlink()
@@ -240,7 +257,8 @@ def remove_durably(path: Path) -> bool:
 
 
 def replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write these files (path below the folder → content) in this order; first remove those of earlier runs.
+    """Write these files (path below the folder → content) in this order; first remove those of
+    earlier runs.
 
     Nothing is removed but what a run has recorded, unless it has changed since.
     """
@@ -262,8 +280,8 @@ def replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def remove_stale(folder: Path, names: Sequence[str]) -> None:
-    """Remove files that an earlier run wrote and this run does not write, in the given order: first the file that
-    claims a complete dataset.
+    """Remove files that an earlier run wrote and this run does not write, in the given order: first
+    the file that claims a complete dataset.
     """
     for name in names:
         with disk_errors(folder / name):
@@ -271,7 +289,8 @@ def remove_stale(folder: Path, names: Sequence[str]) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush a folder's entries to disk, so that a renamed or removed file in it stays so after a crash."""
+    """Flush a folder's entries to disk, so that a renamed or removed file in it stays so after a
+    crash."""
     if os.name == "nt":
         return  # Windows cannot open a folder, so the rename alone must suffice
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,7 +1,8 @@
-"""Create or resume a dataset directory under its lock, write the shards, and close the dataset with its manifest.
+"""Create or resume a dataset directory under its lock, write the shards, and close the dataset with
+its manifest.
 
-A shard's files are written first, each whole or not at all, and the shard's receipt last. Several processes may each
-build a part. None of these processes closes the dataset.
+A shard's files are written first, each whole or not at all, and the shard's receipt last. Several
+processes may each build a part. None of these processes closes the dataset.
 """
 
 from __future__ import annotations
@@ -47,7 +48,13 @@ from counterfoil.store.layout import (
     receipt_path,
     shard_path,
 )
-from counterfoil.store.lock import Lock, read_lock, refuse_other_hashes, refuse_other_stack, write_lock
+from counterfoil.store.lock import (
+    Lock,
+    read_lock,
+    refuse_other_hashes,
+    refuse_other_stack,
+    write_lock,
+)
 from counterfoil.store.manifest import Entry, file_faults, write_manifest
 from counterfoil.store.reading import planned_rows, read_receipts
 from counterfoil.store.receipts import (
@@ -68,8 +75,8 @@ from counterfoil.store.rows import Candidate, TableForm, arrow_schema, stored_ro
 
 @dataclass(frozen=True)
 class ShardWriter:
-    """Everything that writing a shard needs except the candidates. It can be pickled, so that workers can write
-    shards.
+    """Everything that writing a shard needs except the candidates. It can be pickled, so that
+    workers can write shards.
     """
 
     directory: Path
@@ -83,7 +90,9 @@ class ShardWriter:
     stack: Mapping[str, Any]
 
     @classmethod
-    def of_plan(cls, directory: Path, plan: Plan, hashes: Mapping[str, str], stack: Mapping[str, Any]) -> ShardWriter:
+    def of_plan(
+        cls, directory: Path, plan: Plan, hashes: Mapping[str, str], stack: Mapping[str, Any]
+    ) -> ShardWriter:
         recipe = plan.recipe
         return cls(
             directory=directory,
@@ -102,18 +111,24 @@ class ShardWriter:
         return read_receipt(path) if path.exists() else None
 
     def write(self, shard: Shard, candidates: Sequence[Candidate]) -> Receipt:
-        """Write a shard's tables, then its receipt. Raise ValueError unless `candidates` are the shard's candidates, in
-        the plan's order.
+        """Write a shard's tables, then its receipt. Raise ValueError unless `candidates` are the
+        shard's candidates, in the plan's order.
         """
         _check_candidates(shard, candidates)
-        if not (self.directory / LOCK).exists():  # otherwise the directory would become half a dataset
+        # otherwise the directory would become half a dataset
+        if not (self.directory / LOCK).exists():
             raise RunFailure(
                 f"{self.directory} was removed while it was being built (it has no {LOCK})",
                 "Nothing more was written there. Run the same command again.",
             )
-        # A shard that is written again (after another cut of the same renders) does not count as done meanwhile.
+        # A shard that is written again (after another cut of the same renders) does not count as
+        # done meanwhile.
         remove_durably(self.directory / receipt_path(shard.group, shard.number))
-        tables: dict[What, list[Candidate]] = {"data": [], "rejected": [], "candidates": list(candidates)}
+        tables: dict[What, list[Candidate]] = {
+            "data": [],
+            "rejected": [],
+            "candidates": list(candidates),
+        }
         decided = []
         for candidate in candidates:
             if candidate.accepted:
@@ -137,12 +152,17 @@ class ShardWriter:
         write_receipt(self.directory, receipt)
         return receipt
 
-    def _write_table(self, shard: Shard, what: What, candidates: Sequence[Candidate]) -> StoredFile | None:
+    def _write_table(
+        self, shard: Shard, what: What, candidates: Sequence[Candidate]
+    ) -> StoredFile | None:
         path = shard_path(what, shard.group, self.split, shard.number, shard.of, self.format)
         if not candidates:
-            remove_durably(self.directory / path)  # an old file was left by a killed run with another stack
+            # an old file was left by a killed run with another stack
+            remove_durably(self.directory / path)
             return None
-        rows = [stored_row(candidate, what, self.form, self.image_suffix) for candidate in candidates]
+        rows = [
+            stored_row(candidate, what, self.form, self.image_suffix) for candidate in candidates
+        ]
         with atomic_file(self.directory / path) as file:
             if self.format == "parquet":
                 from counterfoil.store.shard_files import write_parquet
@@ -156,7 +176,8 @@ class ShardWriter:
 
 
 def _check_candidates(shard: Shard, candidates: Sequence[Candidate]) -> None:
-    """Raise ValueError unless cells are complete and in order. Only a cell with a quota may stop early."""
+    """Raise ValueError unless cells are complete and in order. Only a cell with a quota may stop
+    early."""
     positions = {(cell.shift, cell.label): position for position, cell in enumerate(shard.cells)}
     counts = [0] * len(shard.cells)
     last = (-1, -1)
@@ -174,16 +195,19 @@ def _check_candidates(shard: Shard, candidates: Sequence[Candidate]) -> None:
     for cell, count in zip(shard.cells, counts, strict=True):
         if count > cell.candidates or (cell.accepted is None and count < cell.candidates):
             raise ValueError(
-                f"shard {shard.id}: {count} candidates of {cell.shift}, label {cell.label}, expected {cell.candidates}"
+                f"shard {shard.id}: {count} candidates of {cell.shift}, label {cell.label},"
+                f" expected {cell.candidates}"
             )
 
 
 class DatasetStore:
-    """A dataset directory that is being built; create it with `open`. With a `part`, only the part's shards are
-    pending.
+    """A dataset directory that is being built; create it with `open`. With a `part`, only the
+    part's shards are pending.
     """
 
-    def __init__(self, directory: Path, plan: Plan, writer: ShardWriter, part: PlanPart | None) -> None:
+    def __init__(
+        self, directory: Path, plan: Plan, writer: ShardWriter, part: PlanPart | None
+    ) -> None:
         self.directory = directory
         self.plan = plan
         self.writer = writer
@@ -208,12 +232,14 @@ class DatasetStore:
     ) -> Iterator[DatasetStore]:
         """Begin a dataset in `out`, or resume an existing one.
 
-        Raise UserError if `out` holds something else, is in use, or has other hashes or another stack.
+        Raise UserError if `out` holds something else, is in use, or has other hashes or another
+        stack.
 
-        hashes: the hashes of plan, screen and inputs. lock: the pinned inputs. attachments: path → content of token
-        vectors and thresholds. repair: the manifest's entries; shards that differ from these entries are rendered
-        again. part: the part to build, while other processes may build other parts. The first process writes the lock
-        and the attachments, and temporary files stay.
+        hashes: the hashes of plan, screen and inputs. lock: the pinned inputs. attachments: path →
+        content of token vectors and thresholds. repair: the manifest's entries; shards that differ
+        from these entries are rendered again. part: the part to build, while other processes may
+        build other parts. The first process writes the lock and the attachments, and temporary
+        files stay.
         """
         directory = Path(out)
         refuse_foreign(directory)
@@ -250,8 +276,8 @@ class DatasetStore:
             for path, content in files.items():
                 _write_if_new(directory, path, content)
             if repair is not None:
-                # The check comes before the manifest is removed, because the manifest proves the receipts. After a
-                # kill, the next run checks again.
+                # The check comes before the manifest is removed, because the manifest proves the
+                # receipts. After a kill, the next run checks again.
                 for path in list(_damaged_shards(plan, writer, repair)):
                     remove_durably(directory / path)
             store._no_longer_finished()
@@ -271,7 +297,8 @@ class DatasetStore:
         return self.plan.n_shards - len(self.plan.shards_without(finished_shards(self.directory)))
 
     def _no_longer_finished(self) -> None:
-        """If shards are pending, remove the manifest, because it would claim that the dataset is finished."""
+        """If shards are pending, remove the manifest, because it would claim that the dataset is
+        finished."""
         if self.pending():
             remove_durably(self.directory / MANIFEST)
 
@@ -281,30 +308,41 @@ class DatasetStore:
             remove_half_written(Path(folder))
 
     def receipts(self) -> list[Receipt]:
-        """Return the receipts of finished shards, in the plan's order. Raise RunFailure if a receipt has other
-        hashes.
+        """Return the receipts of finished shards, in the plan's order. Raise RunFailure if a
+        receipt has other hashes.
         """
         if len(self._receipts) < self.plan.n_shards:  # each receipt is parsed once
             self._receipts = read_receipts(self.directory)
         for receipt in self._receipts:
             if receipt.hashes != self.writer.hashes:
-                problem = f"{self.directory / receipt.path} belongs to another dataset: its hashes differ from those in"
+                problem = (
+                    f"{self.directory / receipt.path} belongs to another dataset: its hashes"
+                    " differ from those in"
+                )
                 raise RunFailure(f"{problem} {LOCK}", repair_hint(self.directory))
         return self._receipts
 
     def finish(
-        self, readme: str, figures: Mapping[str, bytes] | None = None, documents: Mapping[str, bytes] | None = None
+        self,
+        readme: str,
+        figures: Mapping[str, bytes] | None = None,
+        documents: Mapping[str, bytes] | None = None,
     ) -> str:
-        """Write the card, figures and documents, and the manifest last. Return the manifest's hash. Raise RunFailure
-        for missing or changed shards.
+        """Write the card, figures and documents, and the manifest last. Return the manifest's hash.
+        Raise RunFailure for missing or changed shards.
         """
         if pending := self.pending():
             raise RunFailure(
-                f"{self.directory}: {len(pending)} shards are not done, the first is {pending[0].id}",
+                f"{self.directory}: {len(pending)} shards are not done, the first is"
+                f" {pending[0].id}",
                 "Run the same command again.",
             )
         receipts = self.checked_receipts()
-        known = {file.path: Entry(file.path, file.size, file.sha256) for r in receipts for file in r.files}
+        known = {
+            file.path: Entry(file.path, file.size, file.sha256)
+            for r in receipts
+            for file in r.files
+        }
         remove_durably(self.directory / MANIFEST)
         figures = figures or {}
         for name, content in figures.items():
@@ -320,8 +358,8 @@ class DatasetStore:
         return write_manifest(self.directory, known)
 
     def checked_receipts(self) -> list[Receipt]:
-        """Return the receipts. Raise RunFailure if the size of a file differs from its receipt, or a file is in no
-        receipt.
+        """Return the receipts. Raise RunFailure if the size of a file differs from its receipt, or
+        a file is in no receipt.
         """
         receipts = self.receipts()
         problems = []
@@ -332,7 +370,9 @@ class DatasetStore:
                 size = path.stat().st_size if path.is_file() else None
                 if size != file.size:
                     actual = "missing" if size is None else f"{size} bytes"
-                    problems.append(f"{path}: {actual}, expected {file.size} bytes by {receipt.path}")
+                    problems.append(
+                        f"{path}: {actual}, expected {file.size} bytes by {receipt.path}"
+                    )
         if problems:
             raise RunFailure(problems, repair_hint(self.directory))
         for what in WHATS:
@@ -345,8 +385,8 @@ class DatasetStore:
 
 
 def _settle_lock(directory: Path, lock: Lock, allow_mixed: bool, alone: bool = True) -> None:
-    """Write a new dataset's lock, or raise UserError if the existing lock differs. alone: no other process renders
-    here.
+    """Write a new dataset's lock, or raise UserError if the existing lock differs. alone: no other
+    process renders here.
     """
     existing = read_lock(directory)
     if existing is None:
@@ -362,7 +402,8 @@ def _settle_lock(directory: Path, lock: Lock, allow_mixed: bool, alone: bool = T
 
 
 def refuse_foreign(directory: Path) -> None:
-    """Raise UserError for a file, or for a folder that holds something other than a dataset. Nothing is changed."""
+    """Raise UserError for a file, or for a folder that holds something other than a dataset.
+    Nothing is changed."""
     with disk_errors(directory):
         if not directory.exists():
             return
@@ -376,7 +417,8 @@ def refuse_foreign(directory: Path) -> None:
     # Another process may have begun the dataset since the folder was listed.
     if foreign and not (directory / LOCK).exists():
         raise UserError(
-            f"{directory} is not empty and holds no Counterfoil dataset (no {LOCK}); it has {some_of(foreign)}",
+            f"{directory} is not empty and holds no Counterfoil dataset (no {LOCK}); it has"
+            f" {some_of(foreign)}",
             "Name an empty or a new folder.",
         )
 
@@ -422,8 +464,9 @@ def _write_if_new(directory: Path, path: str, content: bytes) -> None:
 def _damaged_shards(plan: Plan, writer: ShardWriter, listed: Mapping[str, Entry]) -> Iterator[str]:
     """Yield the receipt path of each shard whose receipt or files are damaged.
 
-    `listed` are the manifest's entries, which prove a receipt. Without a manifest, a receipt is compared with its own
-    files, and only the stack in it is trusted. A file that does not belong to the receipt's shard is never opened.
+    `listed` are the manifest's entries, which prove a receipt. Without a manifest, a receipt is
+    compared with its own files, and only the stack in it is trusted. A file that does not belong to
+    the receipt's shard is never opened.
     """
     directory = writer.directory
     for standing in standing_shards(directory, plan.shards):
@@ -449,7 +492,8 @@ def _damaged_shards(plan: Plan, writer: ShardWriter, listed: Mapping[str, Entry]
 
 
 def _counts_match(writer: ShardWriter, plan: Plan, shard: Shard, receipt: Receipt) -> bool:
-    """Check a receipt's counts against the rows of the shard's files, and these rows against the plan."""
+    """Check a receipt's counts against the rows of the shard's files, and these rows against the
+    plan."""
     directory = writer.directory
     tables = dict.fromkeys(WHATS, 0)
     decided: list[dict[str, Any]] = []

@@ -1,7 +1,8 @@
-"""Decode images. The format and size in an image's header are checked before memory for pixels is allocated, because a
-PNG of 40 kB may expand to half a gigabyte.
+"""Decode images. The format and size in an image's header are checked before memory for pixels is
+allocated, because a PNG of 40 kB may expand to half a gigabyte.
 
-Only formats that a recipe may name are opened, so no other decoder of Pillow reads a stranger's file.
+Only formats that a recipe may name are opened, so no other decoder of Pillow reads a stranger's
+file.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ T = TypeVar("T")
 # The recipe's name of each format, and Pillow's name.
 FORMATS = {"png": "PNG", "jpg": "JPEG", "webp": "WEBP"}
 MOST_PIXELS = LARGEST_SIDE**2
-# Photographs of input datasets may be larger than rendered images. This limit is the size above which Pillow warns.
+# Photographs of input datasets may be larger than rendered images. This limit is the size above
+# which Pillow warns.
 MOST_PHOTOGRAPHED = 89_478_485
-# TGA is left out because it has no signature, so that damaged bytes would pass for an image. AVIF's library limits the
-# image size in a header to 2^28 pixels.
-_PHOTOGRAPHS = (*FORMATS.values(), "BMP", "GIF", "TIFF", "AVIF", "PPM")  # a JPEG of several pictures is one as well
+# TGA is left out because it has no signature, so that damaged bytes would pass for an image. AVIF's
+# library limits the image size in a header to 2^28 pixels.
+# a JPEG of several pictures is one as well
+_PHOTOGRAPHS = (*FORMATS.values(), "BMP", "GIF", "TIFF", "AVIF", "PPM")
 # File endings of these formats.
 PHOTOGRAPH_ENDINGS = frozenset(
     (".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".avif",
@@ -51,15 +54,17 @@ class UnreadableImage(ValueError):
 
 
 def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
-    """Open an image and read only its header. Raise UnreadableImage if it fails. photograph: allow more formats and
-    larger sizes.
+    """Open an image and read only its header. Raise UnreadableImage if it fails. photograph: allow
+    more formats and larger sizes.
     """
     from PIL import Image
 
     if not isinstance(encoded, bytes) or not encoded:
         raise UnreadableImage("it is empty")
     try:
-        picture = Image.open(io.BytesIO(encoded), formats=_PHOTOGRAPHS if photograph else list(FORMATS.values()))
+        picture = Image.open(
+            io.BytesIO(encoded), formats=_PHOTOGRAPHS if photograph else list(FORMATS.values())
+        )
     except Exception as error:  # Pillow raises a dozen kinds of errors for damaged files
         raise UnreadableImage(_shown(error)) from error
     width, height = picture.size
@@ -72,8 +77,14 @@ def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
     tags = getattr(picture, "tag_v2", {})
     tile_width = tags.get(_TILE_WIDTH, 0)
     tile_length = tags.get(_TILE_LENGTH, 0)
-    if isinstance(tile_width, int) and isinstance(tile_length, int) and tile_width * tile_length > most:
-        raise UnreadableImage(f"it declares a tile of {tile_width * tile_length:,} pixels, expected at most {most:,}")
+    if (
+        isinstance(tile_width, int)
+        and isinstance(tile_length, int)
+        and tile_width * tile_length > most
+    ):
+        raise UnreadableImage(
+            f"it declares a tile of {tile_width * tile_length:,} pixels, expected at most {most:,}"
+        )
     return picture
 
 
@@ -104,7 +115,8 @@ class PictureSides(NamedTuple):
 
 
 def picture_sides(encoded: Any) -> PictureSides:
-    """Return the sides of a photograph from its header. Raise UnreadableImage if it cannot be opened."""
+    """Return the sides of a photograph from its header. Raise UnreadableImage if it cannot be
+    opened."""
     with open_image(encoded, photograph=True) as picture:
         turn = orientation(picture)
         # Orientations from 5 on turn a photograph by a quarter.
@@ -121,8 +133,8 @@ def load_image(picture: Image.Image) -> Image.Image:
 
 
 def rgb_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
-    """Decode an image as RGB. Raise UnreadableImage if that fails. `photograph` has the same meaning as in
-    `open_image`.
+    """Decode an image as RGB. Raise UnreadableImage if that fails. `photograph` has the same
+    meaning as in `open_image`.
     """
     with open_image(encoded, photograph=photograph) as picture:
         try:
@@ -132,8 +144,8 @@ def rgb_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
 
 
 def upright(encoded: bytes | None) -> bytes | None:
-    """Rotate a photograph by its EXIF orientation and return it as PNG. An upright or unreadable photograph is returned
-    unchanged.
+    """Rotate a photograph by its EXIF orientation and return it as PNG. An upright or unreadable
+    photograph is returned unchanged.
     """
     from PIL import ImageOps
 
@@ -158,16 +170,21 @@ def readable_image(encoded: Any, *, photograph: bool = False) -> Image.Image | N
 
 
 def decoded_batches(
-    images: Iterable[bytes | None], decode: Callable[[bytes | None], T], batch_size: int, device: str
+    images: Iterable[bytes | None],
+    decode: Callable[[bytes | None], T],
+    batch_size: int,
+    device: str,
 ) -> Iterator[list[T]]:
-    """Yield `decode` of each image, in order, in batches; for a GPU, threads decode the next batch meanwhile."""
+    """Yield `decode` of each image, in order, in batches; for a GPU, threads decode the next batch
+    meanwhile."""
     stream = iter(images)
     if device == "cpu":
-        # On a CPU, decoding and computing alternate. Decoding beside torch's threads would slow small images down by up
-        # to 1.7 times.
+        # On a CPU, decoding and computing alternate. Decoding beside torch's threads would slow
+        # small images down by up to 1.7 times.
         import torch
 
-        decoders = min(_MOST_DECODERS, torch.get_num_threads())  # one decoder in a worker, which has one core
+        # one decoder in a worker, which has one core
+        decoders = min(_MOST_DECODERS, torch.get_num_threads())
         if decoders == 1:
             while batch := [decode(image) for image in islice(stream, batch_size)]:
                 yield batch

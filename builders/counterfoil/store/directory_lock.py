@@ -1,9 +1,11 @@
-"""Lock a directory: one process holds the whole directory, or several processes hold one part of the plan each.
+"""Lock a directory: one process holds the whole directory, or several processes hold one part of
+the plan each.
 
-The locks are the operating system's (flock), so a killed process blocks no one. The process id is stored only for
-messages. A process takes a part's lock while it holds the directory's lock. If it then finds all parts free, it is
-alone. Locks between machines need a file system that supports flock (NFS, or Lustre mounted with `flock`). On other
-file systems two machines may both build one part, but each file is still written whole.
+The locks are the operating system's (flock), so a killed process blocks no one. The process id is
+stored only for messages. A process takes a part's lock while it holds the directory's lock. If it
+then finds all parts free, it is alone. Locks between machines need a file system that supports
+flock (NFS, or Lustre mounted with `flock`). On other file systems two machines may both build one
+part, but each file is still written whole.
 """
 
 from __future__ import annotations
@@ -33,30 +35,33 @@ from counterfoil.store.layout import (
 )
 
 _PART_LOCK = re.compile(r"(\d+)-of-(\d+)\.lock")
-# Parts open a directory one after another, and each part lists its receipts. With a thousand parts, this takes each
-# part a second.
+# Parts open a directory one after another, and each part lists its receipts. With a thousand parts,
+# this takes each part a second.
 _OPENING_WAITS = 1800.0  # seconds
-# A process that only checks whether a directory is in use holds the directory's lock for an instant.
+# A process that only checks whether a directory is in use holds the directory's lock for an
+# instant.
 _LOOKING_WAITS = 3.0  # seconds
 
 
 @contextlib.contextmanager
 def directory_lock(directory: Path) -> Iterator[None]:
-    """Hold a dataset directory alone. Raise UserError if another process holds the directory or a part of it."""
+    """Hold a dataset directory alone. Raise UserError if another process holds the directory or a
+    part of it."""
     with _whole(directory, 0.0):
         if held := _held_parts(directory):
             shown = some_of([f"{part}{_shown(_holder(directory, part))}" for part in held])
             raise UserError(
                 f"{directory} is in use: other processes are building parts of it: {shown}",
-                "Wait until they end, or build another part with the same N: `counterfoil build … --shards K/N`.",
+                "Wait until they end, or build another part with the same N: `counterfoil build …"
+                " --shards K/N`.",
             )
         yield
 
 
 @contextlib.contextmanager
 def writing_lock(folder: Path) -> Iterator[None]:
-    """Hold a report's folder while its files are written. Raise RunFailure if another process writes there for half an
-    hour.
+    """Hold a report's folder while its files are written. Raise RunFailure if another process
+    writes there for half an hour.
     """
     path = folder / DIRECTORY_LOCK
     holder = folder / DIRECTORY_LOCK_HOLDER
@@ -70,26 +75,28 @@ def writing_lock(folder: Path) -> Iterator[None]:
             message = f"Waiting for another process{_shown(holder)}, which is writing to {folder}."
             report("writing the report", 0, 1, message)
     raise RunFailure(
-        f"{folder}: another process{_shown(holder)} has been writing to it for {_OPENING_WAITS / 60:.0f} minutes",
+        f"{folder}: another process{_shown(holder)} has been writing to it for"
+        f" {_OPENING_WAITS / 60:.0f} minutes",
         "If a process hangs, end it. Then run the same command again.",
     )
 
 
 @contextlib.contextmanager
 def opening_lock(directory: Path) -> Iterator[None]:
-    """Hold a directory while a part begins. Other parts wait. Raise UserError if a process holds the directory
-    alone.
+    """Hold a directory while a part begins. Other parts wait. Raise UserError if a process holds
+    the directory alone.
     """
     path = directory / OPENING_LOCK
     with _system_lock(path, _OPENING_WAITS) as held:
         if not held:
             raise RunFailure(
-                f"{directory}: another process has been opening it for {_OPENING_WAITS / 60:.0f} minutes",
+                f"{directory}: another process has been opening it for {_OPENING_WAITS / 60:.0f}"
+                " minutes",
                 "If a process hangs, end it. Then run the same command again.",
             )
         with _whole(directory, _LOOKING_WAITS):
-            # A network file system may remember that a file does not exist. Listing the file's folder makes it look
-            # again.
+            # A network file system may remember that a file does not exist. Listing the file's
+            # folder makes it look again.
             list(directory.iterdir())
             yield
 
@@ -98,13 +105,16 @@ def opening_lock(directory: Path) -> Iterator[None]:
 def part_lock(directory: Path, part: PlanPart) -> Iterator[bool]:
     """Hold a part, while `opening_lock` is held. Yield whether it is the only held part.
 
-    Raise UserError if the part is held already, or if a part of a plan with another number of parts is held.
+    Raise UserError if the part is held already, or if a part of a plan with another number of parts
+    is held.
     """
     others = _held_parts(directory, but=part)
     if other := next((held for held in others if held.of != part.of), None):
         raise UserError(
-            f"{directory} is being made in {other.of} parts{_shown(_holder(directory, other))}, found --shards {part}",
-            "Use the same N in every process, or wait until the others end: parts with another N share their shards.",
+            f"{directory} is being made in {other.of} parts{_shown(_holder(directory, other))},"
+            f" found --shards {part}",
+            "Use the same N in every process, or wait until the others end: parts with another N"
+            " share their shards.",
         )
     holder = _holder(directory, part)
     with _system_lock(_lock_of(directory, part), 0.0) as held:
@@ -139,10 +149,12 @@ def _whole(directory: Path, seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _system_lock(path: Path, seconds: float) -> Iterator[bool]:
-    """Wait at most `seconds` for a lock and hold it. Yield False if another process still holds it."""
+    """Wait at most `seconds` for a lock and hold it. Yield False if another process still holds
+    it."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Threads share the lock, because a run may open the store in one thread and close it in another.
+        # Threads share the lock, because a run may open the store in one thread and close it in
+        # another.
         lock = FileLock(path, thread_local=False)
         try:
             lock.acquire(timeout=seconds, poll_interval=0.05)
@@ -171,8 +183,8 @@ def _named(holder: Path, text: str) -> Iterator[None]:
 
 
 def _held_parts(directory: Path, but: PlanPart | None = None) -> list[PlanPart]:
-    """List the held parts, while the directory's lock is held. `but` is the caller's own part, which is not tried,
-    because a try could release it.
+    """List the held parts, while the directory's lock is held. `but` is the caller's own part,
+    which is not tried, because a try could release it.
     """
     folder = directory / PART_LOCKS
     if not folder.is_dir():
@@ -197,7 +209,8 @@ def _holder(directory: Path, part: PlanPart) -> Path:
 
 
 def _shown(holder: Path) -> str:
-    """Return the process id of a lock's holder for a message, and the holder's machine if it is another one."""
+    """Return the process id of a lock's holder for a message, and the holder's machine if it is
+    another one."""
     try:
         process, _, machine = holder.read_text().strip().partition(" ")
         where = f" on {machine}" if machine and machine != socket.gethostname() else ""
@@ -216,7 +229,8 @@ class FolderMark:
     word: str
 
     def refuse_unseen(self) -> None:
-        """Raise UserError if this process cannot see the mark. The process's folder is then a different one."""
+        """Raise UserError if this process cannot see the mark. The process's folder is then a
+        different one."""
         end = time.monotonic() + _PATIENCE
         while True:
             with contextlib.suppress(OSError, ValueError):
@@ -224,8 +238,10 @@ class FolderMark:
                     return
             if time.monotonic() > end:
                 raise UserError(
-                    f"{self.folder} is a different folder on {socket.gethostname()}, where a worker must write to it",
-                    "Name a folder that all machines share under one path, or add --collect: workers then send"
+                    f"{self.folder} is a different folder on {socket.gethostname()}, where a worker"
+                    " must write to it",
+                    "Name a folder that all machines share under one path, or add --collect:"
+                    " workers then send"
                     " their files here.",
                 )
             time.sleep(0.2)

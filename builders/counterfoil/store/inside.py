@@ -1,7 +1,8 @@
-"""List and read the files of a dataset directory, which may come from anyone. Only regular files inside it are read.
+"""List and read the files of a dataset directory, which may come from anyone. Only regular files
+inside it are read.
 
-A link could expose another file of this machine, and reading a pipe never ends. The only links that are followed are
-those of the Hub's client, from a snapshot to the blobs of the same cache.
+A link could expose another file of this machine, and reading a pipe never ends. The only links that
+are followed are those of the Hub's client, from a snapshot to the blobs of the same cache.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from counterfoil.errors import RunFailure, UserError, first_of
 from counterfoil.regular_files import UnfitFile, irregularity, is_utf8, on_a_line, read_regular
 from counterfoil.store.layout import INDEX, LOCK, PRIVATE, RECIPE
 
-# The largest document is the manifest of a dataset with a hundred thousand files, which is the Hub's limit. It takes 17
-# MB.
+# The largest document is the manifest of a dataset with a hundred thousand files, which is the
+# Hub's limit. It takes 17 MB.
 MOST_DOCUMENT = 32_000_000
 _SHARED_BLOB = re.compile(r"[0-9a-f]{64}")
 _EXPECTED = "expected a regular file of the dataset"
@@ -27,8 +28,8 @@ _EXPECTED = "expected a regular file of the dataset"
 
 @dataclass(slots=True)
 class Listing:
-    """Sorted files of a directory. `unfit`: path → why an entry is not a regular file. `linked`: followed link → target
-    folder.
+    """Sorted files of a directory. `unfit`: path → why an entry is not a regular file. `linked`:
+    followed link → target folder.
     """
 
     files: list[str] = field(default_factory=list)
@@ -36,23 +37,29 @@ class Listing:
     linked: dict[str, Path] = field(default_factory=dict)
 
 
-def list_files(directory: Path, *, hidden: bool = False, most: int | None = None, links: bool = False) -> Listing:
+def list_files(
+    directory: Path, *, hidden: bool = False, most: int | None = None, links: bool = False
+) -> Listing:
     """List the files of a directory.
 
-    hidden: list also the hidden entries at the top, and the index page. links: enter folders that are links, but no
-    links below such a folder and no links to a folder above. Raise OSError if the directory cannot be listed, and
-    RunFailure if it has more than `most` entries.
+    hidden: list also the hidden entries at the top, and the index page. links: enter folders that
+    are links, but no links below such a folder and no links to a folder above. Raise OSError if the
+    directory cannot be listed, and RunFailure if it has more than `most` entries.
     """
     listing = Listing()
     blobs = blob_folders(directory)
     below = len(f"{str(directory).rstrip(os.sep)}{os.sep}")
     for count, entry in enumerate(_entries(directory, listing.linked if links else None), 1):
         if most is not None and count > most:
-            raise RunFailure(f"{directory} has more than {most:,} files", "Name the folder of the files that you mean.")
+            raise RunFailure(
+                f"{directory} has more than {most:,} files",
+                "Name the folder of the files that you mean.",
+            )
         path = entry.path[below:].replace(os.sep, "/")
         if not hidden and (path.startswith(".") or path == INDEX):
             continue
-        if entry.is_file(follow_symlinks=False):  # the listing says so, without another call to the disk
+        # the listing says so, without another call to the disk
+        if entry.is_file(follow_symlinks=False):
             listing.files.append(path)
             continue
         try:
@@ -65,13 +72,15 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
         else:
             listing.unfit[path] = f"{irregular}, {_EXPECTED}"
     listing.files.sort()
-    listing.linked = {path[below:].replace(os.sep, "/"): target for path, target in sorted(listing.linked.items())}
+    listing.linked = {
+        path[below:].replace(os.sep, "/"): target for path, target in sorted(listing.linked.items())
+    }
     return listing
 
 
 def refuse_unfit(directory: Path) -> None:
-    """Raise RunFailure for entries, hidden or not, that are not regular files or whose names are not text. It names all
-    of them.
+    """Raise RunFailure for entries, hidden or not, that are not regular files or whose names are
+    not text. It names all of them.
     """
     if not directory.is_dir():
         return
@@ -84,7 +93,8 @@ def refuse_unfit(directory: Path) -> None:
     if unfit:
         shown = [f"{directory / on_a_line(path)} {what}" for path, what in sorted(unfit.items())]
         raise RunFailure(
-            first_of(shown, 10), "Nothing was read or changed. Remove them, or replace them with the files themselves."
+            first_of(shown, 10),
+            "Nothing was read or changed. Remove them, or replace them with the files themselves.",
         )
 
 
@@ -96,9 +106,13 @@ def refuse_written_inside(output: Path, directory: Path | None = None) -> None:
     try:
         resolved = output.resolve()
     except (OSError, RuntimeError) as error:  # Python before 3.13 raises RuntimeError
-        raise UserError(f"{output} cannot be written: its links lead in a circle", "Name another place.") from error
+        raise UserError(
+            f"{output} cannot be written: its links lead in a circle", "Name another place."
+        ) from error
     above = [resolved, *resolved.parents]
-    whole = [folder for folder in above if (folder / LOCK).is_file() and (folder / RECIPE).is_file()]
+    whole = [
+        folder for folder in above if (folder / LOCK).is_file() and (folder / RECIPE).is_file()
+    ]
     for folder in whole if directory is None else [directory.resolve()]:
         if folder in above and folder / PRIVATE not in above:
             raise UserError(
@@ -108,8 +122,8 @@ def refuse_written_inside(output: Path, directory: Path | None = None) -> None:
 
 
 def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> bytes:
-    """Read a document of the dataset. Raise OSError if it does not exist, and UnfitFile if it is not a regular file
-    inside.
+    """Read a document of the dataset. Raise OSError if it does not exist, and UnfitFile if it is
+    not a regular file inside.
     """
     file = directory / path
     for folder in list(Path(path).parents)[:-1]:
@@ -120,14 +134,16 @@ def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> 
 
 
 def read_own(directory: Path, path: str, kind: type[Document], hint: str | None = None) -> Document:
-    """Read a document that Counterfoil wrote. Raise RunFailure if it is damaged, and OtherVersion if another version
-    wrote it.
+    """Read a document that Counterfoil wrote. Raise RunFailure if it is damaged, and OtherVersion
+    if another version wrote it.
     """
     file = directory / path
     try:
         return parse_document(kind, read_inside(directory, path), str(file))
     except OSError as error:
-        raise RunFailure(f"{file} cannot be read: {error.strerror}", hint or kind.FORM.hint) from error
+        raise RunFailure(
+            f"{file} cannot be read: {error.strerror}", hint or kind.FORM.hint
+        ) from error
     except OtherVersion:
         raise
     except UserError as error:
@@ -135,14 +151,21 @@ def read_own(directory: Path, path: str, kind: type[Document], hint: str | None 
 
 
 def is_outside(path: str) -> bool:
-    """Check whether a path in a document leads out of the dataset directory. Such a path is never opened."""
+    """Check whether a path in a document leads out of the dataset directory. Such a path is never
+    opened."""
     parsed = PurePosixPath(path)
-    return parsed.is_absolute() or ".." in parsed.parts or not parsed.parts or "\0" in path or "\\" in path
+    return (
+        parsed.is_absolute()
+        or ".." in parsed.parts
+        or not parsed.parts
+        or "\0" in path
+        or "\\" in path
+    )
 
 
 def blob_folders(directory: Path) -> tuple[Path, Path] | None:
-    """Return the blob folders of the Hub client's cache: the folder of the repository, and the folder that repositories
-    share.
+    """Return the blob folders of the Hub client's cache: the folder of the repository, and the
+    folder that repositories share.
     """
     real = directory.resolve()
     if real.parent.name != "snapshots":
@@ -164,9 +187,11 @@ def _leads_to_blob(link: Path, folders: tuple[Path, Path] | None) -> bool:
     return target.parent == folders[0] or shared
 
 
-def _entries(folder: Path | str, linked: dict[str, Path] | None = None) -> Iterator[os.DirEntry[str]]:
-    """Yield all entries below a folder except folders. With `linked`, enter links to folders and record these links in
-    it by path.
+def _entries(
+    folder: Path | str, linked: dict[str, Path] | None = None
+) -> Iterator[os.DirEntry[str]]:
+    """Yield all entries below a folder except folders. With `linked`, enter links to folders and
+    record these links in it by path.
     """
     waiting = [(str(folder), linked)]
     while waiting:
@@ -175,7 +200,11 @@ def _entries(folder: Path | str, linked: dict[str, Path] | None = None) -> Itera
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append((entry.path, follow))
-                elif follow is not None and entry.is_symlink() and (target := _folder_behind(entry, folder)):
+                elif (
+                    follow is not None
+                    and entry.is_symlink()
+                    and (target := _folder_behind(entry, folder))
+                ):
                     follow[entry.path] = target
                     waiting.append((entry.path, None))
                 else:

@@ -1,6 +1,7 @@
 """Name every file of a dataset directory by group, split and shard number.
 
-Paths are POSIX strings relative to the directory, so that receipts and manifests contain no path of a machine.
+Paths are POSIX strings relative to the directory, so that receipts and manifests contain no path of
+a machine.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-# A recipe's layer needs these names too, because a dataset's recipe is read together with these files.
+# A recipe's layer needs these names too, because a dataset's recipe is read together with these
+# files.
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import EMBEDDINGS as EMBEDDINGS
 from counterfoil.recipe.names import LOCK as LOCK
@@ -36,8 +38,8 @@ FIGURES = "figures"
 EVALUATION = "evaluation"
 REVIEW = "review"
 
-# The following entries are neither published nor compared: locks, timings, and the index page of this machine's copy.
-# The index page is at the top so that a person finds it.
+# The following entries are neither published nor compared: locks, timings, and the index page of
+# this machine's copy. The index page is at the top so that a person finds it.
 PRIVATE = ".counterfoil"
 INDEX = "index.html"
 PREVIEW = "preview"  # in the private folder, beside a full evaluation
@@ -48,7 +50,8 @@ PART_LOCKS = f"{PRIVATE}/parts"
 REPLACEMENT = f"{PRIVATE}/replacement"
 WRITTEN = f"{PRIVATE}/written"
 
-# The end of a temporary file's name, after its target's name and a process id. No file of a user has it.
+# The end of a temporary file's name, after its target's name and a process id. No file of a user
+# has it.
 TEMPORARY_SUFFIX = ".cf.tmp"
 
 _SHARD_FILE = re.compile(
@@ -86,7 +89,14 @@ def parse_shard_path(path: str) -> ShardFile | None:
     if match is None:
         return None
     what: What = match["what"]  # pyrefly: ignore[bad-assignment]  # the pattern allows no other value
-    return ShardFile(what, match["group"], match["split"], int(match["number"]), int(match["of"]), match["suffix"])
+    return ShardFile(
+        what,
+        match["group"],
+        match["split"],
+        int(match["number"]),
+        int(match["of"]),
+        match["suffix"],
+    )
 
 
 def parse_receipt_path(path: str) -> tuple[str, int] | None:
@@ -101,7 +111,8 @@ def user_cache() -> Path:
 
 
 def writable_cache() -> Path:
-    """Return the same folder for what takes long. Raise UserError if it cannot be written, before that is computed."""
+    """Return the same folder for what takes long. Raise UserError if it cannot be written, before
+    that is computed."""
     folder = user_cache()
     there = next(above for above in (folder, *folder.parents) if os.path.exists(above))  # noqa: PTH110 (never raises)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):

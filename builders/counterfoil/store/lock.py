@@ -1,5 +1,5 @@
-"""Read and write lock.json: hashes, the hashed documents, pinned inputs, judges' answers to validation images, the
-stack, and the number of shards per group.
+"""Read and write lock.json: hashes, the hashed documents, pinned inputs, judges' answers to
+validation images, the stack, and the number of shards per group.
 """
 
 from __future__ import annotations
@@ -28,15 +28,21 @@ _INPUTS = (
     LEVELS,
 )  # fmt: skip
 _TEXTS = ("name", "dataset", "revision", "license", "content")
-_HINT = "Restore it from a copy, use the release of Counterfoil that built this dataset, or build into another folder."
+_HINT = (
+    "Restore it from a copy, use the release of Counterfoil that built this dataset, or build"
+    " into another folder."
+)
 _Group = Annotated[str, Field(pattern=f"^{GROUP_NAME.pattern}$")]
 
 
 def _by_name(groups: Any) -> Any:
-    """Turn the list of groups into name → shards. The file sorts its keys, so a list keeps the order of groups."""
+    """Turn the list of groups into name → shards. The file sorts its keys, so a list keeps the
+    order of groups."""
     if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
         raise ValueError("expected a list of groups")
-    if not all(group.keys() == {"name", "shards"} and isinstance(group["name"], str) for group in groups):
+    if not all(
+        group.keys() == {"name", "shards"} and isinstance(group["name"], str) for group in groups
+    ):
         raise ValueError("expected the name and the number of shards of each group")
     shards = {group["name"]: group["shards"] for group in groups}
     if len(shards) < len(groups):
@@ -47,10 +53,16 @@ def _by_name(groups: Any) -> Any:
 def _as_pinned(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     if wrong := [name for name in _INPUTS if not isinstance(inputs.get(name), Mapping | None)]:
         raise ValueError(f"expected mappings, not values, for {', '.join(wrong)}")
-    pins = {f"{kind}.{name}": pin for kind in ("models", "loras") for name, pin in (inputs.get(kind) or {}).items()}
+    pins = {
+        f"{kind}.{name}": pin
+        for kind in ("models", "loras")
+        for name, pin in (inputs.get(kind) or {}).items()
+    }
     pins |= {name: inputs.get(name) or {} for name in ("source", "pool")}
     for name, pin in pins.items():
-        if not isinstance(pin, Mapping) or not all(isinstance(pin.get(key), str | None) for key in _TEXTS):
+        if not isinstance(pin, Mapping) or not all(
+            isinstance(pin.get(key), str | None) for key in _TEXTS
+        ):
             raise ValueError(f"expected a pin for {name}")
     return inputs
 
@@ -82,7 +94,8 @@ class Lock(Strict):
             "screen": self.screen,
             "inputs": self.inputs,
             "stack": self.stack,
-            # The groups are a list, because JSON objects are written with sorted keys and would lose the plan's order.
+            # The groups are a list, because JSON objects are written with sorted keys and would
+            # lose the plan's order.
             "groups": [{"name": name, "shards": shards} for name, shards in self.groups.items()],
         }
 
@@ -92,8 +105,8 @@ def write_lock(directory: Path, lock: Lock) -> None:
 
 
 def read_lock(directory: Path) -> Lock | None:
-    """Read a directory's lock, if it has one. Raise RunFailure for a damaged lock, and OtherVersion for a lock of
-    another version.
+    """Read a directory's lock, if it has one. Raise RunFailure for a damaged lock, and OtherVersion
+    for a lock of another version.
     """
     return read_own(directory, LOCK, Lock) if (directory / LOCK).exists() else None
 
@@ -109,7 +122,10 @@ def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
     built = _extent(existing)
     wanted = _extent(lock)
     if built != wanted:
-        hint = "Build into another folder, or remove this one. A preview's images are the first of the whole dataset."
+        hint = (
+            "Build into another folder, or remove this one. A preview's images are the first of"
+            " the whole dataset."
+        )
         raise UserError(f"{directory} holds {built}, and you asked for {wanted}", hint)
     for name in HASHES:
         if existing.hashes.get(name) == lock.hashes.get(name):
@@ -117,30 +133,46 @@ def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
         differs = "from other inputs" if name == "inputs" else f"with another {name}"
         problems.append(f"{directory} was built {differs}:")
         lines = differences(getattr(existing, name), getattr(lock, name))
-        problems += [f"  {line}" for line in lines or differences(existing.hashes, lock.hashes, "hash")]
+        problems += [
+            f"  {line}" for line in lines or differences(existing.hashes, lock.hashes, "hash")
+        ]
     if not problems and existing.groups != lock.groups:
         problems = [f"{directory} was laid out in other shards:"]
         problems += [f"  {line}" for line in differences(existing.groups, lock.groups)]
     if problems:
-        raise UserError(problems, "Build into another folder, or restore the recipe that this one was built with.")
+        raise UserError(
+            problems,
+            "Build into another folder, or restore the recipe that this one was built with.",
+        )
 
 
 def stack_differences(existing: Mapping[str, Any], stack: Mapping[str, Any]) -> list[str]:
     """Return one line for each difference of two stacks.
 
-    A stack without models is compared with what it holds alone, since earlier versions recorded those of torch too.
+    A stack without models is compared with what it holds alone, since earlier versions recorded
+    those of torch too.
     """
     versions = existing.get("versions")
     if stack.keys() == {"versions"} and isinstance(versions, Mapping):
-        existing = {"versions": {name: value for name, value in versions.items() if name in stack["versions"]}}
+        existing = {
+            "versions": {
+                name: value for name, value in versions.items() if name in stack["versions"]
+            }
+        }
     return differences(existing, stack)
 
 
-def refuse_other_stack(directory: Path, existing: Mapping[str, Any], stack: Mapping[str, Any]) -> None:
+def refuse_other_stack(
+    directory: Path, existing: Mapping[str, Any], stack: Mapping[str, Any]
+) -> None:
     if lines := stack_differences(existing, stack):
         raise UserError(
-            [f"{directory} was rendered by another stack, which may change bytes:", *(f"  {line}" for line in lines)],
-            "Use the old stack, build into another folder, or pass --allow-mixed (the card will say so).",
+            [
+                f"{directory} was rendered by another stack, which may change bytes:",
+                *(f"  {line}" for line in lines),
+            ],
+            "Use the old stack, build into another folder, or pass --allow-mixed (the card will say"
+            " so).",
         )
 
 
@@ -154,7 +186,8 @@ MOST_A_CLASS = 200
 
 
 def without_validation(pins: Mapping[str, Any]) -> dict[str, Any]:
-    """Return judges' pins without their answers to validation images, which do not identify a judge."""
+    """Return judges' pins without their answers to validation images, which do not identify a
+    judge."""
     without: dict[str, Any] = {}
     for name, pin in pins.items():
         without[name] = pin
@@ -172,7 +205,8 @@ def count_answers(answers: Iterable[tuple[str, str]]) -> dict[str, dict[str, int
 
 
 def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | None:
-    """Return the counts in a judge's pin, or None if the pin has none. ValueError for a pin that no build writes."""
+    """Return the counts in a judge's pin, or None if the pin has none. ValueError for a pin that no
+    build writes."""
     if not isinstance(pin, Mapping):
         raise ValueError("it pins no judge")
     counts = pin.get(VALIDATION)
@@ -184,6 +218,12 @@ def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | Non
     for count in counts.values():
         if not isinstance(count, Mapping) or not set(count) <= ids | {OTHER}:
             raise ValueError("the judge's answers to validation images are not class ids")
-        if not all(type(n) is int and n > 0 for n in count.values()) or not 0 < sum(count.values()) <= MOST_A_CLASS:
-            raise ValueError(f"the judge's answers to validation images are not counts of 1 to {MOST_A_CLASS} images")
+        if (
+            not all(type(n) is int and n > 0 for n in count.values())
+            or not 0 < sum(count.values()) <= MOST_A_CLASS
+        ):
+            raise ValueError(
+                f"the judge's answers to validation images are not counts of 1 to {MOST_A_CLASS}"
+                " images"
+            )
     return counts

@@ -1,8 +1,8 @@
-"""Write and check manifest.json, which lists path, size and sha256 of every published file, and the manifest's own
-hash.
+"""Write and check manifest.json, which lists path, size and sha256 of every published file, and the
+manifest's own hash.
 
-`content` is the hash of all accepted images and their columns. Measurements are valid for one content, whatever the
-dataset's name.
+`content` is the hash of all accepted images and their columns. Measurements are valid for one
+content, whatever the dataset's name.
 """
 
 from __future__ import annotations
@@ -58,17 +58,20 @@ class Entry(Strict):
 
 @dataclass(frozen=True, slots=True)
 class Manifest(Strict):
-    FORM: ClassVar[Form] = Form("the manifest that Counterfoil writes", VERIFY, VERSION, longest=_MOST_FILES)
+    FORM: ClassVar[Form] = Form(
+        "the manifest that Counterfoil writes", VERIFY, VERSION, longest=_MOST_FILES
+    )
     version: Literal[1]
     files: Annotated[tuple[Entry, ...], FailFast()]
     sha256: str
 
 
 def published_paths(directory: Path) -> list[str]:
-    """List every published file except the manifest, sorted. Raise RunFailure for links and special files.
+    """List every published file except the manifest, sorted. Raise RunFailure for links and special
+    files.
 
-    Hidden entries at the top (`.counterfoil/`, the Hub's `.gitattributes` and `.cache/`) and `index.html` are not
-    published.
+    Hidden entries at the top (`.counterfoil/`, the Hub's `.gitattributes` and `.cache/`) and
+    `index.html` are not published.
     """
     refuse_unfit(directory)
     return [path for path in list_files(directory).files if path != MANIFEST]
@@ -81,7 +84,8 @@ def hash_files(directory: Path, paths: Sequence[str]) -> list[Entry]:
 
 
 def _hashed(directory: Path, path: str, expected: int | None = None) -> Entry:
-    """Hash a file. If its size is not the expected size, return an empty sha256 without reading the file."""
+    """Hash a file. If its size is not the expected size, return an empty sha256 without reading the
+    file."""
     with open_regular(directory / path) as file:
         size = os.fstat(file.fileno()).st_size
         if expected not in (None, size):
@@ -97,17 +101,20 @@ def manifest_document(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def parse_manifest(content: bytes, where: str) -> dict[str, Entry]:
-    """Parse a manifest into path → file. Raise UserError with every problem, and if the bytes differ from
-    the bytes that Counterfoil would write.
+    """Parse a manifest into path → file. Raise UserError with every problem, and if the bytes
+    differ from the bytes that Counterfoil would write.
     """
     listed = {entry.path: entry for entry in parse_document(Manifest, content, where).files}
     if document_bytes(manifest_document(list(listed.values()))) != content:
-        raise UserError(f"{where} is changed: its list of files does not match its own hash", VERIFY)
+        raise UserError(
+            f"{where} is changed: its list of files does not match its own hash", VERIFY
+        )
     return listed
 
 
 def read_manifest(directory: Path) -> dict[str, Entry] | None:
-    """Read a directory's manifest as path → file. Return None if the manifest is missing or damaged."""
+    """Read a directory's manifest as path → file. Return None if the manifest is missing or
+    damaged."""
     try:
         return parse_manifest(read_inside(directory, MANIFEST), MANIFEST)
     except (OSError, UserError):
@@ -136,7 +143,8 @@ def content_of_receipts(receipts: Iterable[Receipt]) -> str:
 def file_faults(
     directory: Path, files: Sequence[StoredFile], openable: Collection[str] | None = None
 ) -> Iterator[tuple[StoredFile, bool]]:
-    """Yield each file that differs from its receipt, and whether the file exists. Only `openable` paths are read."""
+    """Yield each file that differs from its receipt, and whether the file exists. Only `openable`
+    paths are read."""
     if openable is None:
         openable = {file.path for file in files if (directory / file.path).is_file()}
     present = [file.path for file in files if file.path in openable]
@@ -146,7 +154,9 @@ def file_faults(
             yield file, file.path in hashes
 
 
-def changed_files(directory: Path, files: Sequence[StoredFile], openable: Collection[str] | None = None) -> list[str]:
+def changed_files(
+    directory: Path, files: Sequence[StoredFile], openable: Collection[str] | None = None
+) -> list[str]:
     """Hash files of receipts. Return a line for each file that is missing or differs."""
     return [
         f"{file.path} is {'not the file in its receipt' if exists else 'missing'}"
@@ -155,11 +165,15 @@ def changed_files(directory: Path, files: Sequence[StoredFile], openable: Collec
 
 
 def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
-    """Return a line for each data file that is missing or differs, and for each data file that is in no receipt."""
+    """Return a line for each data file that is missing or differs, and for each data file that is
+    in no receipt."""
     listed = list(filter(None, (receipt.file("data") for receipt in receipts)))
     present = [path for path in list_files(directory).files if path.startswith("data/")]
     strays = dict.fromkeys(present).keys() - {file.path for file in listed}
-    return [*changed_files(directory, listed, set(present)), *(f"{path} is in no receipt" for path in sorted(strays))]
+    return [
+        *changed_files(directory, listed, set(present)),
+        *(f"{path} is in no receipt" for path in sorted(strays)),
+    ]
 
 
 def refuse_changed(directory: Path, changed: Sequence[str], hint: str = VERIFY) -> None:
@@ -170,7 +184,8 @@ def refuse_changed(directory: Path, changed: Sequence[str], hint: str = VERIFY) 
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """A problem of one file. `what` completes a sentence that begins with the path: "is missing"."""
+    """A problem of one file. `what` completes a sentence that begins with the path: "is
+    missing"."""
 
     path: str
     fault: Literal["missing", "changed", "unexpected", "unreadable", "unfit"]
@@ -182,8 +197,8 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """The files that could be read, the files that the manifest lists (None without a sound manifest), and the
-    problems.
+    """The files that could be read, the files that the manifest lists (None without a sound
+    manifest), and the problems.
     """
 
     problems: tuple[FileProblem, ...]
@@ -192,12 +207,14 @@ class FileCheck:
 
 
 def verify_files(directory: Path) -> list[str]:
-    """Return a line for each file that is missing, changed or unexpected. The list is empty for a complete dataset."""
+    """Return a line for each file that is missing, changed or unexpected. The list is empty for a
+    complete dataset."""
     return [str(problem) for problem in check_files(directory).problems]
 
 
 def check_files(directory: Path) -> FileCheck:
-    """Hash every published file once and compare the hash with the manifest. Progress is reported."""
+    """Hash every published file once and compare the hash with the manifest. Progress is
+    reported."""
     problems: list[FileProblem] = []
     listing = list_files(directory)
     everywhere = list_files(directory, hidden=True).unfit
@@ -210,33 +227,46 @@ def check_files(directory: Path) -> FileCheck:
         try:
             listed = parse_manifest(read_inside(directory, MANIFEST), MANIFEST)
         except OSError as error:
-            problems.append(FileProblem(MANIFEST, "unreadable", f"cannot be read: {error.strerror}"))
+            problems.append(
+                FileProblem(MANIFEST, "unreadable", f"cannot be read: {error.strerror}")
+            )
         except UserError as error:
-            problems.append(FileProblem(MANIFEST, "changed", in_one_line(error_lines(error, Path(MANIFEST)))))
+            problems.append(
+                FileProblem(MANIFEST, "changed", in_one_line(error_lines(error, Path(MANIFEST))))
+            )
     present = [path for path in listing.files if path != MANIFEST]
     entries: dict[str, Entry] = {}
     sizes = {path: entry.size for path, entry in (listed or {}).items()}
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         hashing = [pool.submit(_hashed, directory, path, sizes.get(path)) for path in present]
-        for path, hashed in track(zip(present, hashing, strict=True), "checking files", len(present)):
+        for path, hashed in track(
+            zip(present, hashing, strict=True), "checking files", len(present)
+        ):
             try:
                 entries[path] = hashed.result()
             except OSError as error:
-                problems.append(FileProblem(path, "unreadable", f"cannot be read: {error.strerror or error}"))
+                problems.append(
+                    FileProblem(path, "unreadable", f"cannot be read: {error.strerror or error}")
+                )
     if listed is not None:
         existing = {*present, *listing.unfit}
-        problems += [FileProblem(path, "missing", "is missing") for path in listed if path not in existing]
+        problems += [
+            FileProblem(path, "missing", "is missing") for path in listed if path not in existing
+        ]
         for path in present:
             if path not in listed:
                 what = "is unexpected: the manifest does not list it"
                 problems.append(FileProblem(path, "unexpected", what))
-            elif path in entries and (what := difference(entries[path], listed[path].size, listed[path].sha256)):
+            elif path in entries and (
+                what := difference(entries[path], listed[path].size, listed[path].sha256)
+            ):
                 problems.append(FileProblem(path, "changed", what))
     return FileCheck(tuple(problems), entries, listed)
 
 
 def difference(entry: Entry, size: int, sha256: str) -> str | None:
-    """Describe how a file differs from its expected size and sha256. Return None if both are as expected."""
+    """Describe how a file differs from its expected size and sha256. Return None if both are as
+    expected."""
     if entry.size != size:
         return f"is changed: {entry.size} bytes, expected {size}"
     if entry.sha256 != sha256:

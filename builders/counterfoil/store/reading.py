@@ -11,7 +11,13 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan.layout import Plan, Shard, sample_key
 from counterfoil.store.layout import LOCK, What, receipt_path
 from counterfoil.store.lock import read_lock
-from counterfoil.store.receipts import Receipt, finished_shards, read_receipt, remake_hint, repair_hint
+from counterfoil.store.receipts import (
+    Receipt,
+    finished_shards,
+    read_receipt,
+    remake_hint,
+    repair_hint,
+)
 from counterfoil.store.rows import PLAIN, REQUIRED, TableForm, table_columns
 
 if TYPE_CHECKING:
@@ -19,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def read_receipts(directory: Path) -> list[Receipt]:
-    """Read the receipts of a dataset directory in the plan's order. Raise UserError if the directory is not a
-    dataset.
+    """Read the receipts of a dataset directory in the plan's order. Raise UserError if the
+    directory is not a dataset.
     """
     order = {group: position for position, group in enumerate(_groups(directory))}
     shards = [shard for shard in finished_shards(directory) if shard[0] in order]
@@ -34,8 +40,8 @@ def read_batches(
     groups: Sequence[str] | None = None,
     what: What = "data",
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of every finished shard as Arrow batches of bounded size. Raise ValueError for an unknown
-    column.
+    """Yield the rows of every finished shard as Arrow batches of bounded size. Raise ValueError for
+    an unknown column.
     """
     directory = Path(directory)
     known = _groups(directory)
@@ -53,7 +59,8 @@ def read_rows(
     groups: Sequence[str] | None = None,
     what: What = "data",
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of every finished shard as dicts. `image` is {"bytes", "path"}, and `label` is a number."""
+    """Yield the rows of every finished shard as dicts. `image` is {"bytes", "path"}, and `label` is
+    a number."""
     for batch in read_batches(directory, columns, groups, what):
         yield from batch.to_pylist()
 
@@ -76,8 +83,8 @@ def shard_batches(
     what: What = "data",
     form: TableForm = PLAIN,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a shard's rows as Arrow batches of bounded size. Raise RunFailure for a missing file or a wrong number of
-    rows.
+    """Yield a shard's rows as Arrow batches of bounded size. Raise RunFailure for a missing file or
+    a wrong number of rows.
     """
     file = receipt.file(what)
     rows = 0
@@ -94,7 +101,9 @@ def shard_batches(
         yield batch
     if rows != file.rows:
         count = "more" if rows > file.rows else str(rows)
-        raise RunFailure(f"{path} has {count} rows, but {receipt.path} lists {file.rows}", repair_hint(directory))
+        raise RunFailure(
+            f"{path} has {count} rows, but {receipt.path} lists {file.rows}", repair_hint(directory)
+        )
 
 
 def read_file(
@@ -104,16 +113,21 @@ def read_file(
     only: frozenset[str] | None = None,
     form: TableForm = PLAIN,
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield a file's rows as dicts, in lists of bounded size. A list that contains no key of `only` may be left out."""
+    """Yield a file's rows as dicts, in lists of bounded size. A list that contains no key of `only`
+    may be left out."""
     for batch in _batches(path, columns, what, form, only):
         yield batch.to_pylist()
 
 
 def _batches(
-    path: Path, columns: Sequence[str] | None, what: What, form: TableForm, only: frozenset[str] | None = None
+    path: Path,
+    columns: Sequence[str] | None,
+    what: What,
+    form: TableForm,
+    only: frozenset[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a shard's rows. Raise RunFailure for any error of a reader, and ValueError for an unknown
-    column.
+    """Yield batches of a shard's rows. Raise RunFailure for any error of a reader, and ValueError
+    for an unknown column.
     """
     from counterfoil.store.shard_files import read_parquet, read_tar
 
@@ -134,7 +148,8 @@ def _batches(
 
 
 def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
-    """Raise RunFailure for an empty required cell or a number that is not finite. Neither is ever written."""
+    """Raise RunFailure for an empty required cell or a number that is not finite. Neither is ever
+    written."""
     import numpy as np
     import pyarrow as pa
 
@@ -146,7 +161,8 @@ def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
             numbers = values.drop_null().to_numpy(zero_copy_only=False)
             if not np.isfinite(numbers).all():
                 raise RunFailure(
-                    f"{path}: {name} holds a value that is not a finite number", repair_hint(path.parents[2])
+                    f"{path}: {name} holds a value that is not a finite number",
+                    repair_hint(path.parents[2]),
                 )
 
 
@@ -178,13 +194,18 @@ def planned_rows(
     columns: Iterable[str] = (),
     form: TableForm = PLAIN,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of a shard's table with `IDENTITY` and `columns`. Raise RunFailure for a repeated row, or for a row
-    that is not in the plan.
+    """Yield rows of a shard's table with `IDENTITY` and `columns`. Raise RunFailure for a repeated
+    row, or for a row that is not in the plan.
     """
     path = directory / (receipt.file(what) or receipt).path
-    cells = {(cell.shift, cell.label): (plan.class_of(cell.label).id, plan.indices_below(cell)) for cell in shard.cells}
+    cells = {
+        (cell.shift, cell.label): (plan.class_of(cell.label).id, plan.indices_below(cell))
+        for cell in shard.cells
+    }
     seen: set[str] = set()
-    for row in read_shard(directory, receipt, list(dict.fromkeys([*IDENTITY, *columns])), what, form):
+    for row in read_shard(
+        directory, receipt, list(dict.fromkeys([*IDENTITY, *columns])), what, form
+    ):
         key, shift, label, class_id, index = (row[name] for name in IDENTITY)
         planned_id, candidates = cells.get((shift, label), (None, 0))
         is_sample = planned_id is not None and planned_id == class_id and 0 <= index < candidates

@@ -1,8 +1,8 @@
-"""Read and write receipts. A receipt proves that a shard is done. It is written last and atomically, and contains no
-time, host name or path outside the dataset.
+"""Read and write receipts. A receipt proves that a shard is done. It is written last and
+atomically, and contains no time, host name or path outside the dataset.
 
-The manifest proves receipts, and receipts prove files. A repair first removes the receipts of damaged shards, then the
-manifest, and only then writes a file, so that it can resume after a kill.
+The manifest proves receipts, and receipts prove files. A repair first removes the receipts of
+damaged shards, then the manifest, and only then writes a file, so that it can resume after a kill.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def _of_every_table(rows: Mapping[What, int]) -> Mapping[What, int]:
 class Receipt(Strict):
     """The record of one written shard."""
 
-    FORM: ClassVar[Form] = Form("of the form that Counterfoil writes", "Build it again.", most=_MOST_VALUES)
+    FORM: ClassVar[Form] = Form(
+        "of the form that Counterfoil writes", "Build it again.", most=_MOST_VALUES
+    )
     group: Annotated[str, Field(pattern=f"^{GROUP_NAME.pattern}$")]
     shard: Count
     of: Count
@@ -70,8 +72,8 @@ class Receipt(Strict):
     hashes: Mapping[str, str]
     stack: Mapping[str, Any]
     filled: Mapping[str, Mapping[str, Count | None]] | None = None
-    """For cells with a quota, shift → class id → the number of candidates that filled it (None if not filled); None
-    without quotas and in receipts of early releases."""
+    """For cells with a quota, shift → class id → the number of candidates that filled it (None if
+    not filled); None without quotas and in receipts of early releases."""
 
     @property
     def path(self) -> str:
@@ -96,8 +98,11 @@ def reasons_of(shard: Shard, candidates: Iterable[Mapping[str, Any]]) -> dict[st
     return {shift: dict(reasons) for shift, reasons in counts.items()}
 
 
-def filled_of(shard: Shard, candidates: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int | None]] | None:
-    """Compute `Receipt.filled` from a shard's candidates (shift, label, class_id, reason) in order of index."""
+def filled_of(
+    shard: Shard, candidates: Iterable[Mapping[str, Any]]
+) -> dict[str, dict[str, int | None]] | None:
+    """Compute `Receipt.filled` from a shard's candidates (shift, label, class_id, reason) in order
+    of index."""
     reasons: dict[tuple[str, int], list[str]] = {}
     ids: dict[int, str] = {}
     for row in candidates:
@@ -107,7 +112,9 @@ def filled_of(shard: Shard, candidates: Iterable[Mapping[str, Any]]) -> dict[str
     for cell in shard.cells:
         cell_reasons = reasons.get((cell.shift, cell.label))
         if cell.accepted is not None and cell_reasons is not None:
-            filled.setdefault(cell.shift, {})[ids[cell.label]] = filled_at(cell_reasons, cell.accepted)
+            filled.setdefault(cell.shift, {})[ids[cell.label]] = filled_at(
+                cell_reasons, cell.accepted
+            )
     return filled or None
 
 
@@ -121,8 +128,8 @@ def read_receipt(path: Path) -> Receipt:
     form = Receipt.FORM.called
     hint = repair_hint(directory)
     receipt = read_own(directory, f"{RECEIPTS}/{path.name}", Receipt, hint)
-    # The files that a receipt names are opened. Each of them must therefore belong to the receipt's shard, and each
-    # table has one file.
+    # The files that a receipt names are opened. Each of them must therefore belong to the receipt's
+    # shard, and each table has one file.
     shard = (receipt.group, receipt.shard, receipt.of)
     files = [parse_shard_path(file.path) for file in receipt.files]
     if any(file is None or (file.group, file.number, file.of) != shard for file in files):
@@ -133,13 +140,18 @@ def read_receipt(path: Path) -> Receipt:
 
 
 def repair_hint(directory: Path) -> str:
-    return f"Repair it: `counterfoil build --from {directory} --out {directory}` rebuilds only damaged shards."
+    return (
+        f"Repair it: `counterfoil build --from {directory} --out {directory}` rebuilds only"
+        " damaged shards."
+    )
 
 
 def remake_hint(directory: Path, receipt: str) -> str:
-    """Return advice for a shard that is proved by receipt and manifest but does not match the recipe."""
+    """Return advice for a shard that is proved by receipt and manifest but does not match the
+    recipe."""
     return (
-        f"Remove {directory / receipt}, then `counterfoil build --from {directory} --out {directory}` rebuilds"
+        f"Remove {directory / receipt}, then `counterfoil build --from {directory} --out"
+        f" {directory}` rebuilds"
         " only its shard."
     )
 
@@ -154,14 +166,17 @@ def finished_shards(directory: Path) -> set[tuple[str, int]]:
 
 
 def timm_info(receipts: Iterable[Receipt]) -> dict[str, Any]:
-    """Build the document that `timm.data.create_dataset("wds/…", root=directory, split=group)` reads."""
+    """Build the document that `timm.data.create_dataset("wds/…", root=directory, split=group)`
+    reads."""
     splits: dict[str, Any] = {}
     for receipt in receipts:
         file = receipt.file("data")
         if file is None:
             continue
         for name in (receipt.group, "all"):
-            split = splits.setdefault(name, {"name": name, "num_samples": 0, "filenames": [], "shard_lengths": []})
+            split = splits.setdefault(
+                name, {"name": name, "num_samples": 0, "filenames": [], "shard_lengths": []}
+            )
             split["filenames"].append(file.path)
             split["shard_lengths"].append(file.rows)
             split["num_samples"] += file.rows
@@ -170,8 +185,8 @@ def timm_info(receipts: Iterable[Receipt]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StandingShard:
-    """A shard's receipt, the receipt's `path`, and the reason why it is `unreadable`. shard: None if the plan lacks the
-    shard.
+    """A shard's receipt, the receipt's `path`, and the reason why it is `unreadable`. shard: None
+    if the plan lacks the shard.
     """
 
     path: str
@@ -181,7 +196,8 @@ class StandingShard:
 
 
 def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[StandingShard]:
-    """Yield every shard of a plan, in order, with its receipt. Then yield the receipts that belong to no shard."""
+    """Yield every shard of a plan, in order, with its receipt. Then yield the receipts that belong
+    to no shard."""
     surplus = finished_shards(directory)
 
     def standing(shard: Shard | None, path: str) -> StandingShard:
@@ -200,23 +216,37 @@ def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[Standi
 
 
 def receipt_faults(
-    standing: StandingShard, hashes: Mapping[str, str], split: str | None = None, format: Format | None = None
+    standing: StandingShard,
+    hashes: Mapping[str, str],
+    split: str | None = None,
+    format: Format | None = None,
 ) -> Iterator[str]:
-    """Yield the contradictions between a receipt and `hashes`, and, given `split` and `format`, between the receipt and
-    its shard.
+    """Yield the contradictions between a receipt and `hashes`, and, given `split` and `format`,
+    between the receipt and its shard.
     """
     receipt = standing.receipt
     shard = standing.shard
     assert receipt is not None
-    compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}  # a changed lock may have other hashes
-    lines = differences({name: receipt.hashes.get(name) for name in compared}, hashes, "hashes") if hashes else []
+    # a changed lock may have other hashes
+    compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}
+    lines = (
+        differences({name: receipt.hashes.get(name) for name in compared}, hashes, "hashes")
+        if hashes
+        else []
+    )
     if lines:
         shown = "; ".join(lines[:_MOST_DIFFERENCES])
         yield f"belongs to another dataset (“there” in the receipt, “here” in {LOCK}): {shown}"
     if receipt.path != standing.path:
-        yield f"is the receipt of shard {receipt.group}-{receipt.shard:05d}, expected that of its own name"
+        yield (
+            f"is the receipt of shard {receipt.group}-{receipt.shard:05d}, expected that of its"
+            " own name"
+        )
     reasons = sum(map(Counter, receipt.counts.values()), Counter[str]())
-    for what, table, count in (("accepted", "data", reasons[ACCEPTED]), ("candidates", "candidates", reasons.total())):
+    for what, table, count in (
+        ("accepted", "data", reasons[ACCEPTED]),
+        ("candidates", "candidates", reasons.total()),
+    ):
         rows = receipt.rows[table]
         if rows != count:
             yield f"counts {count} {what}, but lists {rows} rows of them"
@@ -226,10 +256,15 @@ def receipt_faults(
         yield f"says that its group has {receipt.of} shards, expected {shard.of}"
     shifts = {cell.shift for cell in shard.cells}
     if set(receipt.counts) != shifts:
-        yield f"counts the shifts {', '.join(sorted(receipt.counts))}, expected {', '.join(sorted(shifts))}"
+        yield (
+            f"counts the shifts {', '.join(sorted(receipt.counts))}, expected"
+            f" {', '.join(sorted(shifts))}"
+        )
     listed = sorted((file.path, file.rows) for file in receipt.files)
     paths = shard_paths(shard.group, split, shard.number, shard.of, format)
-    planned = sorted((path, receipt.rows[what]) for what, path in paths.items() if receipt.rows[what])
+    planned = sorted(
+        (path, receipt.rows[what]) for what, path in paths.items() if receipt.rows[what]
+    )
     if listed != planned:
         yield f"lists the files {_shown(listed)}, expected {_shown(planned)}"
 
@@ -241,8 +276,11 @@ def _shown(files: Iterable[tuple[str, int]]) -> str:
 def counts_of(
     receipts: Iterable[Receipt], before: Mapping[str, Mapping[str, int]] | None = None
 ) -> dict[str, dict[str, int]]:
-    """Sum shift → reason → candidates over receipts, and add `before`. The shifts are in the order of the receipts."""
-    totals: dict[str, Counter[str]] = {shift: Counter(reasons) for shift, reasons in (before or {}).items()}
+    """Sum shift → reason → candidates over receipts, and add `before`. The shifts are in the order
+    of the receipts."""
+    totals: dict[str, Counter[str]] = {
+        shift: Counter(reasons) for shift, reasons in (before or {}).items()
+    }
     for receipt in receipts:
         for shift, reasons in receipt.counts.items():
             totals.setdefault(shift, Counter()).update(reasons)
@@ -252,10 +290,14 @@ def counts_of(
 def preview_images(recipe: Recipe, receipts: Iterable[Receipt]) -> int | None:
     """Return the largest number of images of a shift if a dataset is a preview, otherwise None.
 
-    It is less than `samples.limit` if the limit is no multiple of the number of classes, or if classes have few images.
+    It is less than `samples.limit` if the limit is no multiple of the number of classes, or if
+    classes have few images.
     """
     if recipe.samples.limit is None:
         return None
-    wanted = [len(shift.class_labels) * (shift.accepted or shift.candidates) for shift in recipe.all_shifts()]
+    wanted = [
+        len(shift.class_labels) * (shift.accepted or shift.candidates)
+        for shift in recipe.all_shifts()
+    ]
     made = [sum(reasons.values()) for reasons in counts_of(receipts).values()]
     return min(max(wanted), max(made, default=0))

@@ -1,9 +1,10 @@
-"""Replace a dataset in its own directory by a new dataset that was completely written beside it. All of the dataset is
-replaced, or nothing.
+"""Replace a dataset in its own directory by a new dataset that was completely written beside it.
+All of the dataset is replaced, or nothing.
 
-Writing `swap.json` decides the swap. If a run is killed before that, the old dataset stays. If it is killed afterwards,
-the next process that opens the directory finishes the swap. While entries move, the directory has no receipts and no
-manifest, so a reader sees an unfinished dataset and never a mixture.
+Writing `swap.json` decides the swap. If a run is killed before that, the old dataset stays. If it
+is killed afterwards, the next process that opens the directory finishes the swap. While entries
+move, the directory has no receipts and no manifest, so a reader sees an unfinished dataset and
+never a mixture.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ from counterfoil.store.layout import (
 _NEW = "new"
 _OLD = "old"
 _SWAP = "swap.json"
-# The proofs are moved out first and moved in last, in this order, because no shard counts as done without receipts.
+# The proofs are moved out first and moved in last, in this order, because no shard counts as done
+# without receipts.
 _PROOFS = (RECEIPTS, MANIFEST)
 # The entries that closing a dataset writes.
 _CLOSING = (CARD, CROISSANT, BENCHMARK, TIMM_INFO, FIGURES, EVALUATION, REVIEW, MANIFEST)
@@ -56,7 +58,8 @@ _EntryName = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]*$")]
 
 @dataclass(frozen=True, slots=True)
 class _Swap(Strict):
-    """The journal of a swap: entries at the top of the dataset that move in, and that are removed."""
+    """The journal of a swap: entries at the top of the dataset that move in, and that are
+    removed."""
 
     FORM: ClassVar[Form] = Form("the journal of a swap", "Remove the folder of the replacement.")
     new: tuple[_EntryName, ...]
@@ -68,7 +71,8 @@ def replacement_folder(directory: Path) -> Path:
 
 
 def settle_directory(directory: Path) -> None:
-    """Prepare a directory for opening: refuse unfit files, finish a decided swap, and discard an undecided swap."""
+    """Prepare a directory for opening: refuse unfit files, finish a decided swap, and discard an
+    undecided swap."""
     refuse_unfit(directory)
     if (directory / REPLACEMENT).is_dir():
         with directory_lock(directory):
@@ -77,11 +81,14 @@ def settle_directory(directory: Path) -> None:
 
 
 def finish_replacement(directory: Path) -> bool:
-    """Finish a decided swap. Return False if no swap is decided. The caller must hold the directory lock."""
+    """Finish a decided swap. Return False if no swap is decided. The caller must hold the directory
+    lock."""
     journal = directory / REPLACEMENT / _SWAP
     if not journal.is_file():
         return False
-    swap = read_own(directory, f"{REPLACEMENT}/{_SWAP}", _Swap, f"Remove {directory / REPLACEMENT}.")
+    swap = read_own(
+        directory, f"{REPLACEMENT}/{_SWAP}", _Swap, f"Remove {directory / REPLACEMENT}."
+    )
     new = swap.new
     gone = swap.gone
     # Each step checks which entries exist, so it can be repeated after a kill.
@@ -91,12 +98,15 @@ def finish_replacement(directory: Path) -> bool:
     others = [name for name in new if name not in _PROOFS]
     proofs = [name for name in _PROOFS if name in new]
     with disk_errors(directory):
-        # If an entry is still in `new`, it has not moved in. The entry of the same name in the directory is then the
-        # old one.
+        # If an entry is still in `new`, it has not moved in. The entry of the same name in the
+        # directory is then the old one.
         for name in [*reversed(proofs), *gone, *others]:
             waiting = name in gone or os.path.lexists(incoming / name)
-            # A rename puts a new file over the old file, so that a file of this name (lock.json) always exists.
-            replaces = name not in _PROOFS and (incoming / name).is_file() and (directory / name).is_file()
+            # A rename puts a new file over the old file, so that a file of this name (lock.json)
+            # always exists.
+            replaces = (
+                name not in _PROOFS and (incoming / name).is_file() and (directory / name).is_file()
+            )
             if waiting and os.path.lexists(directory / name) and not replaces:
                 _move(directory / name, outgoing / name)
         for name in [*others, *proofs]:
@@ -109,8 +119,8 @@ def finish_replacement(directory: Path) -> bool:
 
 
 def replace_dataset(directory: Path) -> None:
-    """Replace this dataset, except hidden entries, by the dataset in `replacement_folder`. The caller must hold the
-    lock.
+    """Replace this dataset, except hidden entries, by the dataset in `replacement_folder`. The
+    caller must hold the lock.
     """
     new = _entries(replacement_folder(directory))
     old = _entries(directory)
@@ -121,8 +131,8 @@ def replace_dataset(directory: Path) -> None:
 
 @contextlib.contextmanager
 def closed_or_as_before(directory: Path) -> Iterator[None]:
-    """Close a finished dataset again in the block. If the block fails or is killed, the dataset is restored from
-    copies.
+    """Close a finished dataset again in the block. If the block fails or is killed, the dataset is
+    restored from copies.
 
     The caller must hold the directory lock. A dataset without a manifest is left as it is.
     """
@@ -135,7 +145,9 @@ def closed_or_as_before(directory: Path) -> Iterator[None]:
             if path.is_file():
                 with disk_errors(path):
                     content = path.read_bytes()
-                write_atomically(replacement_folder(directory) / path.relative_to(directory), content)
+                write_atomically(
+                    replacement_folder(directory) / path.relative_to(directory), content
+                )
     journal = {"new": before, "gone": [name for name in _CLOSING if name not in before]}
     write_atomically(directory / REPLACEMENT / _SWAP, document_bytes(journal))
     try:

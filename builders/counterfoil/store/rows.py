@@ -1,5 +1,5 @@
-"""Define the rows of a dataset: the candidates, and the columns of each table with their types in Arrow and
-`datasets`.
+"""Define the rows of a dataset: the candidates, and the columns of each table with their types in
+Arrow and `datasets`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,24 @@ if TYPE_CHECKING:
 
 
 def verdict_of(
-    row: Mapping[str, Any], thresholds: Mapping[str, float | None], added: Iterable[str], *, open: bool = False
+    row: Mapping[str, Any],
+    thresholds: Mapping[str, float | None],
+    added: Iterable[str],
+    *,
+    open: bool = False,
 ) -> Verdict:
-    """Rebuild a verdict from a row's stored scores under the given thresholds. `added` are columns of keep rules."""
-    scores = {name: row[f"{name}_score"] for name in CLIP_SCORES} | {name: row[name] for name in added}
+    """Rebuild a verdict from a row's stored scores under the given thresholds. `added` are columns
+    of keep rules."""
+    scores = {name: row[f"{name}_score"] for name in CLIP_SCORES} | {
+        name: row[name] for name in added
+    }
     return Verdict(scores, thresholds, open)
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A rendered sample, its image (None if rendering failed), its verdict and `reason`, and cells that hold no
-    score.
+    """A rendered sample, its image (None if rendering failed), its verdict and `reason`, and cells
+    that hold no score.
     """
 
     sample: Sample
@@ -51,24 +58,30 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RowColumn(Column):
-    """A column of every row. `cell` returns its value. If `cell` is None, the value is the sample's attribute of the
-    same name.
+    """A column of every row. `cell` returns its value. If `cell` is None, the value is the sample's
+    attribute of the same name.
     """
 
     cell: Callable[[Candidate], Any] | None = None
     required: bool = True
 
 
-# The columns are in the order of the tables. The table `candidates` has no images. A kind of generator may describe a
-# column more closely (`meanings`).
+# The columns are in the order of the tables. The table `candidates` has no images. A kind of
+# generator may describe a column more closely (`meanings`).
 ROW_COLUMNS: dict[str, RowColumn] = {
     "key": RowColumn("string", "Identifier of the sample: shift, class id and index."),
-    "image": RowColumn("Image", "The image; not in candidates.", lambda candidate: candidate.image, required=False),
+    "image": RowColumn(
+        "Image", "The image; not in candidates.", lambda candidate: candidate.image, required=False
+    ),
     "label": RowColumn("ClassLabel", "Position of the class in the recipe; not an ImageNet index."),
     "shift": RowColumn("string", "The shift, or base."),
     "class_id": RowColumn("string", "Unique id of the class; names may repeat."),
-    "index": RowColumn("int32", "Number of the sample in its cell, which is one class under one shift."),
-    "pair": RowColumn("string", "Class id and index, shared by a base image and its shifted partners."),
+    "index": RowColumn(
+        "int32", "Number of the sample in its cell, which is one class under one shift."
+    ),
+    "pair": RowColumn(
+        "string", "Class id and index, shared by a base image and its shifted partners."
+    ),
     "prompt": RowColumn("string", "Prompt that the image was drawn from.", required=False),
     "seed": RowColumn("int64", "Seed of the image's noise."),
     "object_score": RowColumn(
@@ -96,17 +109,24 @@ ROW_COLUMNS: dict[str, RowColumn] = {
         required=False,
     ),
 }
-# These columns come after the columns that a recipe adds. The table `data` has no reason, and embeddings are stored
-# only if the recipe asks for them.
+# These columns come after the columns that a recipe adds. The table `data` has no reason, and
+# embeddings are stored only if the recipe asks for them.
 LAST_COLUMNS: dict[str, RowColumn] = {
     "reason": RowColumn(
-        "string", "accepted, or the reason for rejection; not in data.", lambda candidate: candidate.reason
+        "string",
+        "accepted, or the reason for rejection; not in data.",
+        lambda candidate: candidate.reason,
     ),
     "embedding": RowColumn(
-        "list<float32>", "CLIP embedding of the image.", lambda candidate: candidate.embedding, required=False
+        "list<float32>",
+        "CLIP embedding of the image.",
+        lambda candidate: candidate.embedding,
+        required=False,
     ),
 }
-REQUIRED = frozenset(name for name, column in {**ROW_COLUMNS, **LAST_COLUMNS}.items() if column.required)
+REQUIRED = frozenset(
+    name for name, column in {**ROW_COLUMNS, **LAST_COLUMNS}.items() if column.required
+)
 # The columns whose values the plan gives.
 PLANNED = tuple(name for name, column in ROW_COLUMNS.items() if column.cell is None)
 
@@ -166,7 +186,10 @@ def features(what: What, class_names: Sequence[str], form: TableForm) -> dict[st
             case "ClassLabel":
                 declared[name] = {"names": list(class_names), "_type": "ClassLabel"}
             case "list<float32>":
-                declared[name] = {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "List"}
+                declared[name] = {
+                    "feature": {"dtype": "float32", "_type": "Value"},
+                    "_type": "List",
+                }
             case "list<ClassLabel>":
                 declared[name] = conditions_feature(form.names)
             case "objects":
@@ -176,9 +199,11 @@ def features(what: What, class_names: Sequence[str], form: TableForm) -> dict[st
     return declared
 
 
-def webdataset_features(what: What, class_names: Sequence[str], form: TableForm, image_suffix: str) -> dict[str, Any]:
-    """Return the features of tar files in the order of `datasets`. The columns are the extensions of a tar's
-    members.
+def webdataset_features(
+    what: What, class_names: Sequence[str], form: TableForm, image_suffix: str
+) -> dict[str, Any]:
+    """Return the features of tar files in the order of `datasets`. The columns are the extensions
+    of a tar's members.
     """
     declared = features(what, class_names, form)
     columns = {
@@ -192,7 +217,8 @@ def webdataset_features(what: What, class_names: Sequence[str], form: TableForm,
 
 
 def arrow_schema(what: What, class_names: Sequence[str], form: TableForm) -> pa.Schema:
-    """Return the Parquet schema. Its metadata holds the features in the place where `load_dataset` looks for them."""
+    """Return the Parquet schema. Its metadata holds the features in the place where `load_dataset`
+    looks for them."""
     info = {"info": {"features": features(what, class_names, form)}}
     return plain_schema(what, form).with_metadata({"huggingface": json.dumps(info)})
 
@@ -201,11 +227,14 @@ def plain_schema(what: What, form: TableForm) -> pa.Schema:
     """Return the names and Arrow types of the columns, without metadata."""
     import pyarrow as pa
 
-    return pa.schema([(name, _arrow_type(feature)) for name, feature in features(what, (), form).items()])
+    return pa.schema(
+        [(name, _arrow_type(feature)) for name, feature in features(what, (), form).items()]
+    )
 
 
 def _arrow_type(feature: Mapping[str, Any]) -> pa.DataType:
-    """Return the Arrow type of a feature. Without a type of its own, it is a struct of features by name."""
+    """Return the Arrow type of a feature. Without a type of its own, it is a struct of features by
+    name."""
     import pyarrow as pa
 
     match feature.get("_type"):
@@ -220,8 +249,11 @@ def _arrow_type(feature: Mapping[str, Any]) -> pa.DataType:
     return pa.type_for_alias(feature["dtype"])
 
 
-def stored_row(candidate: Candidate, what: What, form: TableForm, image_suffix: str) -> dict[str, Any]:
-    """Turn a candidate into a row of the table. Raise ValueError for a number that is not finite."""
+def stored_row(
+    candidate: Candidate, what: What, form: TableForm, image_suffix: str
+) -> dict[str, Any]:
+    """Turn a candidate into a row of the table. Raise ValueError for a number that is not
+    finite."""
     sample = candidate.sample
     added = {**candidate.verdict.scores, **candidate.values}
     values: dict[str, Any] = {}
@@ -244,6 +276,8 @@ def stored_row(candidate: Candidate, what: What, form: TableForm, image_suffix: 
                 case "float32":
                     value = float(value)
                     if not math.isfinite(value):
-                        raise ValueError(f"{sample.key}: {name} is {value}, expected a finite number or none")
+                        raise ValueError(
+                            f"{sample.key}: {name} is {value}, expected a finite number or none"
+                        )
         values[name] = value
     return values

@@ -1,8 +1,9 @@
-"""Seal folders of a dataset that hold measurements of its images: `evaluation/` (results) and `review/` (people's
-answers).
+"""Seal folders of a dataset that hold measurements of its images: `evaluation/` (results) and
+`review/` (people's answers).
 
-One document of the folder names the content that was measured, lists the other files with their sha256, and ends with
-its own hash. If anything differs, for example after another cut or a killed write, the folder is ignored.
+One document of the folder names the content that was measured, lists the other files with their
+sha256, and ends with its own hash. If anything differs, for example after another cut or a killed
+write, the folder is ignored.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SealedFolder:
-    """A folder at the top of a dataset, and the document in this folder that seals it. Files that the document does not
-    list are removed.
+    """A folder at the top of a dataset, and the document in this folder that seals it. Files that
+    the document does not list are removed.
 
-    version: the version of the document's form. Raise it with every change, so that readers ignore older folders.
+    version: the version of the document's form. Raise it with every change, so that readers ignore
+    older folders.
     """
 
     name: str
@@ -47,8 +49,11 @@ class SealedFolder:
         hashes = {path: hashlib.sha256(content).hexdigest() for path, content in others.items()}
         return {self.document: sealed(document, hashes, self.version), **others}
 
-    def read(self, directory: Path, content: str, *, earlier: bool = False) -> dict[str, Any] | None:
-        """Read the document if the folder is intact and belongs to this content; otherwise return None.
+    def read(
+        self, directory: Path, content: str, *, earlier: bool = False
+    ) -> dict[str, Any] | None:
+        """Read the document if the folder is intact and belongs to this content; otherwise return
+        None.
 
         earlier: accept an earlier version of the document too.
         """
@@ -58,7 +63,9 @@ class SealedFolder:
             seal = document.pop("sha256")
             files = document["files"]
             version = document["version"]
-            known = version == self.version or (earlier and type(version) is int and 0 < version < self.version)
+            known = version == self.version or (
+                earlier and type(version) is int and 0 < version < self.version
+            )
             intact = seal == sha256_json(document) and known and document["content"] == content
             if not intact or _files(folder) != sorted([*files, self.document]):
                 return None
@@ -69,16 +76,16 @@ class SealedFolder:
         return document
 
     def write(self, directory: Path, files: Mapping[str, bytes]) -> None:
-        """Remove the manifest, then replace the folder's files by `files` (path below the folder → content). The caller
-        must hold the lock.
+        """Remove the manifest, then replace the folder's files by `files` (path below the folder →
+        content). The caller must hold the lock.
         """
         remove_durably(directory / MANIFEST)
         folder = directory / self.name
         for stale in _files(folder):
             if stale not in files:
                 remove_durably(folder / stale)
-        # The document is written before its tables. If the run is killed, a seal may then be invalid, but no table
-        # lacks a seal.
+        # The document is written before its tables. If the run is killed, a seal may then be
+        # invalid, but no table lacks a seal.
         for path in sorted(files, key=lambda path: path != self.document):
             if is_outside(path):
                 raise ValueError(f"{path!r} is not a path below {self.name}/")
@@ -90,7 +97,8 @@ class SealedFolder:
                     flush_folder(Path(path).parent)
 
     def drop(self, directory: Path) -> None:
-        """Remove the folder and the manifest that lists it. The caller must hold the directory lock."""
+        """Remove the folder and the manifest that lists it. The caller must hold the directory
+        lock."""
         if (directory / self.name).is_dir():
             self.write(directory, {})
 
@@ -117,8 +125,8 @@ RESULTS = EVALUATED.document
 
 
 def read_results(directory: Path, content: str) -> Results | None:
-    """Read a dataset's results if they are intact and belong to this content. Raise UserError for an earlier or unknown
-    form.
+    """Read a dataset's results if they are intact and belong to this content. Raise UserError for
+    an earlier or unknown form.
     """
     from counterfoil.report.results import results_from
 

@@ -1,7 +1,8 @@
-"""Read and write the files of shards, Parquet and WebDataset. The bytes of a file depend on its rows alone.
+"""Read and write the files of shards, Parquet and WebDataset. The bytes of a file depend on its
+rows alone.
 
-A tar holds `{key}.png`, `{key}.cls` and `{key}.json` side by side, without times or user names. The table `candidates`
-has no images.
+A tar holds `{key}.png`, `{key}.cls` and `{key}.json` side by side, without times or user names. The
+table `candidates` has no images.
 """
 
 from __future__ import annotations
@@ -25,21 +26,25 @@ from counterfoil.store.atomic import HashedFile
 from counterfoil.store.layout import What
 from counterfoil.store.rows import TableForm, plain_schema
 
-# A row with an image may take 2 MB, so 100 rows stay below the 100-300 MB that viewers read at once. Rows without an
-# image are small, and a table in fewer row groups is faster to read.
+# A row with an image may take 2 MB, so 100 rows stay below the 100-300 MB that viewers read at
+# once. Rows without an image are small, and a table in fewer row groups is faster to read.
 ROWS_A_GROUP_WITH_IMAGES = 100
 ROWS_A_GROUP_WITHOUT_IMAGES = 10_000
 
-# The compressions that are written. Other compressions reach a thousand to one, so a small file could expand without
-# bound.
+# The compressions that are written. Other compressions reach a thousand to one, so a small file
+# could expand without bound.
 _CODINGS = ("SNAPPY", "UNCOMPRESSED")
 _MOST_BYTES = 1 << 30
 _BYTES_A_VALUE = 8
 _MOST_NAMED = 30
 
-# `datasets` uses the same values. Pages are cut by content. After another cut, a table therefore shares most chunks
-# with the table on the Hub, and only the changed chunks are uploaded.
-_CONTENT_DEFINED_CHUNKS = {"min_chunk_size": 256 * 1024, "max_chunk_size": 1024 * 1024, "norm_level": 0}
+# `datasets` uses the same values. Pages are cut by content. After another cut, a table therefore
+# shares most chunks with the table on the Hub, and only the changed chunks are uploaded.
+_CONTENT_DEFINED_CHUNKS = {
+    "min_chunk_size": 256 * 1024,
+    "max_chunk_size": 1024 * 1024,
+    "norm_level": 0,
+}
 
 
 def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:
@@ -88,7 +93,8 @@ def read_parquet(
     only: frozenset[str] | None,
     form: TableForm,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a shard's rows in batches of bounded size. Row groups that contain no key of `only` are skipped.
+    """Yield a shard's rows in batches of bounded size. Row groups that contain no key of `only` are
+    skipped.
 
     Raise ValueError unless the columns exist with the type and compression that Counterfoil writes.
     """
@@ -100,11 +106,17 @@ def read_parquet(
             names = list(expected.names if columns is None else columns)
             for name in names:
                 if name not in schema.names:
-                    raise ValueError(f"it has no column {name}; it has {', '.join(schema.names[:_MOST_NAMED])}")
+                    raise ValueError(
+                        f"it has no column {name}; it has {', '.join(schema.names[:_MOST_NAMED])}"
+                    )
                 if schema.field(name).type != expected.field(name).type:
-                    raise ValueError(f"{name} is {schema.field(name).type}, expected {expected.field(name).type}")
+                    raise ValueError(
+                        f"{name} is {schema.field(name).type}, expected {expected.field(name).type}"
+                    )
             for coding in {chunk.coding for chunk in chunks} - {*_CODINGS}:
-                raise ValueError(f"it is compressed with {coding}, expected {' or '.join(_CODINGS)}")
+                raise ValueError(
+                    f"it is compressed with {coding}, expected {' or '.join(_CODINGS)}"
+                )
             rows = _rows_a_batch(opened, chunks, [*names, "key"])
         except UnfitFile as error:
             raise ValueError(f"it {error.strerror}") from error
@@ -118,32 +130,40 @@ def read_parquet(
 
 
 def _rows_a_batch(file: IO[bytes], chunks: Iterable[ColumnChunk], names: Sequence[str]) -> int:
-    """Return how many rows to read at once. Any row may hold a value as large as its whole column in a row group."""
+    """Return how many rows to read at once. Any row may hold a value as large as its whole column
+    in a row group."""
     largest = {"": 1}
     for chunk in chunks:
         if chunk.path.partition(".")[0] in names:
             pages = measure_pages(file, chunk)
             if pages.values * _BYTES_A_VALUE > _MOST_BYTES:
-                raise UnfitFile(f"has {pages.values:,} values in its column {chunk.path[:40]!r}, too many to read")
+                raise UnfitFile(
+                    f"has {pages.values:,} values in its column {chunk.path[:40]!r}, too many to"
+                    " read"
+                )
             largest[chunk.path] = max(largest.get(chunk.path, 0), pages.unfolded)
     most = ROWS_A_GROUP_WITH_IMAGES if "image" in names else ROWS_A_GROUP_WITHOUT_IMAGES
     return max(1, min(most, _MOST_BYTES // sum(largest.values())))
 
 
-# Members of a tar have no other names. Other readers check less, and a name could lead them out of their folder.
+# Members of a tar have no other names. Other readers check less, and a name could lead them out of
+# their folder.
 _MEMBER = re.compile(r"(?P<key>[A-Za-z0-9_-]+)\.(?P<suffix>cls|json|png|jpg|webp)")
-# The form in which labels are written. int() would also accept "1_0" and the digits of other scripts.
+# The form in which labels are written. int() would also accept "1_0" and the digits of other
+# scripts.
 _LABEL = re.compile(rb"0|[1-9][0-9]{0,17}")
 _ROWS_A_BATCH = 100  # rows with images, as many as in a row group of the Parquet files
 
 
 def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
-    """Write all rows of a shard. The members of a row are adjacent. Raise ValueError for a key with a dot or slash."""
-    # Importing webdataset also imports torch, which takes over a second. Only processes that render should import it.
+    """Write all rows of a shard. The members of a row are adjacent. Raise ValueError for a key with
+    a dot or slash."""
+    # Importing webdataset also imports torch, which takes over a second. Only processes that render
+    # should import it.
     from webdataset.writer import TarWriter
 
-    # The format is PAX, because a plain USTAR header has no room for keys of over 100 characters. With short keys both
-    # formats are equal.
+    # The format is PAX, because a plain USTAR header has no room for keys of over 100 characters.
+    # With short keys both formats are equal.
     with TarWriter(
         cast(BinaryIO, file),
         user="counterfoil",
@@ -155,8 +175,15 @@ def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
     ) as tar:
         for row in rows:
             if "." in row["key"] or "/" in row["key"]:
-                raise ValueError(f"the key {row['key']} has a dot or a slash, which would split the sample's members")
-            described = {name: _number(value) for name, value in row.items() if name not in ("image", "label")}
+                raise ValueError(
+                    f"the key {row['key']} has a dot or a slash, which would split the sample's"
+                    " members"
+                )
+            described = {
+                name: _number(value)
+                for name, value in row.items()
+                if name not in ("image", "label")
+            }
             members = {
                 "__key__": row["key"],
                 "cls": str(row["label"]).encode(),
@@ -168,8 +195,11 @@ def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
             tar.write(members)
 
 
-def read_tar(path: Path, what: What, columns: Sequence[str] | None, form: TableForm) -> Iterator[pa.RecordBatch]:
-    """Yield a shard's rows in batches, like `read_parquet`. Raise ValueError for a file of another form."""
+def read_tar(
+    path: Path, what: What, columns: Sequence[str] | None, form: TableForm
+) -> Iterator[pa.RecordBatch]:
+    """Yield a shard's rows in batches, like `read_parquet`. Raise ValueError for a file of another
+    form."""
     schema = plain_schema(what, replace(form, embeddings="embedding" in tar_columns(path)))
     schema = pa.schema([schema.field(name) for name in columns or schema.names])
     stream = _rows(path)
@@ -186,7 +216,8 @@ def tar_columns(path: Path) -> list[str]:
 
 
 def _number(value: Any) -> Any:
-    """Round floats to the shortest text that reads back as the same float32. Both formats keep this value."""
+    """Round floats to the shortest text that reads back as the same float32. Both formats keep this
+    value."""
     import numpy as np
 
     if isinstance(value, float):
@@ -197,8 +228,8 @@ def _number(value: Any) -> Any:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows. Raise ValueError for members that Counterfoil never writes. A damaged file raises tarfile's
-    errors.
+    """Yield the rows. Raise ValueError for members that Counterfoil never writes. A damaged file
+    raises tarfile's errors.
     """
     members: dict[str, bytes] = {}
     key = None
@@ -207,7 +238,10 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         for member in tar:
             name = _MEMBER.fullmatch(member.name)
             if name is None or not member.isreg() or member.issparse():
-                raise ValueError(f"it has a member {member.name[:80]!r}, expected files KEY.cls, KEY.json, KEY.png …")
+                raise ValueError(
+                    f"it has a member {member.name[:80]!r}, expected files KEY.cls, KEY.json,"
+                    " KEY.png …"
+                )
             if member.offset_data + member.size > size:  # checked before so many bytes are read
                 raise ValueError(f"it is cut off in {member.name[:80]}")
             if name["key"] != key and members:
@@ -230,6 +264,8 @@ def _row(members: dict[str, bytes]) -> dict[str, Any]:
         if suffix not in ("cls", "json"):
             row["image"] = {"bytes": content, "path": f"{row['key']}.{suffix}"}
     if not _LABEL.fullmatch(members["cls"]):
-        raise ValueError(f"it has a row whose .cls is {members['cls'][:20]!r}, expected the number of a class")
+        raise ValueError(
+            f"it has a row whose .cls is {members['cls'][:20]!r}, expected the number of a class"
+        )
     row["label"] = int(members["cls"])
     return {**row, **described}

@@ -1,4 +1,5 @@
-"""Small datasets written through the store, with images whose colour shows their class, for the tests of cards."""
+"""Small datasets written through the store, with images whose colour shows their class, for the
+tests of cards."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store.dataset_store import DatasetStore
 from counterfoil.store.rows import Candidate
 
-# Names repeat and hold what breaks tables, YAML and HTML; a group holds two shifts; a shift is accepted nowhere.
+# Names repeat and hold what breaks tables, YAML and HTML; a group holds two shifts; a shift is
+# accepted nowhere.
 RECIPE = """
 recipe: 1
 name: cranes
@@ -51,7 +53,12 @@ output: {rows_per_shard: 12}
 """
 INPUTS: dict[str, Any] = {
     "models": {
-        "generator": {"name": "lab:sd", "revision": None, "sha256": {"unet": "ab" * 32}, "license": "mit"},
+        "generator": {
+            "name": "lab:sd",
+            "revision": None,
+            "sha256": {"unet": "ab" * 32},
+            "license": "mit",
+        },
         "screen": {"name": "lab:clip", "revision": "4f2b", "sha256": None, "license": None},
     },
     "source": {"dataset": "lab:wardrobe", "revision": None, "license": "mit"},
@@ -75,11 +82,16 @@ def plan_of(*overrides: str) -> Plan:
 
 
 def picture(sample: Sample, format: str, side: int = 24) -> bytes:
-    """Return a real image: its background shows the shift, its disc the class, its position the index."""
+    """Return a real image: its background shows the shift, its disc the class, its position the
+    index."""
     digest = hashlib.sha256(sample.shift.encode()).digest()
-    image = Image.new("RGB", (side, side), (digest[0] // 2 + 120, digest[1] // 2 + 120, digest[2] // 2 + 120))
+    image = Image.new(
+        "RGB", (side, side), (digest[0] // 2 + 120, digest[1] // 2 + 120, digest[2] // 2 + 120)
+    )
     x = 2 + sample.index % 10
-    ImageDraw.Draw(image).ellipse((x, 4, x + side // 2, 4 + side // 2), fill=COLOURS[sample.label % 3])
+    ImageDraw.Draw(image).ellipse(
+        (x, 4, x + side // 2, 4 + side // 2), fill=COLOURS[sample.label % 3]
+    )
     with io.BytesIO() as file:
         image.save(file, {"jpg": "JPEG"}.get(format, format.upper()))
         return file.getvalue()
@@ -111,13 +123,22 @@ def candidate_of(sample: Sample, format: str = "png", judge: Judge = judged) -> 
 
 def all_candidates(plan: Plan, judge: Judge = judged) -> list[Candidate]:
     format = plan.recipe.output.image.format
-    return [candidate_of(sample, format, judge) for shard in plan.shards for sample in shard.samples(plan)]
+    return [
+        candidate_of(sample, format, judge)
+        for shard in plan.shards
+        for sample in shard.samples(plan)
+    ]
 
 
 def thresholds_of(plan: Plan) -> bytes:
     objects = {
         shift.name: {
-            cls.id: {"value": 0.21 + cls.label / 100, "percentile": 5.0, "n": 40, "source": "validation"}
+            cls.id: {
+                "value": 0.21 + cls.label / 100,
+                "percentile": 5.0,
+                "n": 40,
+                "source": "validation",
+            }
             for cls in plan.recipe.classes
         }
         for shift in plan.recipe.all_shifts()
@@ -135,8 +156,14 @@ def thresholds_of(plan: Plan) -> bytes:
     return json.dumps({"object": objects, "shift": shifts}).encode()
 
 
-def build(out: Path, plan: Plan, judge: Judge = judged, stacks: Mapping[str, Mapping[str, Any]] | None = None) -> Card:
-    """Write the whole dataset with its card; `stacks` are the stacks of groups that another one rendered."""
+def build(
+    out: Path,
+    plan: Plan,
+    judge: Judge = judged,
+    stacks: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Card:
+    """Write the whole dataset with its card; `stacks` are the stacks of groups that another one
+    rendered."""
     hashes = {
         "plan": plan.recipe.plan_hash,
         "screen": plan.recipe.screen_hash,
@@ -157,9 +184,13 @@ def build(out: Path, plan: Plan, judge: Judge = judged, stacks: Mapping[str, Map
                 if shard.group == group:
                     samples = shard.samples(plan)
                     format = plan.recipe.output.image.format
-                    store.writer.write(shard, [candidate_of(sample, format, judge) for sample in samples])
+                    store.writer.write(
+                        shard, [candidate_of(sample, format, judge) for sample in samples]
+                    )
             if not store.pending():
-                card = make_card(out, plan, json.loads((out / "lock.json").read_bytes()), store.receipts())
+                card = make_card(
+                    out, plan, json.loads((out / "lock.json").read_bytes()), store.receipts()
+                )
                 store.finish(card.readme, card.figures, card.documents)
                 return card
     raise AssertionError("shards are left")

@@ -35,7 +35,8 @@ print(json.dumps([answer_of(code) for code in json.load(sys.stdin)]))
 
 @pytest.fixture(scope="session")
 def offline(tmp_path_factory: pytest.TempPathFactory) -> Offline:
-    """Return a function that runs pieces of Python in one offline process and returns the answer of each.
+    """Return a function that runs pieces of Python in one offline process and returns the answer of
+    each.
 
     One process for several pieces, since it takes seconds to import what they test.
     """
@@ -43,7 +44,9 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Offline:
     def run(codes: Sequence[str], folder: Path) -> list[Any]:
         home = str(tmp_path_factory.mktemp("hub"))
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": home, "OMP_NUM_THREADS": "1"}
-        done = warm.run([sys.executable, "-c", _RUNNER], environment, cwd=folder, input=json.dumps(codes))
+        done = warm.run(
+            [sys.executable, "-c", _RUNNER], environment, cwd=folder, input=json.dumps(codes)
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -1,4 +1,5 @@
-"""The card says what the dataset holds, is the same each time, and no text of a recipe breaks it."""
+"""The card says what the dataset holds, is the same each time, and no text of a recipe breaks
+it."""
 
 from __future__ import annotations
 
@@ -36,7 +37,14 @@ from counterfoil.store.layout import What
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.receipts import Receipt
-from counterfoil.store.rows import ROW_COLUMNS, RowColumn, TableForm, arrow_schema, table_columns, unique_names
+from counterfoil.store.rows import (
+    ROW_COLUMNS,
+    RowColumn,
+    TableForm,
+    arrow_schema,
+    table_columns,
+    unique_names,
+)
 from counterfoil.store.shard_files import write_parquet, write_tar
 
 
@@ -91,15 +99,21 @@ def test_the_metadata_passes_the_checks_of_the_libraries_that_read_it(built: Bui
     assert configs.get_default_config_name() == "default"
     infos = DatasetInfosDict.from_dataset_card_data(data)
     assert list(infos) == list(configs)
-    stored = {file.path: file for receipt in read_receipts(built.directory) for file in receipt.files}
+    stored = {
+        file.path: file for receipt in read_receipts(built.directory) for file in receipt.files
+    }
     for name, config in configs.items():
         patterns = sanitize_patterns(config["data_files"])
         splits: Any = infos[name].splits
         assert list(patterns) == list(splits)
         for split, globs in patterns.items():
-            files = [file for path, file in stored.items() if any(fnmatch(path, glob) for glob in globs)]
+            files = [
+                file for path, file in stored.items() if any(fnmatch(path, glob) for glob in globs)
+            ]
             resolved = DataFilesList.from_patterns(globs, str(built.directory))
-            assert sorted(resolved) == sorted(str((built.directory / file.path).resolve()) for file in files)
+            assert sorted(resolved) == sorted(
+                str((built.directory / file.path).resolve()) for file in files
+            )
             assert splits[split].num_examples == sum(file.rows for file in files)
             assert splits[split].num_bytes == sum(file.size for file in files)
 
@@ -132,26 +146,48 @@ def test_the_yield_table_counts_what_was_screened(built: Built) -> None:
         for shift in ("base", "snow", "rain", "starry", "nowhere")
     }
     assert [row[0] for row in rows] == list(pairs_of)
-    for name, prompt, caption, threshold, share, count, accepted, low_object, low_shift, failed, pairs, thin in rows:
+    for (
+        name,
+        prompt,
+        caption,
+        threshold,
+        share,
+        count,
+        accepted,
+        low_object,
+        low_shift,
+        failed,
+        pairs,
+        thin,
+    ) in rows:
         shift = built.plan.shift(name)
         assert prompt == shift.prompt
         assert caption == (shift.caption or "–").replace("`", "")
         assert threshold == ("–" if name == "base" else "0.200")
-        by_class = Counter(c.sample.label for c in candidates if c.sample.shift == name and c.accepted)
+        by_class = Counter(
+            c.sample.label for c in candidates if c.sample.shift == name and c.accepted
+        )
         assert thin == f"{sum(by_class[label] < 5 for label in range(3))} of 3"
         of_shift = [c for c in candidates if c.sample.shift == name]
         kept = sum(c.accepted for c in of_shift)
         assert (count, accepted) == (str(len(of_shift)), str(kept))
         assert share == f"{100 * kept / len(of_shift):.1f} %"
-        dropped = [sum(c.reason == reason for c in of_shift) for reason in ("low_object", "low_shift", "failed")]
+        dropped = [
+            sum(c.reason == reason for c in of_shift)
+            for reason in ("low_object", "low_shift", "failed")
+        ]
         assert [low_object, low_shift, failed] == [str(number) for number in dropped]
         assert pairs == ("–" if name == "base" else str(len(pairs_of[name] & pairs_of["base"])))
-    assert "No image was accepted, so there is no config and no split: `nowhere`." in built.card.readme
+    assert (
+        "No image was accepted, so there is no config and no split: `nowhere`." in built.card.readme
+    )
     assert "- `nowhere`: every class" in built.card.readme
 
 
 def test_the_thresholds_are_those_that_were_used(built: Built) -> None:
-    rows = {row[0]: row[1:] for row in table(built.card.readme.partition("**Screening.**")[2], "Shift")}
+    rows = {
+        row[0]: row[1:] for row in table(built.card.readme.partition("**Screening.**")[2], "Shift")
+    }
     percentile = "0.210 to 0.230 (percentile 5)"
     assert rows["base"] == ["a photo of a {class}", percentile, "–", "–"]
     assert rows["starry"][1:] == [percentile, "a photo | by starlight", "0.200"]
@@ -175,8 +211,12 @@ def test_hashes_and_stack_are_those_of_the_lock(built: Built) -> None:
 
 def test_uses_limits_and_risks_are_reported_as_in_croissant(built: Built) -> None:
     document = json.loads(built.card.croissant)
-    section = built.card.readme.partition("\n## Uses and limits\n")[2].partition("\n## Licence\n")[0]
-    texts = {token.content for token in MarkdownIt("commonmark").parse(section) if token.type == "inline"}
+    section = built.card.readme.partition("\n## Uses and limits\n")[2].partition("\n## Licence\n")[
+        0
+    ]
+    texts = {
+        token.content for token in MarkdownIt("commonmark").parse(section) if token.type == "inline"
+    }
     plain = {text.replace("\\", "") for text in texts}
     uses = [use.removeprefix("Not for: ") for use in document["rai:dataUseCases"]]
     risks = [document["rai:dataSocialImpact"], document["rai:personalSensitiveInformation"]]
@@ -187,7 +227,10 @@ def test_uses_limits_and_risks_are_reported_as_in_croissant(built: Built) -> Non
 
 def test_the_card_says_how_to_make_and_to_prove_it_again(built: Built) -> None:
     blocks = re.findall(r"^```bash\n(.*?)^```$", built.card.readme, re.MULTILINE | re.DOTALL)
-    assert blocks[-1].splitlines() == ["counterfoil build --from cranes --out again", "counterfoil verify cranes"]
+    assert blocks[-1].splitlines() == [
+        "counterfoil build --from cranes --out again",
+        "counterfoil verify cranes",
+    ]
 
 
 def test_the_citation_is_bibtex_with_the_owner_where_one_is_known(tmp_path: Path) -> None:
@@ -199,12 +242,19 @@ def test_the_citation_is_bibtex_with_the_owner_where_one_is_known(tmp_path: Path
     assert all(entry.count("{") == entry.count("}") for entry in entries)
 
 
-def test_what_prompts_say_of_a_class_beside_its_name_is_explained_where_they_do(built: Built, tmp_path: Path) -> None:
+def test_what_prompts_say_of_a_class_beside_its_name_is_explained_where_they_do(
+    built: Built, tmp_path: Path
+) -> None:
     assert "`{parent}`" not in built.card.readme
     kinds = "[{id: a, name: crane, source_label: 0, parent: wading bird}]"
     prompt = "a photo of a {class}, a {parent}, in the snow"
-    card = build(tmp_path, plan_of(f"source.classes={kinds}", f"prompts.shifts.snow.prompt={prompt}"))
-    assert "stands for the class’s name. `{parent}` comes from the recipe’s list of classes. " in card.readme
+    card = build(
+        tmp_path, plan_of(f"source.classes={kinds}", f"prompts.shifts.snow.prompt={prompt}")
+    )
+    assert (
+        "stands for the class’s name. `{parent}` comes from the recipe’s list of classes. "
+        in card.readme
+    )
     assert "`{category}`" not in card.readme
 
 
@@ -220,7 +270,10 @@ def test_a_lock_without_inputs_still_makes_a_card(built: Built) -> None:
     assert table(card.readme, "Input")[1][2:] == ["–", "not stated"]
 
 
-HOSTILE = '"---\\nlicense: stolen\\n---\\n# Not a title\\n```\\n</details><script>|\\n{{ 7 * 7 }} {% x %}"'
+HOSTILE = (
+    '"---\\nlicense: stolen\\n---\\n# Not a title\\n```\\n</details><script>|\\n{{ 7 * 7 }}'
+    ' {% x %}"'
+)
 
 
 @pytest.mark.parametrize("format", ["parquet", "webdataset"])
@@ -246,21 +299,29 @@ def test_hostile_text_stays_text(tmp_path: Path, format: str) -> None:
     assert all("script" not in block for block in blocks)
     inline = [child for token in tokens for child in token.children or []]
     assert not [child for child in inline if child.type == "html_inline"]
-    headings = [tokens[at + 1].content for at, token in enumerate(tokens) if token.type == "heading_open"]
+    headings = [
+        tokens[at + 1].content for at, token in enumerate(tokens) if token.type == "heading_open"
+    ]
     assert headings[:3] == ["Cranes", "What is in it", "Are the labels true?"]
     assert "Not a title" not in headings
     assert "{{ 7 * 7 }}" in card.readme, "never run as a template"
 
 
 def test_options_and_fewer_bits_are_reported(built: Built, tmp_path: Path) -> None:
-    assert "with the options" not in built.card.readme and "quantised weights" not in built.card.readme
-    options = f"generator.options={{true_cfg_scale: 4.0, layers: [9, 18], fast: false, said: {HOSTILE}}}"
+    assert (
+        "with the options" not in built.card.readme and "quantised weights" not in built.card.readme
+    )
+    options = (
+        f"generator.options={{true_cfg_scale: 4.0, layers: [9, 18], fast: false, said: {HOSTILE}}}"
+    )
     readme = build(tmp_path, plan_of(options, "generator.quantize=torchao-int8")).readme
     assert 'with the options ````{"fast": false, "layers": [9, 18], "said": ' in readme
     assert '"true_cfg_scale": 4.0}' in readme
     assert "with quantised weights (`torchao-int8`)" in readme
     tokens = MarkdownIt("commonmark").enable("table").parse(readme.split("\n---\n", 1)[1])
-    assert not [child for token in tokens for child in token.children or [] if child.type == "html_inline"]
+    assert not [
+        child for token in tokens for child in token.children or [] if child.type == "html_inline"
+    ]
 
 
 def test_pairs_that_share_more_than_noise_are_reported_with_what_it_does_to_a_drop(
@@ -277,13 +338,20 @@ def test_pairs_that_share_more_than_noise_are_reported_with_what_it_does_to_a_dr
     assert not any(text in built.card.readme for text in shown)
     metadata = json.loads((tmp_path / "croissant.json").read_text(encoding="utf-8"))
     croissant = json.dumps(metadata)
-    assert "attended to features of the base image of its pair" in croissant and "paired_by" in croissant
+    assert (
+        "attended to features of the base image of its pair" in croissant
+        and "paired_by" in croissant
+    )
 
 
 @pytest.mark.parametrize(("steps", "held"), [(1, False), (2, True)])
-def test_a_part_is_reported_as_held_where_a_step_holds_it(steps: int, held: bool, tmp_path: Path) -> None:
+def test_a_part_is_reported_as_held_where_a_step_holds_it(
+    steps: int, held: bool, tmp_path: Path
+) -> None:
     readme = build(tmp_path, plan_of("samples.pairs=attention", f"generator.steps={steps}")).readme
-    assert ("that the shift changes least are kept from the base" in readme) == held and "**Pairs.**" in readme
+    assert (
+        "that the shift changes least are kept from the base" in readme
+    ) == held and "**Pairs.**" in readme
 
 
 def test_a_dataset_without_an_accepted_image_has_candidates_alone(tmp_path: Path) -> None:
@@ -301,7 +369,9 @@ def test_a_dataset_without_an_accepted_image_has_candidates_alone(tmp_path: Path
 def test_a_column_declared_once_is_stored_and_described_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
-    column = RowColumn("string", "Group of the sample.", lambda candidate: candidate.sample.group.upper())
+    column = RowColumn(
+        "string", "Group of the sample.", lambda candidate: candidate.sample.group.upper()
+    )
     monkeypatch.setitem(ROW_COLUMNS, "folder", column)
     plan = plan_of(f"output.format={format}")
     card = build(tmp_path, plan)
@@ -332,10 +402,14 @@ def test_many_shifts_are_reported_by_group(tmp_path: Path) -> None:
         }
         for number in range(150)
     }
-    plan = plan_of(f"prompts.shifts={json.dumps(shifts)}", "samples.candidates=1", "screen.keep_rejected=false")
+    plan = plan_of(
+        f"prompts.shifts={json.dumps(shifts)}", "samples.candidates=1", "screen.keep_rejected=false"
+    )
     card = build(tmp_path, plan, judge=lambda sample: "accepted")
     _, *rows = table(card.readme, "Group")
-    rows = [[row[0], row[1], row[3]] for row in rows if row[0] == "base" or row[0].startswith("group_")]
+    rows = [
+        [row[0], row[1], row[3]] for row in rows if row[0] == "base" or row[0].startswith("group_")
+    ]
     assert rows == [["base", "1", "3"], *([f"group_{n}", "50", "50"] for n in range(3))]
     assert len(card.figures) <= 33
     assert len(card.readme) < 60_000
@@ -344,7 +418,12 @@ def test_many_shifts_are_reported_by_group(tmp_path: Path) -> None:
 
 def test_surplus_counts_for_the_yield(tmp_path: Path) -> None:
     plan = plan_of("samples.candidates=null", "samples.accepted=2", "samples.at_most=6")
-    judge = lambda sample: "accepted" if sample.index < 2 else "surplus" if sample.index < 4 else "low_object"  # noqa: E731
+
+    def judge(sample: Any) -> str:
+        if sample.index < 2:
+            return "accepted"
+        return "surplus" if sample.index < 4 else "low_object"
+
     card = build(tmp_path, plan, judge=judge)
     row = table(card.readme, "Shift")[1]
     assert [row[0], *row[4:9]] == ["base", "66.7 %", "18", "6", "6", "6"]
@@ -352,7 +431,11 @@ def test_surplus_counts_for_the_yield(tmp_path: Path) -> None:
 
 def test_an_open_shift_says_so_and_names_the_next_command(built: Built, tmp_path: Path) -> None:
     changes = ("prompts.shifts.snow.threshold={percentile: 5}", "screen.keep_rejected=false")
-    card = build(tmp_path, plan_of(*changes), judge=lambda sample: "open" if sample.shift == "snow" else judged(sample))
+    card = build(
+        tmp_path,
+        plan_of(*changes),
+        judge=lambda sample: "open" if sample.shift == "snow" else judged(sample),
+    )
     rows = {row[0]: row for row in table(card.readme, "Shift")}
     assert rows["Shift"][7] == "open"
     assert (rows["snow"][4], rows["snow"][6], rows["snow"][7]) == ("open", "0", "18")
@@ -368,13 +451,17 @@ def test_an_open_shift_says_so_and_names_the_next_command(built: Built, tmp_path
 def test_classes_with_too_few_images_for_their_percentile_are_listed() -> None:
     entry = {"value": 0.2, "percentile": 5.0, "n": 7, "source": "validation"}
     few = Thresholds({"base": {"crane": entry | {"needs": 20}, "coot": entry}}, {}).few_images()
-    assert [str(problem) for problem in few] == ["class 'crane': percentile 5 of 7 validation images, needs 20"]
+    assert [str(problem) for problem in few] == [
+        "class 'crane': percentile 5 of 7 validation images, needs 20"
+    ]
 
 
 def test_nothing_is_written_by_making_a_card(built: Built) -> None:
     before = {path: path.stat().st_mtime_ns for path in built.directory.rglob("*")}
     lock = json.loads((built.directory / "lock.json").read_bytes())
-    assert make_card(built.directory, built.plan, lock, read_receipts(built.directory)) == built.card
+    assert (
+        make_card(built.directory, built.plan, lock, read_receipts(built.directory)) == built.card
+    )
     assert {path: path.stat().st_mtime_ns for path in built.directory.rglob("*")} == before
 
 
@@ -398,7 +485,8 @@ def fresh(sound: Built, tmp_path: Path) -> Built:
 
 
 def rewrite(directory: Path, plan: Plan, what: What, change: Change) -> str:
-    """Write other rows into the first shard's table and return its path; leave the receipt as it is."""
+    """Write other rows into the first shard's table and return its path; leave the receipt as it
+    is."""
     receipt = read_receipts(directory)[0]
     form = TableForm.of(plan.recipe)
     file = receipt.file(what)
@@ -415,7 +503,12 @@ def rewrite(directory: Path, plan: Plan, what: What, change: Change) -> str:
 
 def again(built: Built, receipts: list[Receipt] | None = None) -> None:
     lock = json.loads((built.directory / "lock.json").read_bytes())
-    make_card(built.directory, built.plan, lock, read_receipts(built.directory) if receipts is None else receipts)
+    make_card(
+        built.directory,
+        built.plan,
+        lock,
+        read_receipts(built.directory) if receipts is None else receipts,
+    )
 
 
 def with_first(**values: Any) -> Change:
@@ -437,7 +530,9 @@ FORGED: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("case", FORGED)
-def test_candidates_that_are_not_the_plans_are_reported_with_their_file(fresh: Built, case: str) -> None:
+def test_candidates_that_are_not_the_plans_are_reported_with_their_file(
+    fresh: Built, case: str
+) -> None:
     if fresh.plan.recipe.output.format == "webdataset" and case == "a label below all":
         pytest.skip("a tar file with such a label is not read at all")
     path = rewrite(fresh.directory, fresh.plan, "candidates", FORGED[case])
@@ -445,11 +540,15 @@ def test_candidates_that_are_not_the_plans_are_reported_with_their_file(fresh: B
         again(fresh)
     assert str(fresh.directory / path) in str(refused.value)
     receipt = read_receipts(fresh.directory)[0]
-    assert str(fresh.directory / receipt.path) in str(refused.value.hint), "what to remove to have the shard made again"
+    assert str(fresh.directory / receipt.path) in str(refused.value.hint), (
+        "what to remove to have the shard made again"
+    )
     assert max(map(len, refused.value.problems)) < 700
 
 
-def test_an_image_that_candidates_accept_and_data_lacks_is_reported_with_its_file(fresh: Built) -> None:
+def test_an_image_that_candidates_accept_and_data_lacks_is_reported_with_its_file(
+    fresh: Built,
+) -> None:
     path = rewrite(fresh.directory, fresh.plan, "data", lambda rows: rows[1:])
     with pytest.raises(
         RunFailure, match=r"has no row base_n02012849_000000, which the candidates list as accepted"
@@ -470,7 +569,9 @@ def test_the_hundreds_of_a_label_are_not_written_with_underscores(fresh: Built) 
         header[124:136] = f"{len(written):011o}\0".encode()
         header[148:156] = b" " * 8
         header[148:156] = f"{sum(header):06o}\0 ".encode()
-        path.write_bytes(content[: start - 512] + header + written.ljust(512, b"\0") + content[start + 512 :])
+        path.write_bytes(
+            content[: start - 512] + header + written.ljust(512, b"\0") + content[start + 512 :]
+        )
         with pytest.raises(RunFailure, match="expected the number of a class"):
             list(read_shard(fresh.directory, read_receipts(fresh.directory)[0]))
 
@@ -481,14 +582,23 @@ def entry(**values: Any) -> dict[str, Any]:
 
 THRESHOLDS: dict[str, str] = {
     "a text for an entry": json.dumps({"object": {"base": {"n02012849": "x"}}, "shift": {}}),
-    "a list for a percentile": json.dumps({"object": {"base": {"n02012849": entry(percentile=[5.0])}}, "shift": {}}),
-    "a text for a percentile": json.dumps({"object": {"base": {"n02012849": entry(percentile="null")}}, "shift": {}}),
-    "a text for what is needed": json.dumps({"object": {"base": {"n02012849": entry(needs="20")}}, "shift": {}}),
+    "a list for a percentile": json.dumps(
+        {"object": {"base": {"n02012849": entry(percentile=[5.0])}}, "shift": {}}
+    ),
+    "a text for a percentile": json.dumps(
+        {"object": {"base": {"n02012849": entry(percentile="null")}}, "shift": {}}
+    ),
+    "a text for what is needed": json.dumps(
+        {"object": {"base": {"n02012849": entry(needs="20")}}, "shift": {}}
+    ),
     "needed of no percentile": json.dumps(
         {"object": {"base": {"n02012849": entry(needs=20, percentile=None)}}, "shift": {}}
     ),
-    "a number without end": '{"object": {"base": {"a": {"value": 1%s}}}, "shift": {}}' % ("0" * 400),
-    "a huge value": json.dumps({"object": {}, "shift": {"snow": {"n02012849": entry(value=10**400)}}}),
+    "a number without end": '{"object": {"base": {"a": {"value": 1%s}}}, "shift": {}}'
+    % ("0" * 400),
+    "a huge value": json.dumps(
+        {"object": {}, "shift": {"snow": {"n02012849": entry(value=10**400)}}}
+    ),
     "a list of shifts": json.dumps({"object": [], "shift": {}}),
     "no shifts": json.dumps({"object": {}}),
     "a number": "3",
@@ -499,21 +609,30 @@ THRESHOLDS: dict[str, str] = {
 
 
 @pytest.mark.parametrize("case", THRESHOLDS)
-def test_thresholds_of_another_form_are_reported_with_their_file(built: Built, tmp_path: Path, case: str) -> None:
+def test_thresholds_of_another_form_are_reported_with_their_file(
+    built: Built, tmp_path: Path, case: str
+) -> None:
     shutil.copytree(built.directory, tmp_path / "cranes")
-    (tmp_path / "cranes" / "thresholds.json").write_bytes(THRESHOLDS[case].encode("utf-8", "surrogateescape"))
+    (tmp_path / "cranes" / "thresholds.json").write_bytes(
+        THRESHOLDS[case].encode("utf-8", "surrogateescape")
+    )
     with pytest.raises(RunFailure, match=r"thresholds\.json is damaged: "):
         again(built._replace(directory=tmp_path / "cranes"))
 
 
 def test_a_class_may_be_called_value() -> None:
-    assert threshold_text({"value": entry(), "other": entry(value=0.3)}, None) == "0.200 to 0.300 (percentile 5)"
+    assert (
+        threshold_text({"value": entry(), "other": entry(value=0.3)}, None)
+        == "0.200 to 0.300 (percentile 5)"
+    )
 
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 # Letters and marks that mean something to Markdown, so that examples hit them often.
 MARKS = st.text(st.sampled_from(list("ab1 \n\\`*_{}[]()<>#+-.!|~&;=:/$\"'^")), max_size=40)
-TEXT = MARKS | st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Zl", "Zp"]), max_size=20)
+TEXT = MARKS | st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Zl", "Zp"]), max_size=20
+)
 
 
 def words(text: str) -> str:
@@ -521,13 +640,16 @@ def words(text: str) -> str:
 
 
 def rendered(markdown: str) -> tuple[set[str], list[str]]:
-    """Return (kinds of blocks, the text of each inline block); fail if something inside is not plain text."""
+    """Return (kinds of blocks, the text of each inline block); fail if something inside is not
+    plain text."""
     tokens = PARSER.parse(markdown)
     texts = []
     for token in tokens:
         if token.type == "inline":
             children = token.children or []
-            assert {child.type for child in children} <= {"text", "softbreak", "text_special"}, markdown
+            assert {child.type for child in children} <= {"text", "softbreak", "text_special"}, (
+                markdown
+            )
             texts.append("".join("\n" if c.type == "softbreak" else c.content for c in children))
     return {token.type for token in tokens if token.type != "inline"}, texts
 

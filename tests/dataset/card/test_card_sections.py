@@ -1,4 +1,5 @@
-"""The card's sections: failures that chose images, mined shifts, labels, and what fails, as bounded tables."""
+"""The card's sections: failures that chose images, mined shifts, labels, and what fails, as bounded
+tables."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ TWO = "[thresholds, {misclassified: {models: ['lab:resnet10t', 'lab:lcnet_035'],
 
 
 def wrong(sample: Sample) -> str:
-    """Let the judge be right, of what the screen lets through under a shift, about all but every third."""
+    """Let the judge be right, of what the screen lets through under a shift, about all but every
+    third."""
     reason = judged(sample)
     chosen = reason == "accepted" and sample.shift in ("snow", "starry") and sample.index % 3
     return "answered_right" if chosen else reason
@@ -72,10 +74,19 @@ def rows_of(text: str) -> list[list[str]]:
 def test_it_names_the_judge_and_the_yield_of_each_shift(tmp_path: Path) -> None:
     changes = (f"prompts.shifts.starry.keep={ONE}", f"prompts.shifts.snow.keep={ONE}")
     text = section(tmp_path, *changes)
-    assert "**The images of 2 of 4 shifts are here because a classifier gets them wrong**: `lab:resnet10t`" in text
-    assert "It had to be wrong about each of them. **The accuracy of this model on them means nothing**" in text
+    assert (
+        "**The images of 2 of 4 shifts are here because a classifier gets them wrong**:"
+        " `lab:resnet10t`" in text
+    )
+    assert (
+        "It had to be wrong about each of them. **The accuracy of this model on them means"
+        " nothing**" in text
+    )
     header, *rows = rows_of(text)
-    reasons = [(candidate.sample.shift, candidate.reason) for candidate in all_candidates(plan_of(*changes), wrong)]
+    reasons = [
+        (candidate.sample.shift, candidate.reason)
+        for candidate in all_candidates(plan_of(*changes), wrong)
+    ]
     assert [row[0] for row in rows] == ["snow", "starry"]
     for row in rows:
         outcomes = [why for shift, why in reasons if shift == row[0]]
@@ -98,17 +109,26 @@ def test_it_says_how_many_of_several_had_to_be_wrong(tmp_path: Path) -> None:
     text = section(tmp_path / "two", f"screen.keep={TWO}")
     assert "**The images of every shift are here because classifiers get them wrong**" in text
     assert (
-        "Of 2 judges of a shift, each had to be wrong. **The accuracy of these models on them means nothing**" in text
+        "Of 2 judges of a shift, each had to be wrong. **The accuracy of these models on them means"
+        " nothing**" in text
     )
     both = section(tmp_path / "both", f"screen.keep={TWO}", f"prompts.shifts.starry.keep={ONE}")
-    assert "Of 1 judge of a shift, at least 1 had to be wrong; of 2 judges of a shift, each had to be wrong." in both
+    assert (
+        "Of 1 judge of a shift, at least 1 had to be wrong; of 2 judges of a shift, each had to be"
+        " wrong." in both
+    )
 
 
 def test_it_says_what_wrong_is_where_that_is_not_the_first_answer(tmp_path: Path) -> None:
     assert "Failure rule" not in section(tmp_path / "one", f"screen.keep={ONE}")
-    by = {rule: ONE.replace("]}", f"], failure: '{rule}'}}") for rule in ("top3", "answered:n02012849")}
+    by = {
+        rule: ONE.replace("]}", f"], failure: '{rule}'}}")
+        for rule in ("top3", "answered:n02012849")
+    }
     text = section(
-        tmp_path / "by", f"prompts.shifts.starry.keep={by['top3']}", f"screen.keep={by['answered:n02012849']}"
+        tmp_path / "by",
+        f"prompts.shifts.starry.keep={by['top3']}",
+        f"screen.keep={by['answered:n02012849']}",
     )
     shown = "Failure rule `answered:n02012849`: it answers that class; or `top3`: the label"
     assert f"{shown} is not among the first three answers. **The accuracy" in text
@@ -121,7 +141,10 @@ def test_a_shift_of_which_nothing_was_kept_has_no_yield(tmp_path: Path) -> None:
 
 def test_nothing_of_it_where_no_classifier_was_asked(tmp_path: Path) -> None:
     card = build(tmp_path, plan_of())
-    assert "because a model failed" not in card.readme and b"classifiers get them wrong" not in card.croissant
+    assert (
+        "because a model failed" not in card.readme
+        and b"classifiers get them wrong" not in card.croissant
+    )
 
 
 def test_croissant_says_it_too(tmp_path: Path) -> None:
@@ -132,18 +155,38 @@ def test_croissant_says_it_too(tmp_path: Path) -> None:
 
 
 def test_transfer_is_reported_by_kinship_over_all_shifts() -> None:
-    models = (TransferModel("lab:vit | `x`", "vit", "other"), TransferModel("lab:resnet10t", "vit", "judge"))
+    models = (
+        TransferModel("lab:vit | `x`", "vit", "other"),
+        TransferModel("lab:resnet10t", "vit", "judge"),
+    )
     judge = Transfer("lab:resnet10t", "resnet10t", "resnet", True, 3, 9, (), models)
     rows = []
     for model in models:
-        row = ResultRow("transfer", model=model.name, against=judge.judge, at="top1", value=0.5, low=0.25, high=0.75)
-        rows += [row, replace(row, measure="transfer_base", value=0.125), replace(row, group="snow", value=0.9)]
+        row = ResultRow(
+            "transfer",
+            model=model.name,
+            against=judge.judge,
+            at="top1",
+            value=0.5,
+            low=0.25,
+            high=0.75,
+        )
+        rows += [
+            row,
+            replace(row, measure="transfer_base", value=0.125),
+            replace(row, group="snow", value=0.9),
+        ]
     rows[0] = replace(rows[0], low=None, high=None, note="by construction")
     [table] = transfer_tables(judge, results(1, 0, rows), short=False)
     shown = [line.split(" | ") for line in markdown.markdown_table(table).splitlines()]
-    assert shown[0] == ["| Model", "Family", "To the judge", "Wrong, top-1", "Base, top-1 |"], "no model ranks three"
+    assert shown[0] == ["| Model", "Family", "To the judge", "Wrong, top-1", "Base, top-1 |"], (
+        "no model ranks three"
+    )
     assert shown[2][0] == "| `lab:resnet10t`" and shown[3][0] == "| `` lab:vit \\| `x` ``"
-    assert shown[2][3:] == ["50.0 (25.0 to 75.0)", "12.5 |"] and shown[3][-2:] == ["50.0 (by construction)", "12.5 |"]
+    assert shown[2][3:] == ["50.0 (25.0 to 75.0)", "12.5 |"] and shown[3][-2:] == [
+        "50.0 (by construction)",
+        "12.5 |",
+    ]
 
 
 @pytest.mark.parametrize("format", ["parquet", "webdataset"])
@@ -196,26 +239,39 @@ def test_a_card_without_mined_shifts_keeps_its_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("format", ["parquet", "webdataset"])
 def test_the_section_and_the_recipe_are_all_that_mining_adds(format: str, tmp_path: Path) -> None:
     form = f"output.format={format}"
-    plain, shown = (build(tmp_path / name, plan_of(form, *more)) for name, more in (("a", ()), ("b", (mined(RECORD),))))
+    plain, shown = (
+        build(tmp_path / name, plan_of(form, *more))
+        for name, more in (("a", ()), ("b", (mined(RECORD),)))
+    )
     without = SECTION_OF_MINED.sub("", shown.readme).replace("\n\n\n## ", "\n\n## ")
     texts = map(without_marks, (plain.readme, without))
     cut = [text.partition("<summary>The recipe</summary>")[0] for text in texts]
     assert cut[0].replace("\n\n\n## ", "\n\n## ") == cut[1]
     assert front_matter(plain.readme) == front_matter(shown.readme)
-    facts = [re.sub(rb"[0-9a-f]{64}", b"", card.croissant).replace(b"recipe", b"") for card in (plain, shown)]
-    described = [json.loads(re.sub(rb'"contentSize": "[^"]*"', b'"contentSize": ""', fact)) for fact in facts]
+    facts = [
+        re.sub(rb"[0-9a-f]{64}", b"", card.croissant).replace(b"recipe", b"")
+        for card in (plain, shown)
+    ]
+    described = [
+        json.loads(re.sub(rb'"contentSize": "[^"]*"', b'"contentSize": ""', fact)) for fact in facts
+    ]
     assert described[0] == described[1]
 
 
 @pytest.mark.parametrize(
     ("marks", "shown"),
     [
-        (["words untrusted", "perhaps wrong labels"], "crane (perhaps wrong labels, words untrusted)"),
+        (
+            ["words untrusted", "perhaps wrong labels"],
+            "crane (perhaps wrong labels, words untrusted)",
+        ),
         (["words untrusted", "a stranger's word"], "crane (words untrusted)"),
         ("words untrusted", "crane"),
     ],
 )
-def test_what_speaks_against_a_finding_stands_beside_its_words(marks: Any, shown: str, tmp_path: Path) -> None:
+def test_what_speaks_against_a_finding_stands_beside_its_words(
+    marks: Any, shown: str, tmp_path: Path
+) -> None:
     readme = build(tmp_path, plan_of(mined({**RECORD, "words": "crane", "marks": marks}))).readme
     header, row = _rows(section_of_mined(readme))
     assert dict(zip(header, row, strict=True))["Description"] == shown
@@ -224,8 +280,13 @@ def test_what_speaks_against_a_finding_stands_beside_its_words(marks: Any, shown
 def test_it_says_that_they_were_chosen_for_failing_and_what_they_came_from(tmp_path: Path) -> None:
     readme = build(tmp_path, plan_of(mined(RECORD))).readme
     text = section_of_mined(readme)
-    assert "A shift was chosen because the classifier `lab:resnet10t` failed on such images." in text
-    assert "**Accuracy on it does not estimate accuracy elsewhere**, neither for this classifier" in text
+    assert (
+        "A shift was chosen because the classifier `lab:resnet10t` failed on such images." in text
+    )
+    assert (
+        "**Accuracy on it does not estimate accuracy elsewhere**, neither for this classifier"
+        in text
+    )
     header, row = _rows(text)
     assert dict(zip(header, row, strict=True)) == {
         "Shift": "starry",
@@ -258,21 +319,40 @@ def test_what_was_tested_in_pairs_is_reported_beside_its_base(tmp_path: Path) ->
     pairs = {**RECORD, "tested_on": "pairs"}
     text = section_of_mined(build(tmp_path / "pairs", plan_of(mined(pairs))).readme)
     assert "Wrong without it (%)" in _rows(text)[0] and "the rest" not in text
-    assert "compared with images of the same noise without the description; its p is one over its e-value." in text
+    assert (
+        "compared with images of the same noise without the description; its p is one over its"
+        " e-value." in text
+    )
     plan = plan_of(mined(pairs), mined(RECORD, "snow"))
-    assert "Wrong in the rest, or without it (%)" in _rows(section_of_mined(build(tmp_path / "mixed", plan).readme))[0]
+    assert (
+        "Wrong in the rest, or without it (%)"
+        in _rows(section_of_mined(build(tmp_path / "mixed", plan).readme))[0]
+    )
     beside = {"role": "reference", "target": RECORD["target"]}  # it has no rates of its own
     plan = plan_of(mined(pairs), mined(beside, "snow"))
-    assert "Wrong without it (%)" in _rows(section_of_mined(build(tmp_path / "beside", plan).readme))[0]
-    assert "e-value" not in section_of_mined(build(tmp_path / "rows", plan_of(mined(RECORD))).readme)
+    assert (
+        "Wrong without it (%)"
+        in _rows(section_of_mined(build(tmp_path / "beside", plan).readme))[0]
+    )
+    assert "e-value" not in section_of_mined(
+        build(tmp_path / "rows", plan_of(mined(RECORD))).readme
+    )
 
 
 def test_others_than_failures_are_reported_to_be_there_for_comparison(tmp_path: Path) -> None:
-    plan = plan_of(mined(RECORD), mined({**RECORD, "role": "easy", "target": {"name": "lab:other"}}, "snow"))
+    plan = plan_of(
+        mined(RECORD), mined({**RECORD, "role": "easy", "target": {"name": "lab:other"}}, "snow")
+    )
     text = section_of_mined(build(tmp_path, plan).readme)
-    assert "2 shifts were chosen because the classifiers `lab:other`, `lab:resnet10t` failed on such images" in text
+    assert (
+        "2 shifts were chosen because the classifiers `lab:other`, `lab:resnet10t` failed on such"
+        " images" in text
+    )
     assert ", or for comparison with these (see their role)." in text
-    assert "neither for these classifiers nor for others; nor does a mean over shifts that includes them." in text
+    assert (
+        "neither for these classifiers nor for others; nor does a mean over shifts that includes"
+        " them." in text
+    )
 
 
 def test_a_rule_that_asks_a_classifier_is_reported(tmp_path: Path) -> None:
@@ -284,7 +364,12 @@ def test_a_rule_that_asks_a_classifier_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [None, {}, {"target": 7, "set": [1], "q": "no", "p": True, "classes": "all"}, {"set": {"rate": 61}, "words": " "}],
+    [
+        None,
+        {},
+        {"target": 7, "set": [1], "q": "no", "p": True, "classes": "all"},
+        {"set": {"rate": 61}, "words": " "},
+    ],
 )
 def test_what_is_not_reported_or_of_another_form_is_a_dash(record: Any, tmp_path: Path) -> None:
     text = section_of_mined(build(tmp_path, plan_of(mined(record))).readme)
@@ -292,7 +377,10 @@ def test_what_is_not_reported_or_of_another_form_is_a_dash(record: Any, tmp_path
     assert _rows(text)[1] == ["starry", *["–"] * 11]
 
 
-HOSTILE = "---\nlicense: stolen\n---\n# Not a title\n```\n</details><script>|\n{{ 7 * 7 }}\x1b[31m\u202e [x](y) "
+HOSTILE = (
+    "---\nlicense: stolen\n---\n# Not a title\n```\n</details><script>|\n{{ 7 * 7"
+    " }}\x1b[31m\u202e [x](y) "
+)
 HOSTILE += "z" * 500
 
 
@@ -313,9 +401,16 @@ def test_hostile_words_stay_text(tmp_path: Path) -> None:
 
 
 def test_very_many_are_counted() -> None:
-    shifts = {f"shift_{n}": {"prompt": f"a {{class}} at {n}", "kind": "mined", "group": "hard"} for n in range(150)}
+    shifts = {
+        f"shift_{n}": {"prompt": f"a {{class}} at {n}", "kind": "mined", "group": "hard"}
+        for n in range(150)
+    }
     mined_shifts = mined_of(plan_of(f"prompts.shifts={json.dumps(shifts)}").recipe, 100)
-    assert mined_shifts and (len(mined_shifts.rows), mined_shifts.all_shifts, mined_shifts.others) == (100, 150, 4)
+    assert mined_shifts and (
+        len(mined_shifts.rows),
+        mined_shifts.all_shifts,
+        mined_shifts.others,
+    ) == (100, 150, 4)
 
 
 def test_a_recipe_without_any_has_no_section(built: Built) -> None:
@@ -339,19 +434,31 @@ def test_by_shift_the_numbers_and_the_worst_three_classes() -> None:
     recipe = load_recipe("wardrobe-mini", [f"screen.judge={JUDGE}"])
     ids = [cls.id for cls in recipe.classes]
     judged = {("base", name): (20, 0) for name in ids}
-    judged |= {("at_night", name): (10, wrong) for name, wrong in zip(ids, [9, 1, 4, 0, 6], strict=False)}
-    checks, table, picked = judged_labels(recipe, inputs({name: {name: 100} for name in ids}), Tally({}, judged), 100)
+    judged |= {
+        ("at_night", name): (10, wrong) for name, wrong in zip(ids, [9, 1, 4, 0, 6], strict=False)
+    }
+    checks, table, picked = judged_labels(
+        recipe, inputs({name: {name: 100} for name in ids}), Tally({}, judged), 100
+    )
     rows = {row.cells[0].text: row.cells for row in table.rows}
     assert checks.judge == JUDGE and checks.validated_on == 1000 and not picked
     disagrees, error, worst = rows["at_night"][1:]
     assert disagrees.below == "20 of 50"
     assert disagrees.text.startswith("40.0 (") and error.text.startswith("40.0 (")
-    assert [text.partition(" ")[0] for text in worst.text.split("; ")] == ["t-shirt", "coat", "pullover"]
+    assert [text.partition(" ")[0] for text in worst.text.split("; ")] == [
+        "t-shirt",
+        "coat",
+        "pullover",
+    ]
     assert rows["base"][3].text == "–" and rows["base"][1].text.startswith("0.0 (0.0 to ")
-    assert [cell.text for cell in rows["red"][1:3]] == ["unchecked", "–"]  # nothing of it was accepted
+    # nothing of it was accepted
+    assert [cell.text for cell in rows["red"][1:3]] == ["unchecked", "–"]
     checks, table, _ = judged_labels(recipe, inputs(None), Tally({}, judged), 2)
     assert [row.cells[2].text for row in table.rows] == ["unknown", "–"]
-    assert table.more == "and 4 more shifts, in the columns of the rows" and checks.validated_on is None
+    assert (
+        table.more == "and 4 more shifts, in the columns of the rows"
+        and checks.validated_on is None
+    )
 
 
 @pytest.mark.parametrize("validation", [{"crane": {"crane": 1}}, {"00": {"00": 10**6}}, "<script>"])
@@ -370,20 +477,41 @@ def test_card_and_croissant_say_who_checked_the_labels(rows: bool) -> None:
     def note(judge: str, looked_at: bool) -> str:
         recipe = load_recipe("wardrobe-mini", ["tokens=null", f"screen.judge={judge}", *pool])
         pins = INPUTS | {"pool": INPUTS["source"]}
-        return statements_of(recipe, input_rows(recipe, pins), 3, 9, looked_at=looked_at)[0].annotation
+        return statements_of(recipe, input_rows(recipe, pins), 3, 9, looked_at=looked_at)[
+            0
+        ].annotation
 
-    nobody, judge, people, both = (note(judge, looked_at) for looked_at in (False, True) for judge in ("null", JUDGE))
+    nobody, judge, people, both = (
+        note(judge, looked_at) for looked_at in (False, True) for judge in ("null", JUDGE)
+    )
     assert ["only" in text for text in (nobody, judge, people, both)] == [True, False, False, False]
-    assert ["No person has" in text for text in (nobody, judge, people, both)] == [not rows, True, False, False]
-    assert ["second judge" in text for text in (nobody, judge, people, both)] == [False, True, False, True]
-    assert ["people then looked" in text for text in (nobody, judge, people, both)] == [False, False, True, True]
+    assert ["No person has" in text for text in (nobody, judge, people, both)] == [
+        not rows,
+        True,
+        False,
+        False,
+    ]
+    assert ["second judge" in text for text in (nobody, judge, people, both)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert ["people then looked" in text for text in (nobody, judge, people, both)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def numbers(models: int, shifts: int) -> Iterator[ResultRow]:
     for number in range(models):
         name = f"model-{number}"
         value = number / 100
-        yield ResultRow("accuracy", model=name, group="base", value=value, low=value - 0.1, high=value + 0.1)
+        yield ResultRow(
+            "accuracy", model=name, group="base", value=value, low=value - 0.1, high=value + 0.1
+        )
         for shift in range(shifts):
             key = {"model": name, "group": f"shift_{shift}"}
             yield ResultRow("drop_base", value=0.8, **key)
@@ -391,7 +519,9 @@ def numbers(models: int, shifts: int) -> Iterator[ResultRow]:
             yield ResultRow("relative_drop", value=0.25, **key)
     for shift in range(1, shifts):
         value = shift / 100
-        yield ResultRow("impact", group=f"shift_{shift}", value=value, low=value - 0.1, high=value + 0.1)
+        yield ResultRow(
+            "impact", group=f"shift_{shift}", value=value, low=value - 0.1, high=value + 0.1
+        )
 
 
 def names(shown: Table) -> list[str]:
@@ -400,10 +530,14 @@ def names(shown: Table) -> list[str]:
 
 def test_the_best_models_and_the_largest_drops_come_first_and_the_rest_is_counted() -> None:
     robustness = robustness_of(results(30, 60, numbers(30, 60)))
-    assert names(robustness.models) == [f"model-{number}" for number in range(29, 29 - MOST_MODELS, -1)]
+    assert names(robustness.models) == [
+        f"model-{number}" for number in range(29, 29 - MOST_MODELS, -1)
+    ]
     heads = [column.label for column in robustness.shifts.columns if column.named]
     assert heads == [f"model-{number}" for number in range(29, 29 - MOST_COLUMNS, -1)]
-    assert names(robustness.shifts) == [f"shift_{number}" for number in range(59, 59 - MOST_SHIFTS, -1)]
+    assert names(robustness.shifts) == [
+        f"shift_{number}" for number in range(59, 59 - MOST_SHIFTS, -1)
+    ]
     assert (robustness.models.more, robustness.shifts.more) == (
         "and 10 more models, in results.csv",
         "and 20 more shifts, in robustness.csv; and 24 more models, in robustness.csv",
@@ -412,7 +546,9 @@ def test_the_best_models_and_the_largest_drops_come_first_and_the_rest_is_counte
     cells = ["`shift_59`", "59.0 points (49.0 to 69.0)", "25.0 %", "7 of 8"]
     cells += ["20.0 points of 80.0 %"] * MOST_COLUMNS
     assert markdown_table(robustness.shifts).splitlines()[2] == f"| {' | '.join(cells)} |"
-    assert "| 29.0 % (19.0 to 39.0) |" in markdown_table(robustness.models), "averaged over classes, as everywhere"
+    assert "| 29.0 % (19.0 to 39.0) |" in markdown_table(robustness.models), (
+        "averaged over classes, as everywhere"
+    )
 
 
 def test_a_shift_that_was_not_measured_comes_last() -> None:
@@ -432,7 +568,9 @@ def test_a_large_gap_warns_and_a_small_one_does_not() -> None:
             yield ResultRow("validation_gap", value=gap, low=gap - 0.02, high=gap + 0.02, **key)
 
     def warnings(measured: Results) -> Sequence[str]:
-        section = NESTED["reference"].card(replace(measured, reference=ReferenceResult("lab:wardrobe:validation")))
+        section = NESTED["reference"].card(
+            replace(measured, reference=ReferenceResult("lab:wardrobe:validation"))
+        )
         assert section
         return section.warnings
 
@@ -440,7 +578,9 @@ def test_a_large_gap_warns_and_a_small_one_does_not() -> None:
     large = results(2, 1, gaps(model_0=(0.738, 0.19), model_1=(0.8, 0.8)))
     [warning] = warnings(large)
     assert "1 of 2 models" in warning and "model-0: 73.8 % → 19.0 %" in warning
-    assert "| `model-0` | 73.8 % | 54.8 points (52.8 to 56.8) |" in markdown_table(robustness_of(large).models)
+    assert "| `model-0` | 73.8 % | 54.8 points (52.8 to 56.8) |" in markdown_table(
+        robustness_of(large).models
+    )
 
 
 def test_what_is_near_chance_is_marked_and_counted_and_in_no_average() -> None:
@@ -448,30 +588,49 @@ def test_what_is_near_chance_is_marked_and_counted_and_in_no_average() -> None:
     models = (*made.models[:2], results_examples.model("model-2", near_chance=True))
     low = LeftOut("a", "coat", 9, 9, "near chance", 0.0)
     groups = (made.groups[0], replace(made.groups[1], left_out=(low,)))
-    classes = (ClassFacts("a", "coat"), *(ClassFacts(str(number), str(number)) for number in range(7)))
+    classes = (
+        ClassFacts("a", "coat"),
+        *(ClassFacts(str(number), str(number)) for number in range(7)),
+    )
     rows = [
-        replace(row, value=0.99) if (row.measure, row.model) == ("relative_drop", "model-2") else row
+        replace(row, value=0.99)
+        if (row.measure, row.model) == ("relative_drop", "model-2")
+        else row
         for row in numbers(3, 1)
     ]
-    robustness = robustness_of(replace(made, models=models, groups=groups, classes=classes, rows=ResultRows(rows)))
+    robustness = robustness_of(
+        replace(made, models=models, groups=groups, classes=classes, rows=ResultRows(rows))
+    )
     assert "| `model-2` (near chance) |" in markdown_table(robustness.models)
-    assert robustness.shifts.rows[0].cells[1].text == "25.0 %"  # no impact was measured, so that it has no column
+    # no impact was measured, so that it has no column
+    assert robustness.shifts.rows[0].cells[1].text == "25.0 %"
     assert robustness.sentences == (
         "1 of 8 classes (coat) is near chance on the base: accuracies count it, drops do not.",
         "1 of 3 models (model-2) is near chance on the base: averages over models leave it out.",
     )
 
 
-def test_a_nested_measure_of_ones_own_is_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nested_measure_of_ones_own_is_on_the_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     glare = Table("Glare", (TableColumn("shift", "shift"),), (TableRow((TableCell("snow"),)),))
 
     def shown(results: Results) -> CardSection:
         template = "dataset-card-severity.md.j2"
-        return CardSection(place="drops", template=template, tables=[("", glare, "")], warnings=["It glares: a lot."])
+        return CardSection(
+            place="drops",
+            template=template,
+            tables=[("", glare, "")],
+            warnings=["It glares: a lot."],
+        )
 
     monkeypatch.setitem(NESTED, "published", replace(NESTED["published"], card=shown))  # type: ignore[arg-type]
-    monkeypatch.setattr("counterfoil.dataset.card.card.read_results", lambda directory, content: results(1, 1))
+    monkeypatch.setattr(
+        "counterfoil.dataset.card.card.read_results", lambda directory, content: results(1, 1)
+    )
     readme = build(tmp_path, plan_of()).readme
-    assert markdown_table(glare) in readme and readme.index("## What fails") < readme.index(markdown_table(glare))
+    assert markdown_table(glare) in readme and readme.index("## What fails") < readme.index(
+        markdown_table(glare)
+    )
     assert "> **Warning.** It glares. See [What fails](#what-fails)." in readme
     assert "> **Warning.** It glares: a lot." in readme

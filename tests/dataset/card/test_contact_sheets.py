@@ -36,7 +36,13 @@ INDICES = st.sets(st.integers(0, 40), max_size=20)
 
 
 def tally(**accepted: set[int]) -> Tally:
-    return Tally({(shift, 0): sum(1 << index for index in indices) for shift, indices in accepted.items() if indices})
+    return Tally(
+        {
+            (shift, 0): sum(1 << index for index in indices)
+            for shift, indices in accepted.items()
+            if indices
+        }
+    )
 
 
 @given(INDICES, INDICES)
@@ -59,7 +65,9 @@ def test_pairs_come_before_images_without_a_base(base: set[int], snow: set[int])
 
 
 @given(INDICES, INDICES, INDICES)
-def test_a_row_of_the_overview_keeps_to_one_index(base: set[int], snow: set[int], rain: set[int]) -> None:
+def test_a_row_of_the_overview_keeps_to_one_index(
+    base: set[int], snow: set[int], rain: set[int]
+) -> None:
     row = overview_row(tally(base=base, snow=snow, rain=rain), 0, ["base", "snow", "rain"])
     for sample, indices in zip(row, (base, snow, rain), strict=True):
         assert (sample is None) == (not indices)
@@ -80,7 +88,10 @@ def test_what_is_left_out_is_left_out_evenly(count: int, most: int) -> None:
         assert chosen[-1] == count - 1
 
 
-@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=60), st.integers(40, 300))
+@given(
+    st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=60),
+    st.integers(40, 300),
+)
 def test_text_stays_in_its_box(text: str, width: int) -> None:
     lines = wrapped(text, 12, width, 3)
     assert len(lines) <= 3
@@ -91,11 +102,16 @@ def test_text_stays_in_its_box(text: str, width: int) -> None:
 def test_sheets_stay_small_for_many_classes_and_large_images(
     tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    classes = ", ".join(f"{{id: c{n}, name: class number {n}, source_label: {n}}}" for n in range(30))
+    classes = ", ".join(
+        f"{{id: c{n}, name: class number {n}, source_label: {n}}}" for n in range(30)
+    )
     plan = plan_of(f"source.classes=[{classes}]", "samples.candidates=2", f"output.format={format}")
     monkeypatch.setattr("card_cases.picture.__defaults__", (300,))
     figures = build(tmp_path, plan, judge=lambda sample: "accepted").figures
-    assert set(figures) == {"contact-sheet.webp", *(f"shift-{n}.webp" for n in ("snow", "rain", "starry", "nowhere"))}
+    assert set(figures) == {
+        "contact-sheet.webp",
+        *(f"shift-{n}.webp" for n in ("snow", "rain", "starry", "nowhere")),
+    }
     for content in figures.values():
         with Image.open(io.BytesIO(content)) as sheet:
             assert sheet.width <= WIDEST
@@ -107,8 +123,13 @@ def test_a_picture_is_that_of_its_place(tmp_path: Path) -> None:
     plan = plan_of()
     build(tmp_path, plan)
     counted = tally_of(tmp_path, plan, read_receipts(tmp_path))
-    samples = [SampleId(shift, label, next(counted.indices(shift, label))) for shift, label in counted.accepted]
-    pictures = locate_pictures(tmp_path, plan, read_receipts(tmp_path), counted.accepted).read(samples)
+    samples = [
+        SampleId(shift, label, next(counted.indices(shift, label)))
+        for shift, label in counted.accepted
+    ]
+    pictures = locate_pictures(tmp_path, plan, read_receipts(tmp_path), counted.accepted).read(
+        samples
+    )
     assert set(pictures) == set(samples)
     for sample, picture in pictures.items():
         assert max(picture.size) <= LARGEST
@@ -116,7 +137,9 @@ def test_a_picture_is_that_of_its_place(tmp_path: Path) -> None:
         assert picture.getpixel((x, 10)) == tuple(bytes.fromhex(COLOURS[sample.label][1:]))
 
 
-def test_an_image_that_does_not_open_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_does_not_open_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("card_cases.picture", lambda sample, format: b"no image")
     with pytest.raises(RunFailure, match=r"data/.*parquet: \w+ cannot be opened as an image"):
         build(tmp_path, plan_of())

@@ -1,4 +1,5 @@
-"""croissant.json is what mlcroissant reads: valid, true of the files, and the same for equal datasets."""
+"""croissant.json is what mlcroissant reads: valid, true of the files, and the same for equal
+datasets."""
 
 from __future__ import annotations
 
@@ -66,8 +67,16 @@ def test_the_class_names_are_those_of_the_labels(built: Built) -> None:
     dataset = mlcroissant.Dataset(jsonld=str(built.directory / "croissant.json"))
     rows = list(dataset.records("class-names"))
     assert [row["class-names/label"] for row in rows] == [0, 1, 2]
-    assert [row["class-names/name"] for row in rows] == ["crane (n02012849)", "crane (n03126707)", "coot: <b>a | b</b>"]
-    label = next(field for field in described(built.directory)["recordSet"][1]["field"] if field["name"] == "label")
+    assert [row["class-names/name"] for row in rows] == [
+        "crane (n02012849)",
+        "crane (n03126707)",
+        "coot: <b>a | b</b>",
+    ]
+    label = next(
+        field
+        for field in described(built.directory)["recordSet"][1]["field"]
+        if field["name"] == "label"
+    )
     assert label["references"] == {"field": {"@id": "class-names/label"}}
 
 
@@ -77,12 +86,19 @@ def test_records_of_parquet_are_the_rows(built: Built, tmp_path: Path) -> None:
     # The document is the same in another folder.
     folder = Path(shutil.copytree(built.directory, tmp_path / "moved"))
     dataset = mlcroissant.Dataset(jsonld=str(folder / "croissant.json"))
-    data = {group: list(read_rows(folder, groups=[group])) for group in ("base", "weather", "starry")}
+    data = {
+        group: list(read_rows(folder, groups=[group])) for group in ("base", "weather", "starry")
+    }
     wanted = {
-        "default": sorted((row | {"split": group} for group, rows in data.items() for row in rows), key=_key),
+        "default": sorted(
+            (row | {"split": group} for group, rows in data.items() for row in rows), key=_key
+        ),
         "all": sorted((row for rows in data.values() for row in rows), key=_key),
         **{group: sorted(rows, key=_key) for group, rows in data.items()},
-        **{what: sorted(read_rows(folder, what=what), key=_key) for what in ("candidates", "rejected")},
+        **{
+            what: sorted(read_rows(folder, what=what), key=_key)
+            for what in ("candidates", "rejected")
+        },
     }
     for name, rows in wanted.items():
         records = sorted(dataset.records(name), key=lambda record: record[f"{name}/key"])
@@ -117,7 +133,8 @@ def test_embeddings_are_arrays(tmp_path: Path) -> None:
 
 
 def test_fields_of_webdataset_are_where_they_are_said_to_be(built: Built) -> None:
-    """mlcroissant reads no tar files of a file set, so its rules are followed here: globs, members, JSON paths."""
+    """mlcroissant reads no tar files of a file set, so its rules are followed here: globs, members,
+    JSON paths."""
     if built.plan.recipe.output.format != "webdataset":
         pytest.skip("Parquet is read by mlcroissant itself")
     document = described(built.directory)
@@ -126,7 +143,11 @@ def test_fields_of_webdataset_are_where_they_are_said_to_be(built: Built) -> Non
     for records in document["recordSet"][1:]:
         name = records["@id"]
         what = name if name in ("candidates", "rejected") else "data"
-        tars = [path for path in paths if any(fnmatch(path, glob) for glob in sets[f"{name}-files"]["includes"])]
+        tars = [
+            path
+            for path in paths
+            if any(fnmatch(path, glob) for glob in sets[f"{name}-files"]["includes"])
+        ]
         groups = None if what != "data" or name in ("default", "all") else [name]
         rows = {row["key"]: row for row in read_rows(built.directory, groups=groups, what=what)}
         seen = 0
@@ -135,7 +156,11 @@ def test_fields_of_webdataset_are_where_they_are_said_to_be(built: Built) -> Non
                 seen += 1
                 for field in records["field"]:
                     if field["name"] != "split":
-                        _assert_same_text(_extracted(field["source"], sets, stem, members), field["name"], rows[stem])
+                        _assert_same_text(
+                            _extracted(field["source"], sets, stem, members),
+                            field["name"],
+                            rows[stem],
+                        )
         assert seen == len(rows) > 0, name
 
 
@@ -149,7 +174,9 @@ def _members(path: Path) -> dict[str, dict[str, bytes]]:
     return members
 
 
-def _extracted(source: dict[str, Any], sets: dict[str, Any], stem: str, members: dict[str, bytes]) -> Any:
+def _extracted(
+    source: dict[str, Any], sets: dict[str, Any], stem: str, members: dict[str, bytes]
+) -> Any:
     file_set = sets[source["fileSet"]["@id"]]
     assert file_set["containedIn"]["@id"].endswith("-files")
     (member,) = [name for name in members if fnmatch(name, file_set["includes"])]
@@ -177,8 +204,12 @@ def _assert_same_text(field: Any, column: str, row: dict[str, Any]) -> None:
 
 
 def test_file_objects_have_the_hashes_of_the_files(built: Built) -> None:
-    files = {node["@id"]: node for node in described(built.directory)["distribution"] if "sha256" in node}
-    assert set(files) == {"recipe.yaml", "lock.json", "thresholds.json"}, "the manifest's hash is over this file too"
+    files = {
+        node["@id"]: node for node in described(built.directory)["distribution"] if "sha256" in node
+    }
+    assert set(files) == {"recipe.yaml", "lock.json", "thresholds.json"}, (
+        "the manifest's hash is over this file too"
+    )
     for path, node in files.items():
         content = (built.directory / path).read_bytes()
         assert node["sha256"] == hashlib.sha256(content).hexdigest()
@@ -188,7 +219,9 @@ def test_file_objects_have_the_hashes_of_the_files(built: Built) -> None:
 
 def test_equal_datasets_have_equal_bytes(built: Built, tmp_path: Path) -> None:
     again = build(tmp_path / "elsewhere", built.plan)
-    assert again.croissant == built.card.croissant == (built.directory / "croissant.json").read_bytes()
+    assert (
+        again.croissant == built.card.croissant == (built.directory / "croissant.json").read_bytes()
+    )
     for name in (str(built.directory), str(tmp_path), "elsewhere"):
         assert name.encode() not in again.croissant
 

@@ -1,4 +1,5 @@
-"""The index page lists exactly what exists, is no part of a dataset, and never replaces a page of your own."""
+"""The index page lists exactly what exists, is no part of a dataset, and never replaces a page of
+your own."""
 
 from __future__ import annotations
 
@@ -23,11 +24,18 @@ from counterfoil.store.manifest import published_paths, verify_files
 
 
 def links(directory: Path) -> list[str]:
-    return [html.unescape(link) for link in re.findall(r'href="([^"]+)"', (directory / "index.html").read_text())]
+    return [
+        html.unescape(link)
+        for link in re.findall(r'href="([^"]+)"', (directory / "index.html").read_text())
+    ]
 
 
 def test_a_datasets_index_lists_what_is_there(screened: Path, tmp_path: Path) -> None:
-    dataset = Path(shutil.copytree(screened, tmp_path / "tiny", ignore=shutil.ignore_patterns("lock", "lock.pid")))
+    dataset = Path(
+        shutil.copytree(
+            screened, tmp_path / "tiny", ignore=shutil.ignore_patterns("lock", "lock.pid")
+        )
+    )
     sheets = [f"figures/{path.name}" for path in sorted((dataset / "figures").glob("shift-*"))]
     card = [".counterfoil/card.html", "figures/contact-sheet.webp"]
     first = links(dataset)
@@ -45,15 +53,23 @@ def test_a_datasets_index_lists_what_is_there(screened: Path, tmp_path: Path) ->
     assert links(dataset) == [*first, ".counterfoil/review.html"]
     shown = (dataset / ".counterfoil" / "card.html").read_text()
     assert (
-        "<h1>Wardrobe mini" in shown and "---\n" not in shown[:2000] and 'src="../figures/contact-sheet.webp"' in shown
+        "<h1>Wardrobe mini" in shown
+        and "---\n" not in shown[:2000]
+        and 'src="../figures/contact-sheet.webp"' in shown
     )
-    local = [link for link in re.findall(r'(?:src|href)="([^"#]+)"', shown) if not re.match("[a-z]+:", link)]
+    local = [
+        link
+        for link in re.findall(r'(?:src|href)="([^"#]+)"', shown)
+        if not re.match("[a-z]+:", link)
+    ]
     assert local and all((dataset / ".counterfoil" / link).exists() for link in local)
     text = (dataset / "index.html").read_text()
     assert "wardrobe-mini: " in text and " accepted" in text
     # The page is no part of the dataset.
     assert not verify_files(dataset) and "index.html" not in published_paths(dataset)
-    assert (dataset / "manifest.json").read_bytes() == manifest and folder_content(dataset).sha256 == content
+    assert (dataset / "manifest.json").read_bytes() == manifest and folder_content(
+        dataset
+    ).sha256 == content
     close_again(dataset)
     assert (dataset / "manifest.json").read_bytes() == manifest
 
@@ -62,12 +78,20 @@ def test_an_evaluations_index(tmp_path: Path) -> None:
     dataset = build_colours(tmp_path / "colours")
     models = [save_colour_models(tmp_path)[name] for name in ("sharp", "no_red")]
     evaluate(dataset, models, device="cpu")
-    assert links(dataset)[-2:] == [".counterfoil/evaluation/report.html", ".counterfoil/evaluation/failures.html"]
+    assert links(dataset)[-2:] == [
+        ".counterfoil/evaluation/report.html",
+        ".counterfoil/evaluation/failures.html",
+    ]
     page = (dataset / "index.html").read_text()
-    assert "sharp has an accuracy of 100.0 % on the base. It loses most under swap: 33.3 points of accuracy" in page
+    assert (
+        "sharp has an accuracy of 100.0 % on the base. It loses most under swap: 33.3 points of"
+        " accuracy" in page
+    )
     photographs = save_photographs(tmp_path / "photographs")
     before = folder_content(photographs).sha256
-    evaluate(photographs, models, device="cpu", out=tmp_path / "out", recipe=str(dataset / "recipe.yaml"))
+    evaluate(
+        photographs, models, device="cpu", out=tmp_path / "out", recipe=str(dataset / "recipe.yaml")
+    )
     assert links(tmp_path / "out") == ["report.html", "failures.html"]
     assert folder_content(photographs).sha256 == before
 
@@ -89,7 +113,11 @@ def test_a_report_is_what_its_document_says(tmp_path: Path) -> None:
     write_index(tmp_path)
     assert "Evaluation" in (tmp_path / "index.html").read_text()
     finding = {"confirmed": True, "words": "</h2><script>alert(1)</script>"}
-    document = {"findings": [finding, {**finding, "confirmed": False}], "tested": 7, "target": {"name": "lab:one"}}
+    document = {
+        "findings": [finding, {**finding, "confirmed": False}],
+        "tested": 7,
+        "target": {"name": "lab:one"},
+    }
     (tmp_path / "findings.json").write_text(json.dumps(document))
     (tmp_path / "rounds" / "01" / "dataset").mkdir(parents=True)
     (tmp_path / "rounds" / "01" / "dataset" / "index.html").touch()
@@ -98,7 +126,10 @@ def test_a_report_is_what_its_document_says(tmp_path: Path) -> None:
     text = (tmp_path / "index.html").read_text()
     assert links(tmp_path) == ["report.html", "rounds/01/dataset/index.html"]
     assert "lab:one: 1 of 7 hypotheses confirmed" in text and "<script" not in text
-    document["findings"] = [{**finding, "words": "dotted", "words_untrusted": True}, {**finding, "words": "red"}]
+    document["findings"] = [
+        {**finding, "words": "dotted", "words_untrusted": True},
+        {**finding, "words": "red"},
+    ]
     (tmp_path / "findings.json").write_text(json.dumps(document))
     write_index(tmp_path)
     text = (tmp_path / "index.html").read_text()
@@ -134,7 +165,9 @@ def test_somebodys_own_page_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_it_is_read_on_a_phone(screened: Path, tmp_path: Path, open_page: Callable, dark: bool) -> None:
+def test_it_is_read_on_a_phone(
+    screened: Path, tmp_path: Path, open_page: Callable, dark: bool
+) -> None:
     dataset = Path(shutil.copytree(screened, tmp_path / ("a_long_name_of_a_folder_" * 5)))
     for name in ("calibrate", "review"):
         (dataset / ".counterfoil" / f"{name}.html").touch()
@@ -146,7 +179,9 @@ def test_it_is_read_on_a_phone(screened: Path, tmp_path: Path, open_page: Callab
 
 def test_a_long_line_ends_with_a_whole_sentence(tmp_path: Path) -> None:
     """Cut a headline that is longer than a line of the index between words."""
-    headline = "This helps. But cat loses 12.3 points. " + "On 100 held-out failures it gains more, " * 10
+    headline = (
+        "This helps. But cat loses 12.3 points. " + "On 100 held-out failures it gains more, " * 10
+    )
     for text, shown in (
         (headline, "This helps. But cat loses 12.3 points. …"),
         ("word " * 100, f"{'word ' * 59}…"),

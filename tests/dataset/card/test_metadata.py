@@ -63,7 +63,9 @@ def receipt(group: str, shard: int, of: int, data: int, format: Format = "webdat
         ("\n---\n", ("other", None)),
     ],
 )
-def test_a_licence_is_one_that_the_hub_knows_or_other(license: str, expected: tuple[str, str | None]) -> None:
+def test_a_licence_is_one_that_the_hub_knows_or_other(
+    license: str, expected: tuple[str, str | None]
+) -> None:
     assert license_metadata(license) == expected
 
 
@@ -111,7 +113,9 @@ def test_a_group_without_a_row_is_in_no_config_and_counts_add_up() -> None:
     assert (whole.name, whole.rows, whole.bytes) == ("test", 9, 90)
     assert whole.paths == ("data/base/test-*.parquet", "data/weather/test-*.parquet")
     (candidates,) = configs["candidates"].splits
-    assert candidates.paths == tuple(f"candidates/{group}/test-*.parquet" for group in ("base", "weather", "starry"))
+    assert candidates.paths == tuple(
+        f"candidates/{group}/test-*.parquet" for group in ("base", "weather", "starry")
+    )
     assert candidates.rows == 20
 
 
@@ -121,13 +125,21 @@ def test_a_card_of_very_many_names_declares_them_once(monkeypatch: pytest.Monkey
 
     def kinds() -> list[str]:
         infos = dataset_info_metadata(configs, plan.recipe)
-        labels = [next(feature for feature in info["features"] if feature["name"] == "cls") for info in infos]
-        return ["class_label" if "class_label" in str(label) else label["dtype"] for label in labels]
+        labels = [
+            next(feature for feature in info["features"] if feature["name"] == "cls")
+            for info in infos
+        ]
+        return [
+            "class_label" if "class_label" in str(label) else label["dtype"] for label in labels
+        ]
 
     assert kinds() == ["class_label"] * len(configs)
     monkeypatch.setattr("counterfoil.dataset.card.metadata.MOST_DECLARED_NAMES", 5)
     assert kinds() == ["class_label"] + ["int64"] * (len(configs) - 1)
-    assert [classes_are_named(config, configs, plan.recipe) for config in configs] == [True, *[False] * 4]
+    assert [classes_are_named(config, configs, plan.recipe) for config in configs] == [
+        True,
+        *[False] * 4,
+    ]
 
 
 def test_timm_is_given_files_where_it_would_misread_the_split() -> None:
@@ -148,7 +160,10 @@ def test_thresholds_as_text() -> None:
         return {"value": value, "percentile": percentile}
 
     assert threshold_text({"a": entry(0.2), "b": entry(0.2)}, None) == "0.200"
-    assert threshold_text({"a": entry(0.2, 5), "b": entry(0.3, 5)}, None) == "0.200 to 0.300 (percentile 5)"
+    assert (
+        threshold_text({"a": entry(0.2, 5), "b": entry(0.3, 5)}, None)
+        == "0.200 to 0.300 (percentile 5)"
+    )
     assert threshold_text(entry(-0.1, 2.5), None) == "-0.100 (percentile 2.5)"
     assert threshold_text({}, ThresholdSpec(percentile=5)) == "percentile 5"
     assert threshold_text(None, ThresholdSpec(value=0.25)) == "0.250"
@@ -156,11 +171,19 @@ def test_thresholds_as_text() -> None:
 
 
 def test_tokens_are_an_input_pinned_by_their_files() -> None:
-    plan = plan_of("tokens.path=/home/someone/tokens", "screen.model=ViT-H-14", "screen.weights=laion2b_s32b_b79k")
+    plan = plan_of(
+        "tokens.path=/home/someone/tokens",
+        "screen.model=ViT-H-14",
+        "screen.weights=laion2b_s32b_b79k",
+    )
     hashes = {cls.id: "ab" * 32 for cls in plan.recipe.classes}
-    _, screen, _, tokens = input_rows(plan.recipe, {"tokens": hashes, "models": {"screen": {"sha256": "cd" * 32}}})
+    _, screen, _, tokens = input_rows(
+        plan.recipe, {"tokens": hashes, "models": {"screen": {"sha256": "cd" * 32}}}
+    )
     assert tokens == InputRow("class tokens", "./tokens", "sha256 of 3 files", None)
-    assert screen == InputRow("screen", "ViT-H-14 (laion2b_s32b_b79k)", "sha256 cdcdcdcdcdcd…", None)
+    assert screen == InputRow(
+        "screen", "ViT-H-14 (laion2b_s32b_b79k)", "sha256 cdcdcdcdcdcd…", None
+    )
 
 
 TOLD = (
@@ -171,7 +194,8 @@ TOLD = (
     "publish.doi=10.5281/zenodo.1234567",
     "publish.contact='cranes@example.org, or <b>the</b> [desk](x)'",
 )
-# A BibTeX field of an entry that a program wrote: its name, and its text in balanced braces to the line's end.
+# A BibTeX field of an entry that a program wrote: its name, and its text in balanced braces to the
+# line's end.
 FIELD = re.compile(r"  (\w+) +=\s\{(.*)\},?")
 
 
@@ -208,7 +232,10 @@ def test_the_entry_has_author_year_version_doi_and_url() -> None:
 
 
 def test_without_a_word_the_entry_is_what_it_was() -> None:
-    assert fields(dataset_entry(load_recipe("wardrobe-mini"), "ab" * 32, "0.1")).keys() == {"title", "note"}
+    assert fields(dataset_entry(load_recipe("wardrobe-mini"), "ab" * 32, "0.1")).keys() == {
+        "title",
+        "note",
+    }
 
 
 @given(st.text(max_size=200))
@@ -220,19 +247,27 @@ def test_escaped_text_ends_no_field_and_keeps_its_letters(text: str) -> None:
     # Back again, as LaTeX prints it.
     words = {"textbackslash": "\\", "textbraceleft": "{", "textbraceright": "}"}
     words |= {"textasciitilde": "~", "textasciicircum": "^"}
-    printed = re.sub(r"\\([a-z]+)\{\}|\\([&%$#_])", lambda match: words[match[1]] if match[1] else match[2], line)
+    printed = re.sub(
+        r"\\([a-z]+)\{\}|\\([&%$#_])", lambda match: words[match[1]] if match[1] else match[2], line
+    )
     assert printed == " ".join(text.split())
 
 
 @given(
-    st.lists(st.text(st.characters(categories=["L", "P", "S", "N"]), min_size=1, max_size=30), min_size=1, max_size=4)
+    st.lists(
+        st.text(st.characters(categories=["L", "P", "S", "N"]), min_size=1, max_size=30),
+        min_size=1,
+        max_size=4,
+    )
 )
 def test_authors_are_as_many_as_are_reported(names: list[str]) -> None:
     shown = [name for name in names if name.strip("{} ") and name.isprintable()]
     if not shown:
         return
     recipe = load_recipe("wardrobe-mini")
-    recipe = recipe.model_copy(update={"publish": recipe.publish.model_copy(update={"authors": tuple(shown)})})
+    recipe = recipe.model_copy(
+        update={"publish": recipe.publish.model_copy(update={"authors": tuple(shown)})}
+    )
     author = fields(dataset_entry(recipe, "ab" * 32, "0.1"))["author"]
     assert balanced(author)
     depth = 0
@@ -245,7 +280,9 @@ def test_authors_are_as_many_as_are_reported(names: list[str]) -> None:
 
 def test_the_card_and_croissant_tell_whose_it_is(tmp_path: Path) -> None:
     card = build(tmp_path, plan_of(*TOLD, "publish.repo=some_one/cranes"))
-    citation = card.readme[card.readme.index("## Citation") : card.readme.index("## Rebuild and verify it")]
+    citation = card.readme[
+        card.readme.index("## Citation") : card.readme.index("## Rebuild and verify it")
+    ]
     assert r"{Birds \& Cranes}" in citation
     assert "year  = {2026}" in citation
     assert "More at <https://example.org/cranes_of?the=world&x=%7B>." in citation
@@ -300,18 +337,28 @@ def test_what_the_card_says_of_the_screen_is_what_was_asked(tmp_path: Path) -> N
     assert "with the object caption reaches its threshold" in nothing.croissant.decode()
     some = build(tmp_path / "some", plan_of(*none[:1]))
     assert f"the object and, in {len(none) - 1} of {len(none)} shifts, the shift." in some.readme
-    assert f"in {len(none) - 1} of {len(none)} shifts, that with the shift caption" in some.croissant.decode()
+    assert (
+        f"in {len(none) - 1} of {len(none)} shifts, that with the shift caption"
+        in some.croissant.decode()
+    )
 
 
 def test_an_address_is_a_link_and_nothing_else_is() -> None:
     assert address("https://example.org/a_b?c=*d*&e") == "<https://example.org/a_b?c=*d*&e>"
-    for other in ("javascript:alert(1)", "https://a>b", "https://a b", "https://a\nb", "https://a`b"):
+    for other in (
+        "javascript:alert(1)",
+        "https://a>b",
+        "https://a b",
+        "https://a\nb",
+        "https://a`b",
+    ):
         assert not address(other).startswith("<")
 
 
-# The identifiers that the Hub takes as `evaluation_framework`: the keys of packages/tasks/src/eval.ts in
-# huggingface/huggingface.js at fe42e68017ffc76d09922ea8f9b38a6964345710 (21 August 2026), but for inspect-ai, whose
-# tasks have three keys more.
+# The identifiers that the Hub takes as `evaluation_framework`: the keys of
+# packages/tasks/src/eval.ts in huggingface/huggingface.js at
+# fe42e68017ffc76d09922ea8f9b38a6964345710 (21 August 2026), but for inspect-ai, whose tasks have
+# three keys more.
 Framework = Literal[
     "exgentic", "math-arena", "mteb", "olmocr-bench", "harbor", "ifstruct", "pier", "redline-bench", "archipelago",
     "benchflow", "apex-evals", "screenspot-pro", "swe-bench", "swe-bench-pro", "nemo-evaluator", "yc-bench",
@@ -322,7 +369,8 @@ Line = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
 
 class Task(BaseModel):
-    """`id` is required; `split` is "test" without one (docs/hub/eval-results.md, see `Benchmark`)."""
+    """`id` is required; `split` is "test" without one (docs/hub/eval-results.md, see
+    `Benchmark`)."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     id: Line
@@ -331,8 +379,8 @@ class Task(BaseModel):
 
 
 class Benchmark(BaseModel):
-    """What the Hub says of eval.yaml: "Eval.yaml specification" of docs/hub/eval-results.md in huggingface/hub-docs at
-    242f4a1eeb867daf4ac3f44026a5df4a68908a3d (22 August 2026).
+    """What the Hub says of eval.yaml: "Eval.yaml specification" of docs/hub/eval-results.md in
+    huggingface/hub-docs at 242f4a1eeb867daf4ac3f44026a5df4a68908a3d (22 August 2026).
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -353,20 +401,37 @@ def test_a_benchmark_is_described_as_the_hub_asks(tmp_path: Path) -> None:
         ("base", "base"), ("snow", "weather"), ("rain", "weather"), ("starry", "starry"),
     ]  # fmt: skip
     metadata = yaml.safe_load(card.readme.split("\n---\n")[0])
-    splits = {config["config_name"]: [data["split"] for data in config["data_files"]] for config in metadata["configs"]}
-    assert all(task.config in splits and splits[task.config] == [task.split] for task in benchmark.tasks)
-    assert "eval.yaml" in {entry["path"] for entry in json.loads((tmp_path / "manifest.json").read_bytes())["files"]}
-    for wrong in ({"tasks": []}, {"evaluation_framework": "counterfoil"}, {"metrics": []}, {"name": ""}):
+    splits = {
+        config["config_name"]: [data["split"] for data in config["data_files"]]
+        for config in metadata["configs"]
+    }
+    assert all(
+        task.config in splits and splits[task.config] == [task.split] for task in benchmark.tasks
+    )
+    assert "eval.yaml" in {
+        entry["path"] for entry in json.loads((tmp_path / "manifest.json").read_bytes())["files"]
+    }
+    for wrong in (
+        {"tasks": []},
+        {"evaluation_framework": "counterfoil"},
+        {"metrics": []},
+        {"name": ""},
+    ):
         with pytest.raises(ValidationError):
             Benchmark.model_validate({**benchmark.model_dump(), **wrong})
 
 
 @pytest.mark.parametrize("framework", get_args(Framework))
 def test_every_framework_that_the_hub_lists_is_taken(framework: str) -> None:
-    assert plan_of(f"publish.evaluation_framework={framework}").recipe.publish.evaluation_framework == framework
+    assert (
+        plan_of(f"publish.evaluation_framework={framework}").recipe.publish.evaluation_framework
+        == framework
+    )
 
 
-def test_without_a_framework_or_an_image_there_is_no_benchmark(built: Built, tmp_path: Path) -> None:
+def test_without_a_framework_or_an_image_there_is_no_benchmark(
+    built: Built, tmp_path: Path
+) -> None:
     assert not (built.directory / "eval.yaml").exists()
     plan = plan_of("publish.evaluation_framework=math-arena")
     build(tmp_path, plan, lambda sample: "low_object")
@@ -464,8 +529,12 @@ def timm_calls(built: Built) -> list[dict[str, str]]:
         calls += [{"name": f"{reader}/cranes", "split": group, **keys} for reader in HF_READERS]
         if webdataset:
             listed = re.search(rf'^- `{group}`: `split="(.*)"`$', built.card.readme, re.MULTILINE)
-            assert bool(listed) == (group == "starry"), "only a name with 'tar' in it needs its files listed"
-            calls.append({"name": "wds/", "root": "cranes", "split": listed[1] if listed else group})
+            assert bool(listed) == (group == "starry"), (
+                "only a name with 'tar' in it needs its files listed"
+            )
+            calls.append(
+                {"name": "wds/", "root": "cranes", "split": listed[1] if listed else group}
+            )
     return calls
 
 
@@ -487,9 +556,15 @@ def expected(candidates: list[Candidate], what: str, webdataset: bool) -> list[d
             row[f"{name}_threshold"] = None if threshold is None else float(np.float32(threshold))
         if what != "data":
             row["reason"] = candidate.reason
-        image = {} if what == "candidates" else {"image": hashlib.sha256(candidate.image or b"").hexdigest()}
+        image = (
+            {}
+            if what == "candidates"
+            else {"image": hashlib.sha256(candidate.image or b"").hexdigest()}
+        )
         if webdataset:
-            rows.append({"cls": sample.label, "json": row, **({"png": image["image"]} if image else {})})
+            rows.append(
+                {"cls": sample.label, "json": row, **({"png": image["image"]} if image else {})}
+            )
         else:
             rows.append({**row, "label": sample.label, **image})
     return rows

@@ -1,4 +1,5 @@
-"""Real tiny datasets: Parquet, tar files, and class tokens with measured thresholds; rejected images are kept."""
+"""Real tiny datasets: Parquet, tar files, and class tokens with measured thresholds; rejected
+images are kept."""
 
 from __future__ import annotations
 
@@ -15,11 +16,18 @@ from tiny_builds import tiny
 
 @pytest.fixture(scope="session")
 def datasets(
-    once_a_run: Once, undisturbed: Path, screened: Path, half_threshold: float, tmp_path_factory: pytest.TempPathFactory
+    once_a_run: Once,
+    undisturbed: Path,
+    screened: Path,
+    half_threshold: float,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Path]:
-    """Return datasets by kind, copied for each process: commands lock what they verify. Read only."""
+    """Return datasets by kind, copied for each process: commands lock what they verify. Read
+    only."""
     half = (f"screen.object_threshold={half_threshold!r}", "screen.keep_rejected=true")
-    tars = once_a_run("tars", lambda out: tiny(out, *half, "output.format=webdataset", "output.image.format=jpg"))
+    tars = once_a_run(
+        "tars", lambda out: tiny(out, *half, "output.format=webdataset", "output.image.format=jpg")
+    )
     of_kind = {"accepted": undisturbed, "parquet": screened, "webdataset": tars}
     of_kind["tokens"] = once_a_run("with_vectors", _with_tokens)
     folder = tmp_path_factory.mktemp("verification")
@@ -32,8 +40,15 @@ def _with_tokens(out: Path) -> None:
     vectors = out.with_name("vectors")
     vectors.mkdir()
     for class_id, row in (("00", 5), ("05", 7), ("08", 11)):
-        save_file({f"<class-{class_id}>": vocabulary[[row]].detach().clone()}, vectors / f"{class_id}.safetensors")
-    measured = ("screen.object_threshold={percentile: 5}", "screen.keep_rejected=true", "output.rows_per_shard=12")
+        save_file(
+            {f"<class-{class_id}>": vocabulary[[row]].detach().clone()},
+            vectors / f"{class_id}.safetensors",
+        )
+    measured = (
+        "screen.object_threshold={percentile: 5}",
+        "screen.keep_rejected=true",
+        "output.rows_per_shard=12",
+    )
     tiny(out, f"tokens.path={vectors}", *measured)
 
 

@@ -1,4 +1,5 @@
-"""Datasets with a fault that no hash shows: shards with other rows, whose receipts and manifest were made to match."""
+"""Datasets with a fault that no hash shows: shards with other rows, whose receipts and manifest
+were made to match."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ KINDS = ("parquet", "webdataset", "tokens")
 
 
 def kind_of(path: str) -> str:
-    """Return the folder and suffix of a file, or its name outside folders: files of one kind are damaged alike."""
+    """Return the folder and suffix of a file, or its name outside folders: files of one kind are
+    damaged alike."""
     folder, _, name = path.rpartition("/")
     return f"{folder.partition('/')[0]}/*{Path(name).suffix}" if folder else name
 
@@ -53,9 +55,12 @@ def path_of(receipt: Receipt, what: What) -> str:
 
 
 def doctor(directory: Path, receipt: Receipt, what: What, change: Callable[[Rows], Rows]) -> str:
-    """Write a shard's table again with changed rows; its path. Receipt and manifest say that all is well."""
+    """Write a shard's table again with changed rows; its path. Receipt and manifest say that all is
+    well."""
     form = TableForm.of(load_recipe(directory))
-    rows = change(list(read_shard(directory, receipt, what=what, columns=columns_of(what, form), form=form)))
+    rows = change(
+        list(read_shard(directory, receipt, what=what, columns=columns_of(what, form), form=form))
+    )
     path = path_of(receipt, what)
     with atomic_file(directory / path) as file:
         if path.endswith(".tar"):
@@ -76,7 +81,9 @@ def restate(directory: Path, receipt: Receipt, path: str, rows: int | None = Non
     """Write what a file is now into receipt, card and manifest."""
     content = (directory / path).read_bytes()
     old = next(file for file in receipt.files if file.path == path)
-    new = StoredFile(path, len(content), hashlib.sha256(content).hexdigest(), old.rows if rows is None else rows)
+    new = StoredFile(
+        path, len(content), hashlib.sha256(content).hexdigest(), old.rows if rows is None else rows
+    )
     files = tuple(new if file.path == path else file for file in receipt.files)
     write_receipt(directory, replace(receipt, files=files))
     write_manifest(directory, {})

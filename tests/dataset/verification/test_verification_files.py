@@ -1,4 +1,5 @@
-"""Missing, truncated and unexpected files: all of them are named at once, each with what repairs it."""
+"""Missing, truncated and unexpected files: all of them are named at once, each with what repairs
+it."""
 
 from __future__ import annotations
 
@@ -61,7 +62,12 @@ def test_truncated_and_empty_files_are_named(dataset: Path) -> None:
 
 
 def test_unexpected_files_are_to_be_moved_elsewhere(dataset: Path) -> None:
-    strays = ["stray.txt", "data/base/test-00007-of-00002.parquet", "receipts/nowhere-00000.json", "tokens/x/y.bin"]
+    strays = [
+        "stray.txt",
+        "data/base/test-00007-of-00002.parquet",
+        "receipts/nowhere-00000.json",
+        "tokens/x/y.bin",
+    ]
     strays.append("data/a\n  Repair: rm -r b")  # a stranger's name makes no line of its own
     for path in strays:
         (dataset / path).parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +99,11 @@ def test_everything_is_collected_and_what_must_be_restored_comes_first(dataset: 
         "recipe.yaml", images[0], "README.md", "figures/contact-sheet.webp", "stray", "receipts/base-00001.json",
     }  # fmt: skip
     assert set(named[: named.index("README.md")]) == {"recipe.yaml", "stray"}
-    assert [repair.split()[0] for repair in verification.by_repair()] == ["restore", "move", "counterfoil"]
+    assert [repair.split()[0] for repair in verification.by_repair()] == [
+        "restore",
+        "move",
+        "counterfoil",
+    ]
     # The images of every shard whose receipt is sound were decoded all the same.
     assert verification.images > 0
 
@@ -123,7 +133,9 @@ def test_a_build_that_was_not_finished_says_so(parquet: Path) -> None:
     assert "is not finished" in problem_of(verification, "manifest.json")[0].what
 
 
-@pytest.mark.parametrize("path", ["data/base/x.parquet", "recipe.yaml", "evaluation/results.json", "README.md"])
+@pytest.mark.parametrize(
+    "path", ["data/base/x.parquet", "recipe.yaml", "evaluation/results.json", "README.md"]
+)
 def test_published_copies_are_repaired_where_they_came_from(path: str) -> None:
     published_copy = Repairs(Path("/cache/it is"), HubDataset("user/name", "v1"))
     assert "publish it again" in published_copy.of(path) == published_copy.of_unexpected()
@@ -133,7 +145,9 @@ def test_published_copies_are_repaired_where_they_came_from(path: str) -> None:
 def test_paths_in_commands_are_quoted() -> None:
     repairs = Repairs(Path("my data"))
     assert repairs.of("README.md") == "counterfoil build --from 'my data' --out 'my data'"
-    assert repairs.of_shard("receipts/a-00000.json").startswith("rm 'my data/receipts/a-00000.json' && counterfoil")
+    assert repairs.of_shard("receipts/a-00000.json").startswith(
+        "rm 'my data/receipts/a-00000.json' && counterfoil"
+    )
     assert repairs.of("evaluation/results.json") == "counterfoil evaluate 'my data' --into-card"
 
 
@@ -154,7 +168,9 @@ def copies(datasets: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
     return {kind: Path(shutil.copytree(datasets[kind], folder / kind)) for kind in KINDS}
 
 
-@pytest.mark.parametrize("kind", [pytest.param("parquet", marks=pytest.mark.whole), "webdataset", "tokens"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("parquet", marks=pytest.mark.whole), "webdataset", "tokens"]
+)
 def test_a_flipped_byte_in_each_kind_of_file_is_named(kind: str, copies: dict[str, Path]) -> None:
     directory = copies[kind]
     files = published(directory)
@@ -170,22 +186,44 @@ def test_a_flipped_byte_in_each_kind_of_file_is_named(kind: str, copies: dict[st
             (directory / path).write_bytes(flipped(files[path], position, bit))
             verification = verify(directory)
             (directory / path).write_bytes(files[path])
-            assert {problem.path for problem in verification.problems} == {path}, (position, bit, verification.problems)
+            assert {problem.path for problem in verification.problems} == {path}, (
+                position,
+                bit,
+                verification.problems,
+            )
             assert all(str(directory) in problem.repair for problem in verification.problems)
             if path != "manifest.json":
-                assert any(problem.what.startswith("is changed: sha256") for problem in verification.problems)
+                assert any(
+                    problem.what.startswith("is changed: sha256")
+                    for problem in verification.problems
+                )
     assert verify(directory).whole
 
 
 def test_each_kind_of_file_is_there_to_be_flipped(copies: dict[str, Path]) -> None:
     kinds = {kind_of(path) for directory in copies.values() for path in published(directory)}
-    folders = {f"{what}/*.{suffix}" for what in ("data", "rejected", "candidates") for suffix in ("parquet", "tar")}
-    alone = {"README.md", "recipe.yaml", "lock.json", "manifest.json", "thresholds.json", "_info.json"}
+    folders = {
+        f"{what}/*.{suffix}"
+        for what in ("data", "rejected", "candidates")
+        for suffix in ("parquet", "tar")
+    }
+    alone = {
+        "README.md",
+        "recipe.yaml",
+        "lock.json",
+        "manifest.json",
+        "thresholds.json",
+        "_info.json",
+    }
     assert folders | alone | {"receipts/*.json", "figures/*.webp", "tokens/*.safetensors"} <= kinds
 
 
-@pytest.mark.parametrize("name", ["recipe.yaml", "lock.json", "thresholds.json", "receipts/base-00000.json"])
-def test_a_flipped_byte_is_no_traceback_even_where_no_manifest_tells(name: str, copies: dict[str, Path]) -> None:
+@pytest.mark.parametrize(
+    "name", ["recipe.yaml", "lock.json", "thresholds.json", "receipts/base-00000.json"]
+)
+def test_a_flipped_byte_is_no_traceback_even_where_no_manifest_tells(
+    name: str, copies: dict[str, Path]
+) -> None:
     """JSON and YAML readers stumble over each position differently."""
     directory = copies["tokens"]
     content = (directory / name).read_bytes()
@@ -203,11 +241,17 @@ def test_a_flipped_byte_is_no_traceback_even_where_no_manifest_tells(name: str, 
         (directory / "manifest.json").write_bytes(manifest)
 
 
-def test_without_a_manifest_receipts_and_lock_tell_of_what_they_list(copies: dict[str, Path]) -> None:
+def test_without_a_manifest_receipts_and_lock_tell_of_what_they_list(
+    copies: dict[str, Path],
+) -> None:
     directory = copies["tokens"]
     files = published(directory)
     (directory / "manifest.json").unlink()
-    listed = [p for p in files if p.startswith(("data/", "rejected/", "candidates/")) or p.endswith(".safetensors")]
+    listed = [
+        p
+        for p in files
+        if p.startswith(("data/", "rejected/", "candidates/")) or p.endswith(".safetensors")
+    ]
     try:
         for path in listed:
             (directory / path).write_bytes(flipped(files[path], len(files[path]) // 2, 3))
@@ -215,7 +259,10 @@ def test_without_a_manifest_receipts_and_lock_tell_of_what_they_list(copies: dic
             assert named == {"manifest.json", path}
             (directory / path).write_bytes(files[path])
         (directory / "data/stray.bin").write_bytes(b"")
-        assert {problem.path for problem in verify(directory).problems} == {"manifest.json", "data/stray.bin"}
+        assert {problem.path for problem in verify(directory).problems} == {
+            "manifest.json",
+            "data/stray.bin",
+        }
     finally:
         (directory / "data/stray.bin").unlink()
         for path in (*listed, "manifest.json"):
@@ -235,7 +282,8 @@ def test_a_manifest_that_is_damaged_blames_no_other_file(copies: dict[str, Path]
     assert any("manifest.json is missing or damaged" in note for note in verification.notes)
 
 
-# A whole dataset has no problem, in either format, with tokens, quotas and open shifts; nothing is written.
+# A whole dataset has no problem, in either format, with tokens, quotas and open shifts; nothing is
+# written.
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -250,7 +298,11 @@ def test_a_built_dataset_is_whole(kind: str, datasets: dict[str, Path]) -> None:
         sum(map(len, before.values())) - len(before["manifest.json"]),
     )
     assert verification.shards == len(list((directory / "receipts").iterdir()))
-    assert verification.candidates == sum(1 for _ in read_rows(directory, ["key"], what="candidates")) == 24
+    assert (
+        verification.candidates
+        == sum(1 for _ in read_rows(directory, ["key"], what="candidates"))
+        == 24
+    )
     assert 0 < verification.images == len(images(directory))
     assert verification.manifest_sha256 == json.loads(before["manifest.json"])["sha256"]
     assert json.loads(json.dumps(verification.to_json()))["whole"] is True
@@ -278,14 +330,21 @@ def test_datasets_of_every_kind_are_whole(changes: Sequence[str], tmp_path: Path
     assert verification.images == len(images(tmp_path / "dataset"))
 
 
-def test_what_is_reported_goes_forward_and_ends_with_everything_done(datasets: dict[str, Path]) -> None:
+def test_what_is_reported_goes_forward_and_ends_with_everything_done(
+    datasets: dict[str, Path],
+) -> None:
     heard: list[Stage] = []
     with listening(heard.append):
         verification = verify(datasets["parquet"])
     files = heard[: verification.files]
     images = heard[verification.files :]
-    assert files == [Stage("checking files", number, verification.files) for number in range(1, verification.files + 1)]
-    assert {(stage.name, stage.total) for stage in images} == {("checking images", verification.images)}
+    assert files == [
+        Stage("checking files", number, verification.files)
+        for number in range(1, verification.files + 1)
+    ]
+    assert {(stage.name, stage.total) for stage in images} == {
+        ("checking images", verification.images)
+    }
     done = [stage.done for stage in images]
     assert done == sorted(set(done)) and len(done) > 1 and done[-1] == verification.images
 
@@ -321,7 +380,10 @@ def test_a_copy_of_the_hub_is_verified_where_its_client_keeps_it(
     (repository / "blobs/recipe.yaml").write_bytes(b"recipe: 1\n")
     (repository / "blobs/figures_contact-sheet.webp").unlink()
     verification = verify("wardrobe/tiny@main")
-    assert {problem.path for problem in verification.problems} == {"recipe.yaml", "figures/contact-sheet.webp"}
+    assert {problem.path for problem in verification.problems} == {
+        "recipe.yaml",
+        "figures/contact-sheet.webp",
+    }
     for problem in verification.problems:
         assert "publish it again" in problem.repair and "wardrobe/tiny" in problem.repair
     with pytest.raises(RunFailure, match="cannot be reached"):
@@ -336,10 +398,15 @@ def test_other_stacks_are_noted_and_no_damage(parquet: Path) -> None:
     close_again(parquet)
     verification = verify(parquet)
     assert verification.whole
-    assert any("8 shards were rendered with another stack" in note and "dtype" in note for note in verification.notes)
+    assert any(
+        "8 shards were rendered with another stack" in note and "dtype" in note
+        for note in verification.notes
+    )
 
 
-def test_where_there_is_no_dataset_nothing_is_verified(tmp_path: Path, datasets: dict[str, Path]) -> None:
+def test_where_there_is_no_dataset_nothing_is_verified(
+    tmp_path: Path, datasets: dict[str, Path]
+) -> None:
     with pytest.raises(UserError, match="not a Counterfoil dataset"):
         verify(tmp_path)
     with pytest.raises(UserError, match="there is no dataset"):
@@ -351,7 +418,8 @@ def test_where_there_is_no_dataset_nothing_is_verified(tmp_path: Path, datasets:
         verify(tmp_path)
 
 
-# `counterfoil verify` as people and scripts run it: exit codes, what goes to stdout, and no traceback.
+# `counterfoil verify` as people and scripts run it: exit codes, what goes to stdout, and no
+# traceback.
 
 
 def test_a_whole_dataset_exits_0_with_a_short_summary(datasets: dict[str, Path]) -> None:
@@ -361,7 +429,8 @@ def test_a_whole_dataset_exits_0_with_a_short_summary(datasets: dict[str, Path])
     assert [line for line in lines if line.endswith(": identical bytes")] == lines[:2]
     assert "2 rows re-rendered on the original stack." in lines
     assert (
-        f"{datasets['parquet']} is complete and undamaged: " in done.stdout and "8 shards, 24 candidates" in done.stdout
+        f"{datasets['parquet']} is complete and undamaged: " in done.stdout
+        and "8 shards, 24 candidates" in done.stdout
     )
     assert "files: " in done.stderr and "rendering: 2 done" in done.stderr
 

@@ -1,4 +1,5 @@
-"""Rows rendered again: equal bytes on the same stack; differences are measured, and another stack is named."""
+"""Rows rendered again: equal bytes on the same stack; differences are measured, and another stack
+is named."""
 
 from __future__ import annotations
 
@@ -39,8 +40,13 @@ def test_rows_come_out_again_byte_for_byte(kind: str, datasets: dict[str, Path])
     assert [row.outcome for row in verification.rerendered] == ["identical bytes"] * 7
     assert {row.stack for row in verification.rerendered} == {()}
     assert len({row.key for row in verification.rerendered}) == 7
-    assert list(dict.fromkeys(stage.name for stage in heard)) == ["checking files", "checking images", "re-rendering"]
-    assert [stage.done for stage in heard if stage.name == "re-rendering"] == [4, 7]  # in the generator's batches
+    assert list(dict.fromkeys(stage.name for stage in heard)) == [
+        "checking files",
+        "checking images",
+        "re-rendering",
+    ]
+    # in the generator's batches
+    assert [stage.done for stage in heard if stage.name == "re-rendering"] == [4, 7]
     assert heard[-1] == Stage("re-rendering", 7, 7)
 
 
@@ -48,7 +54,10 @@ def test_the_choice_follows_from_the_seed_and_reaches_every_row(datasets: dict[s
     receipts = read_receipts(datasets["parquet"])
 
     def chosen(count: int, seed: int) -> list[tuple[str, str, int]]:
-        return [(row.receipt.path, row.what, row.row) for row in choose_rows(receipts, lambda path: True, count, seed)]
+        return [
+            (row.receipt.path, row.what, row.row)
+            for row in choose_rows(receipts, lambda path: True, count, seed)
+        ]
 
     every = chosen(EVERY, 0)
     assert every == chosen(EVERY, 1) == chosen(1000, 2)
@@ -67,7 +76,10 @@ def test_damaged_files_are_not_rendered_again(parquet: Path) -> None:
     verification = verify(parquet, rerender=EVERY, device="cpu")
     assert {problem.path for problem in verification.problems} == {path}
     assert path not in {row.path for row in verification.rerendered}
-    assert any(note.startswith(f"{len(verification.rerendered)} rows were re-rendered") for note in verification.notes)
+    assert any(
+        note.startswith(f"{len(verification.rerendered)} rows were re-rendered")
+        for note in verification.notes
+    )
 
 
 def test_a_doctored_image_is_measured_and_named(parquet: Path) -> None:
@@ -81,14 +93,17 @@ def test_a_doctored_image_is_measured_and_named(parquet: Path) -> None:
         return rows
 
     path = doctor(parquet, receipt, "data", doctored)
-    assert {problem.path for problem in verify(parquet).problems} == {"README.md"}  # its num_bytes, and nothing else
+    # its num_bytes, and nothing else
+    assert {problem.path for problem in verify(parquet).problems} == {"README.md"}
     verification = verify(parquet, rerender=EVERY, device="cpu")
     ((key, before),) = originals.items()
     by_key = {row.key: row for row in verification.rerendered}
     row = by_key.pop(key)
     assert row.outcome == "different"
     error = (np.clip(before + noise, 0, 255) - before).astype(float)
-    assert row.psnr == pytest.approx(20 * math.log10(255 / math.sqrt((error**2).sum() / error.size)))
+    assert row.psnr == pytest.approx(
+        20 * math.log10(255 / math.sqrt((error**2).sum() / error.size))
+    )
     assert row.greatest == np.abs(error).max()
     assert {other.outcome for other in by_key.values()} == {"identical bytes"}
     (problem,) = problem_of(verification, path)
@@ -115,7 +130,10 @@ def test_another_encoding_of_the_same_pixels_is_reported_apart(parquet: Path) ->
     outcomes = {row.path: row.outcome for row in verification.rerendered}
     assert outcomes.pop(path) == "identical pixels"
     assert set(outcomes.values()) == {"identical bytes"}
-    assert "re-rendered on the same stack, it is identical pixels" in problem_of(verification, path)[0].what
+    assert (
+        "re-rendered on the same stack, it is identical pixels"
+        in problem_of(verification, path)[0].what
+    )
 
 
 def test_another_stack_is_named_by_its_fields(parquet: Path) -> None:
@@ -177,16 +195,22 @@ def of_a_folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "dataset", folder / "elsewhere"
 
 
-def test_a_generator_that_is_a_folder_is_found_where_one_says(of_a_folder: tuple[Path, Path]) -> None:
+def test_a_generator_that_is_a_folder_is_found_where_one_says(
+    of_a_folder: tuple[Path, Path],
+) -> None:
     dataset, model = of_a_folder
     assert verify(dataset).whole
     with pytest.raises(UserError, match=r"--set generator\.model=local-dir:PATH"):
         verify(dataset, rerender=2, device="cpu")
-    verification = verify(dataset, rerender=2, device="cpu", overrides=[f"generator.model=local-dir:{model}"])
+    verification = verify(
+        dataset, rerender=2, device="cpu", overrides=[f"generator.model=local-dir:{model}"]
+    )
     assert [row.outcome for row in verification.rerendered] == ["identical bytes"] * 2
 
 
-def test_another_generator_is_refused_with_both_hashes(of_a_folder: tuple[Path, Path], tmp_path: Path) -> None:
+def test_another_generator_is_refused_with_both_hashes(
+    of_a_folder: tuple[Path, Path], tmp_path: Path
+) -> None:
     dataset, model = of_a_folder
     other = Path(shutil.copytree(model, tmp_path / "model"))
     config = json.loads((other / "scheduler/scheduler_config.json").read_text())
@@ -196,8 +220,12 @@ def test_another_generator_is_refused_with_both_hashes(of_a_folder: tuple[Path, 
     assert folder_sha256(model) in str(refused.value) and folder_sha256(other) in str(refused.value)
 
 
-@pytest.mark.parametrize("override", ["generator.steps=3", "generator={model: lab:sd}", "samples.seed=4"])
-def test_nothing_but_the_place_of_the_generator_can_be_set(override: str, datasets: dict[str, Path]) -> None:
+@pytest.mark.parametrize(
+    "override", ["generator.steps=3", "generator={model: lab:sd}", "samples.seed=4"]
+)
+def test_nothing_but_the_place_of_the_generator_can_be_set(
+    override: str, datasets: dict[str, Path]
+) -> None:
     with pytest.raises(UserError, match=r"only generator\.model can be set"):
         verify(datasets["parquet"], rerender=1, device="cpu", overrides=[override])
     with pytest.raises(UserError, match="--set goes with --rerender"):

@@ -1,4 +1,5 @@
-"""Faults that no hash shows: rows, images, counts and cards that are wrong although receipts and manifest agree."""
+"""Faults that no hash shows: rows, images, counts and cards that are wrong although receipts and
+manifest agree."""
 
 from __future__ import annotations
 
@@ -61,13 +62,19 @@ WRONG_ROWS: dict[str, tuple[What, Callable[[Rows], Rows], str]] = {
     "seed": ("candidates", setting("seed", 5), "seed is 5, expected"),
     "score": ("data", setting("object_score", 0.125), "object_score is 0.125, expected"),
     "no number": ("candidates", setting("object_score", math.nan), "object_score is nan"),
-    "shift score of the base": ("candidates", setting("shift_score", 0.5), "shift_score is 0.5, expected none"),
-    "threshold": ("candidates", setting("object_threshold", 0.5), "object_threshold is 0.5, expected"),
+    "shift score of the base": ("candidates", setting("shift_score", 0.5), "shift_score is 0.5,"
+        " expected none"),
+    "threshold": ("candidates", setting("object_threshold", 0.5), "object_threshold is 0.5,"
+        " expected"),
     "reason": ("candidates", setting("reason", "low_shift"), 'reason is "low_shift", expected'),
-    "unknown key": ("data", setting("key", "base_00_000077"), "no candidate of this file has this key"),
-    "key of nobody": ("candidates", setting("key", "base_00_000077"), "the plan has no sample with this key"),
-    "twice": ("data", lambda rows: [rows[0], rows[0], *rows[1:]], "repeated members|appears more than once"),
-    "twice a candidate": ("candidates", lambda rows: [*rows, rows[1]], "repeated members|appears more than once"),
+    "unknown key": ("data", setting("key", "base_00_000077"), "no candidate of this file has this"
+        " key"),
+    "key of nobody": ("candidates", setting("key", "base_00_000077"), "the plan has no sample with"
+        " this key"),
+    "twice": ("data", lambda rows: [rows[0], rows[0], *rows[1:]], "repeated members|appears more"
+        " than once"),
+    "twice a candidate": ("candidates", lambda rows: [*rows, rows[1]], "repeated members|appears"
+        " more than once"),
     "order": ("data", lambda rows: [rows[1], rows[0], *rows[2:]], "out of order"),
     "order of candidates": ("candidates", lambda rows: rows[::-1], "out of order"),
     "missing": ("data", lambda rows: rows[:-1], "the row is missing"),
@@ -75,23 +82,29 @@ WRONG_ROWS: dict[str, tuple[What, Callable[[Rows], Rows], str]] = {
     "undecodable": ("data", with_image(lambda image: image[: len(image) // 2]), "does not decode"),
     "no image": ("data", with_image(lambda image: b"GIF89a"), "does not decode"),
     "other size": ("data", with_image(cropped), "its image is 16×16, expected 32×32"),
-    "other format": ("data", with_image(lambda image: encoded(decoded(image), "WEBP")), "its image is WEBP"),
+    "other format": ("data", with_image(lambda image: encoded(decoded(image), "WEBP")), "its image"
+        " is WEBP"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("what", "change", "message"), WRONG_ROWS.values(), ids=WRONG_ROWS)
-def test_a_wrong_row_is_named(dataset: Path, what: What, change: Callable[[Rows], Rows], message: str) -> None:
+def test_a_wrong_row_is_named(
+    dataset: Path, what: What, change: Callable[[Rows], Rows], message: str
+) -> None:
     if message.endswith("nan") and (dataset / "_info.json").exists():
         pytest.skip("tar files hold JSON, which has no NaN")
     receipt = receipt_with(dataset, what)
     path = doctor(dataset, receipt, what, change)
     verification = verify(dataset)
     problems = [problem.what for problem in problem_of(verification, path)]
-    assert any(words in what for words in message.split("|") for what in problems), verification.problems
+    assert any(words in what for words in message.split("|") for what in problems), (
+        verification.problems
+    )
     assert {problem.repair for problem in problem_of(verification, path)} == {
         f"rm {dataset / receipt.path} && counterfoil build --from {dataset} --out {dataset}"
     }
-    # The card and receipts count rows, the other tables of the shard know the same rows; no other shard is blamed.
+    # The card and receipts count rows, the other tables of the shard know the same rows; no other
+    # shard is blamed.
     expected = {"README.md", "_info.json", receipt.path, *(file.path for file in receipt.files)}
     assert {problem.path for problem in verification.problems} <= expected
 
@@ -107,13 +120,17 @@ def test_another_shards_file_in_the_place_of_one_is_found_by_its_keys(dataset: P
     receipts = read_receipts(dataset)
     for what in ("data", "candidates"):
         receipt, other = next(
-            pair for pair in pairwise(receipts) if pair[0].group == pair[1].group and all(r.rows["data"] for r in pair)
+            pair
+            for pair in pairwise(receipts)
+            if pair[0].group == pair[1].group and all(r.rows["data"] for r in pair)
         )
         shutil.copyfile(dataset / path_of(other, what), dataset / path_of(receipt, what))
         restate(dataset, receipt, path_of(receipt, what), other.rows[what])
         verification = verify(dataset)
         problems = [problem.what for problem in problem_of(verification, path_of(receipt, what))]
-        assert any("key" in line for line in problems) and any("the row is missing" in line for line in problems)
+        assert any("key" in line for line in problems) and any(
+            "the row is missing" in line for line in problems
+        )
         assert not problem_of(verification, path_of(other, what))
 
 
@@ -133,7 +150,9 @@ def test_parquet_that_names_other_classes_is_reported_apart(parquet: Path) -> No
     table = pq.read_table(parquet / path)
     features = json.loads(table.schema.metadata[b"huggingface"])
     features["info"]["features"]["label"]["names"][0] = "hat"
-    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(features)}), parquet / path)
+    pq.write_table(
+        table.replace_schema_metadata({"huggingface": json.dumps(features)}), parquet / path
+    )
     restate(parquet, receipt, path)
     assert any("class names" in problem.what for problem in problem_of(verify(parquet), path))
 
@@ -146,11 +165,18 @@ def test_a_tar_with_a_member_twice_is_reported(datasets: dict[str, Path], tmp_pa
         name = tar.getnames()[-1]
         tar.addfile(tarfile.TarInfo(name), io.BytesIO(b""))
     restate(dataset, receipt, path)
-    assert any(f"has repeated members: {name}" in problem.what for problem in problem_of(verify(dataset), path))
+    assert any(
+        f"has repeated members: {name}" in problem.what
+        for problem in problem_of(verify(dataset), path)
+    )
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" * 20, bytes(1024), b"\x1f\x8b" + bytes(600)])
-def test_bytes_that_no_reader_takes_are_a_problem_and_no_traceback(dataset: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1", b"PAR1" * 20, bytes(1024), b"\x1f\x8b" + bytes(600)]
+)
+def test_bytes_that_no_reader_takes_are_a_problem_and_no_traceback(
+    dataset: Path, content: bytes
+) -> None:
     receipt = receipt_with(dataset, "data")
     for what in ("data", "candidates"):
         (dataset / path_of(receipt, what)).write_bytes(content)
@@ -164,14 +190,16 @@ WRONG_RECEIPTS: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]
     "counts": (lambda r: {"counts": {"base": {"accepted": r["rows"]["data"], "low_shift": 4 - r["rows"]["data"]}}},
                "has counts that differ from the candidates"),
     "sums": (lambda r: {"counts": {"base": {"accepted": 9}}}, "counts 9 accepted"),
-    "shifts": (lambda r: {"counts": {"red": r["counts"]["base"]}}, "counts the shifts red, expected base"),
+    "shifts": (lambda r: {"counts": {"red": r["counts"]["base"]}}, "counts the shifts red, expected"
+        " base"),
     "hashes": (lambda r: {"hashes": r["hashes"] | {"plan": "0" * 64}}, "belongs to another dataset"),
     "shard": (lambda r: {"shard": 1}, "files of another shard"),
     "shards": (lambda r: {"of": 3}, "files of another shard"),
     "path": (lambda r: {"files": [r["files"][0] | {"path": "../../etc/passwd"}, *r["files"][1:]]},
              "files of another shard"),
     "form": (lambda r: {"rows": [1, 2]}, "is not of the form"),
-    "types": (lambda r: {"files": [r["files"][0] | {"size": "12"}, *r["files"][1:]]}, "is not of the form"),
+    "types": (lambda r: {"files": [r["files"][0] | {"size": "12"}, *r["files"][1:]]}, "is not of"
+        " the form"),
 }  # fmt: skip
 
 
@@ -179,12 +207,14 @@ WRONG_RECEIPTS: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]
 def test_a_wrong_receipt_is_named(
     parquet: Path, change: Callable[[dict[str, Any]], dict[str, Any]], message: str
 ) -> None:
-    receipt = next(receipt for receipt in read_receipts(parquet) if receipt.path == "receipts/base-00000.json")
+    receipt = next(
+        receipt for receipt in read_receipts(parquet) if receipt.path == "receipts/base-00000.json"
+    )
     with_receipt(parquet, receipt, **json.loads(json.dumps(change(asdict(receipt)))))
     verification = verify(parquet)
-    assert message in "\n".join(problem.what for problem in problem_of(verification, receipt.path)), (
-        verification.problems
-    )
+    assert message in "\n".join(
+        problem.what for problem in problem_of(verification, receipt.path)
+    ), verification.problems
 
 
 @pytest.mark.parametrize(
@@ -193,11 +223,14 @@ def test_a_wrong_receipt_is_named(
         ("num_examples: ", "num_examples: 1", "but its files have"),
         ("num_bytes: ", "num_bytes: 1", "but its files have"),
         ("path: data/red/", "path: data/rde/", "has no config that loads"),
-        ("- config_name: candidates\n  data_", "- config_name: other\n  data_", "has no entry in dataset_info for"),
+        ("- config_name: candidates\n  data_", "- config_name: other\n  data_", "has no entry in"
+            " dataset_info for"),
         ("---\n", "", "cannot be read"),
     ],
 )  # fmt: skip
-def test_a_card_that_counts_otherwise_is_named(dataset: Path, old: str, new: str, message: str) -> None:
+def test_a_card_that_counts_otherwise_is_named(
+    dataset: Path, old: str, new: str, message: str
+) -> None:
     card = dataset / "README.md"
     text = card.read_text()
     if "data/red/" in old:  # whichever group has rows in this build
@@ -216,7 +249,11 @@ def test_a_card_that_counts_otherwise_is_named(dataset: Path, old: str, new: str
 def test_the_table_of_yields_is_counted(dataset: Path) -> None:
     card = dataset / "README.md"
     lines = card.read_text().splitlines(keepends=True)
-    (at,) = [number for number, line in enumerate(lines) if line.startswith("| `pencil_sketch` | `a black")]
+    (at,) = [
+        number
+        for number, line in enumerate(lines)
+        if line.startswith("| `pencil_sketch` | `a black")
+    ]
     cells = lines[at].split(" | ")
     cells[5] = "1,999"
     lines[at] = " | ".join(cells)
@@ -235,7 +272,9 @@ def test_the_recipe_must_be_that_of_the_lock(parquet: Path) -> None:
     assert "generator.steps: 1 there, 3 here" in verification.problems[0].what
 
 
-def test_thresholds_and_tokens_must_be_those_of_the_lock(datasets: dict[str, Path], tmp_path: Path) -> None:
+def test_thresholds_and_tokens_must_be_those_of_the_lock(
+    datasets: dict[str, Path], tmp_path: Path
+) -> None:
     directory = Path(shutil.copytree(datasets["tokens"], tmp_path / "dataset"))
     thresholds = json.loads((directory / "thresholds.json").read_text())
     thresholds["object"]["base"]["05"]["value"] += 0.25
@@ -243,7 +282,10 @@ def test_thresholds_and_tokens_must_be_those_of_the_lock(datasets: dict[str, Pat
     shutil.copyfile(directory / "tokens/08.safetensors", directory / "tokens/05.safetensors")
     write_manifest(directory, {})
     verification = verify(directory)
-    assert {problem.path for problem in verification.problems} == {"thresholds.json", "tokens/05.safetensors"}
+    assert {problem.path for problem in verification.problems} == {
+        "thresholds.json",
+        "tokens/05.safetensors",
+    }
     assert "lock.json" in problem_of(verification, "thresholds.json")[0].what
     assert "by lock.json" in problem_of(verification, "tokens/05.safetensors")[0].what
 
@@ -269,7 +311,9 @@ def test_a_lock_must_give_its_own_hashes(parquet: Path, name: str) -> None:
     assert f"'{name}'" in verification.problems[0].what
 
 
-def test_timms_listing_must_be_that_of_the_receipts(datasets: dict[str, Path], tmp_path: Path) -> None:
+def test_timms_listing_must_be_that_of_the_receipts(
+    datasets: dict[str, Path], tmp_path: Path
+) -> None:
     dataset = Path(shutil.copytree(datasets["webdataset"], tmp_path / "dataset"))
     info = json.loads((dataset / "_info.json").read_text())
     info["splits"]["all"]["num_samples"] += 1
@@ -297,10 +341,14 @@ def test_images_of_another_size_than_most_are_named(parquet: Path) -> None:
 
 
 @pytest.mark.parametrize("table", ["candidates", "data"])
-def test_what_a_pair_shares_is_what_the_recipe_says(table: What, beside_base: Path, tmp_path: Path) -> None:
+def test_what_a_pair_shares_is_what_the_recipe_says(
+    table: What, beside_base: Path, tmp_path: Path
+) -> None:
     directory = Path(shutil.copytree(beside_base, tmp_path / "dataset"))
     receipt = next(
-        receipt for receipt in read_receipts(directory) if receipt.group == "red" and receipt.rows[table] > 1
+        receipt
+        for receipt in read_receipts(directory)
+        if receipt.group == "red" and receipt.rows[table] > 1
     )
     path = doctor(directory, receipt, table, setting("paired_by", "noise"))
     problems = problem_of(verify(directory), path)
@@ -312,7 +360,8 @@ def test_what_a_pair_shares_is_what_the_recipe_says(table: What, beside_base: Pa
 
 JUDGE = "lab:resnet10t"
 CLASSES = (
-    "source.classes=[{id: '00', name: t-shirt, source_label: 0, parent: top}, {id: '05', name: sandal, source_label: 5,"
+    "source.classes=[{id: '00', name: t-shirt, source_label: 0, parent: top}, {id: '05', name:"
+    " sandal, source_label: 5,"
     " parent: shoe}, {id: '06', name: shirt, source_label: 6, parent: top}]"
 )
 PINS: dict[str, dict[str, Any]] = {JUDGE: {"targets": [[0], [5], [6]]}}
@@ -326,20 +375,33 @@ def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> 
     keep = f"[thresholds, {{misclassified: {{models: ['{JUDGE}'], failure: '{rule}'}}}}]"
     plan = make_plan(
         load_recipe(
-            "wardrobe-mini", [CLASSES, "screen.keep=thresholds", "screen.judge=null", f"prompts.shifts.red.keep={keep}"]
+            "wardrobe-mini",
+            [
+                CLASSES,
+                "screen.keep=thresholds",
+                "screen.judge=null",
+                f"prompts.shifts.red.keep={keep}",
+            ],
         )
     )
     row = {"key": "k", "shift": shift, "label": label, "class_id": "00", "object_score": 0.5}
     values = {"answer": BAG, "confidence": 0.5, "right": False, "failed": True} | changes
     faults = RowFaults()
-    check_judged([row | {f"resnet10t_{name}": value for name, value in values.items()}], shift, plan, PINS, faults)
+    check_judged(
+        [row | {f"resnet10t_{name}": value for name, value in values.items()}],
+        shift,
+        plan,
+        PINS,
+        faults,
+    )
     return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
 
 
 @pytest.mark.parametrize(
     ("rule", "answer", "failed", "sound"),
     [
-        # The second or third answer may be right, so that only an answer that is right itself decides.
+        # The second or third answer may be right, so that only an answer that is right itself
+        # decides.
         ("top3", BAG, True, True), ("top3", BAG, False, True), ("top3", SHIRT, True, True),
         ("top3", T_SHIRT, False, True), ("top3", T_SHIRT, True, False),
         ("parent", SHIRT, False, True), ("parent", SHIRT, True, False), ("parent", SANDAL, True, True),
@@ -353,15 +415,23 @@ def test_a_failure_that_a_first_answer_contradicts_is_reported(
     rule: str, answer: int, failed: bool, sound: bool
 ) -> None:
     faults = faults_of(rule, answer=answer, failed=failed, right=answer == T_SHIRT)
-    assert faults == ([] if sound else [f"resnet10t_failed is {str(failed).lower()}, which the answer contradicts"])
+    assert faults == (
+        []
+        if sound
+        else [f"resnet10t_failed is {str(failed).lower()}, which the answer contradicts"]
+    )
 
 
 def test_it_is_reported_exactly_where_its_shift_asks() -> None:
     nothing: dict[str, Any] = {"answer": None, "confidence": None, "right": None}
     assert faults_of("top3", failed=None) == ["resnet10t_confidence is 0.5, expected a probability"]
-    assert faults_of("top3", **nothing, failed=None) == ["resnet10t_answer is none, expected the judge's answer"]
+    assert faults_of("top3", **nothing, failed=None) == [
+        "resnet10t_answer is none, expected the judge's answer"
+    ]
     assert faults_of("top3", "base", **nothing, failed=None) == []
-    assert faults_of("top3", "base", **nothing, failed=True) == ["resnet10t_failed is true, expected none"]
+    assert faults_of("top3", "base", **nothing, failed=True) == [
+        "resnet10t_failed is true, expected none"
+    ]
     assert faults_of("top1", failed=True) == ["resnet10t_failed is true, expected none"]
     assert faults_of("top1", failed=None) == []
 
@@ -383,11 +453,20 @@ def measured_faults(shift: str, object_score: float | None = 0.5, **measured: An
     plan = make_plan(
         load_recipe(
             "wardrobe-mini",
-            ["screen.keep=thresholds", "screen.judge=null", "prompts.shifts.red.keep=[{visible: {}}, thresholds]"],
+            [
+                "screen.keep=thresholds",
+                "screen.judge=null",
+                "prompts.shifts.red.keep=[{visible: {}}, thresholds]",
+            ],
         )
     )
     faults = RowFaults()
-    check_measured([{"key": "k", "shift": shift, "object_score": object_score, **measured}], shift, plan, faults)
+    check_measured(
+        [{"key": "k", "shift": shift, "object_score": object_score, **measured}],
+        shift,
+        plan,
+        faults,
+    )
     return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
 
 
@@ -398,6 +477,10 @@ def test_a_measure_is_reported_exactly_where_its_shift_asks() -> None:
     assert measured_faults("red", None, **SOUND) == []  # its scores did, and it was drawn
 
 
-@pytest.mark.parametrize(("name", "value"), [("contrast", 256.0), ("contrast", -1.0), ("black", 1.5), ("white", -0.5)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("contrast", 256.0), ("contrast", -1.0), ("black", 1.5), ("white", -0.5)]
+)
 def test_what_no_image_has_is_reported(name: str, value: float) -> None:
-    assert [line.partition(" ")[0] for line in measured_faults("red", **SOUND | {name: value})] == [name]
+    assert [line.partition(" ")[0] for line in measured_faults("red", **SOUND | {name: value})] == [
+        name
+    ]

@@ -17,4 +17,6 @@ def clip() -> ClipModel:
 
 @pytest.fixture(scope="session")
 def pictures() -> list[Image.Image]:
-    return [Image.fromarray(render(unbiased_scene(number, split="heldout"))) for number in range(10)]
+    return [
+        Image.fromarray(render(unbiased_scene(number, split="heldout"))) for number in range(10)
+    ]

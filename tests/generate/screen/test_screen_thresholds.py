@@ -1,4 +1,5 @@
-"""Thresholds become numbers: given, or a percentile of scores; without the models, on scores alone."""
+"""Thresholds become numbers: given, or a percentile of scores; without the models, on scores
+alone."""
 
 from __future__ import annotations
 
@@ -42,17 +43,23 @@ scores = arrays.arrays(np.float32, st.integers(1, 60), elements=st.floats(-1, 1,
 
 
 @given(scores, st.floats(0, 100), st.floats(0, 100))
-def test_a_percentile_grows_and_stays_among_the_scores(values: np.ndarray, percent: float, other: float) -> None:
+def test_a_percentile_grows_and_stays_among_the_scores(
+    values: np.ndarray, percent: float, other: float
+) -> None:
     low, high = sorted((percent, other))
     assert values.min() <= percentile_of(values, low) <= percentile_of(values, high) <= values.max()
-    assert float(np.float32(percentile_of(values, percent))) == percentile_of(values, percent), "as scores are stored"
+    assert float(np.float32(percentile_of(values, percent))) == percentile_of(values, percent), (
+        "as scores are stored"
+    )
     assert percentile_of(values, 0) == values.min()
     assert percentile_of(values, 100) == values.max()
     assert percentile_of(values, percent) == percentile_of(np.sort(values)[::-1], percent)
 
 
 def test_thresholds_by_value_need_no_images() -> None:
-    recipe = load_recipe("wardrobe-mini", ["screen.object_threshold=0.25", "screen.shift_threshold=0.2"])
+    recipe = load_recipe(
+        "wardrobe-mini", ["screen.object_threshold=0.25", "screen.shift_threshold=0.2"]
+    )
     assert not needs_validation(recipe)
     assert needs_validation(load_recipe("wardrobe-mini"))
     candidates_alone = ["screen.object_threshold=0", "prompts.shifts.red.threshold={percentile: 1}"]
@@ -70,7 +77,9 @@ def test_a_shift_that_is_not_screened_has_no_threshold() -> None:
 
 
 def test_only_a_shifts_own_classes_have_thresholds() -> None:
-    recipe = load_recipe("wardrobe-mini", ["screen.object_threshold=0", "prompts.shifts.red.classes=['03']"])
+    recipe = load_recipe(
+        "wardrobe-mini", ["screen.object_threshold=0", "prompts.shifts.red.classes=['03']"]
+    )
     thresholds = resolve_thresholds(recipe, None)
     assert set(thresholds.object["red"]) == {"03"}
     assert set(thresholds.object["base"]) == {cls.id for cls in recipe.classes}
@@ -78,7 +87,11 @@ def test_only_a_shifts_own_classes_have_thresholds() -> None:
 
 def test_classes_without_validation_images_are_named_together() -> None:
     recipe = load_recipe("wardrobe-mini")
-    present = {cls.id: np.linspace(0, 1, 5, dtype=np.float32) for cls in recipe.classes if cls.id not in ("02", "07")}
+    present = {
+        cls.id: np.linspace(0, 1, 5, dtype=np.float32)
+        for cls in recipe.classes
+        if cls.id not in ("02", "07")
+    }
     with pytest.raises(UserError) as refused:
         resolve_thresholds(recipe, lambda caption: present)
     assert len(refused.value.problems) == 2
@@ -103,9 +116,15 @@ def test_each_caption_is_scored_once() -> None:
 def test_a_score_on_a_threshold_by_value_passes_as_it_is_stored() -> None:
     """Scores are stored as float32: a threshold as a double could refuse a score that equals it."""
     thresholds = resolve_thresholds(
-        load_recipe("wardrobe-mini", ["screen.object_threshold=0.3", "prompts.shifts.red.threshold=0.7"]), None
+        load_recipe(
+            "wardrobe-mini", ["screen.object_threshold=0.3", "prompts.shifts.red.threshold=0.7"]
+        ),
+        None,
     )
-    assert thresholds.of("red", "03") == {"object": float(np.float32(0.3)), "shift": float(np.float32(0.7))}
+    assert thresholds.of("red", "03") == {
+        "object": float(np.float32(0.3)),
+        "shift": float(np.float32(0.7)),
+    }
 
 
 def test_a_shift_by_percentile_is_open_and_measures_nothing() -> None:
@@ -115,7 +134,12 @@ def test_a_shift_by_percentile_is_open_and_measures_nothing() -> None:
     assert open_shifts(recipe) == ("red",)
     assert [name for name in ("base", "red", "at_night") if thresholds.is_open(name)] == ["red"]
     assert thresholds.of("red", "03") == {"object": 0.25, "shift": None}
-    assert thresholds.shift["red"]["03"] == {"value": None, "percentile": 10.0, "n": 0, "source": "candidates"}
+    assert thresholds.shift["red"]["03"] == {
+        "value": None,
+        "percentile": 10.0,
+        "n": 0,
+        "source": "candidates",
+    }
     assert Thresholds.read(thresholds.content()) == thresholds
 
 
@@ -143,23 +167,40 @@ def test_what_was_measured_before_is_not_measured_again() -> None:
     cut = load_recipe("wardrobe-mini", ["prompts.shifts.red.threshold=0.3"])
     assert not needs_validation(cut, known)
     assert resolve_thresholds(cut, None, known).object == first.object
-    for change in ("screen.object_threshold={percentile: 6}", "screen.object_caption=a picture of a {class}"):
+    for change in (
+        "screen.object_threshold={percentile: 6}",
+        "screen.object_caption=a picture of a {class}",
+    ):
         assert needs_validation(load_recipe("wardrobe-mini", [change]), known)
 
 
 @given(st.floats(0.01, 99.99), st.integers(0, 30))
-def test_with_the_images_it_needs_a_percentile_is_more_than_the_extreme(percentile: float, more: int) -> None:
+def test_with_the_images_it_needs_a_percentile_is_more_than_the_extreme(
+    percentile: float, more: int
+) -> None:
     needs = images_needed(percentile)
     assert needs >= 2
     if needs > 2000:
         return
     values = np.arange(needs + 1 + more, dtype=np.float32)
     assert values[0] < percentile_of(values, percentile) < values[-1]
-    assert (needs - 1) * min(percentile, 100 - percentile) < 100 + 1e-6, "no more are asked for than needed"
+    assert (needs - 1) * min(percentile, 100 - percentile) < 100 + 1e-6, (
+        "no more are asked for than needed"
+    )
 
 
 def test_the_images_needed_are_those_of_the_tail() -> None:
-    assert [images_needed(p) for p in (0, 1, 2.5, 5, 25, 50, 90, 95, 100)] == [1, 100, 40, 20, 4, 2, 10, 20, 1]
+    assert [images_needed(p) for p in (0, 1, 2.5, 5, 25, 50, 90, 95, 100)] == [
+        1,
+        100,
+        40,
+        20,
+        4,
+        2,
+        10,
+        20,
+        1,
+    ]
 
 
 def test_a_class_with_too_few_images_is_recorded_and_not_refused() -> None:
@@ -176,12 +217,18 @@ def test_a_class_with_too_few_images_is_recorded_and_not_refused() -> None:
 # Scores are the cosines that open_clip itself gives, whatever is scored beside them.
 
 
-TWO_CLASSES = "source.classes=[{id: sandal, name: sandal, source_label: 5}, {id: bag, name: bag, source_label: 8}]"
+TWO_CLASSES = (
+    "source.classes=[{id: sandal, name: sandal, source_label: 5}, {id: bag, name: bag,"
+    " source_label: 8}]"
+)
 
 
 def naive_cosines(pictures: list[Image.Image], captions: list[str]) -> np.ndarray:
-    """Return cosines [pictures, captions] as open_clip's readme computes them, one picture at a time."""
-    parts: Any = open_clip.create_model_and_transforms(f"local-dir:{LAB_WEIGHTS / 'clip'}", precision="fp32")
+    """Return cosines [pictures, captions] as open_clip's readme computes them, one picture at a
+    time."""
+    parts: Any = open_clip.create_model_and_transforms(
+        f"local-dir:{LAB_WEIGHTS / 'clip'}", precision="fp32"
+    )
     model, _, preprocess = parts
     tokenizer = open_clip.get_tokenizer(f"local-dir:{LAB_WEIGHTS / 'clip'}")
     model.eval()
@@ -209,7 +256,9 @@ def test_embeddings_have_unit_length_and_do_not_know_their_neighbours(
     np.testing.assert_array_equal(clip.embed_texts(captions[1:2])[0], texts[1])
 
 
-def test_scores_of_samples_are_open_clips_cosines(clip: ClipModel, pictures: list[Image.Image]) -> None:
+def test_scores_of_samples_are_open_clips_cosines(
+    clip: ClipModel, pictures: list[Image.Image]
+) -> None:
     recipe = load_recipe("wardrobe-mini", ["generator.batch_size=4", "samples.candidates=1"])
     plan = make_plan(recipe)
     samples = [sample for shard in plan.shards for sample in shard.samples(plan)]
@@ -257,12 +306,19 @@ def test_a_caption_with_a_category_is_of_the_classes_that_have_one(clip: ClipMod
     embeddings = clip.embed_texts(["a bag", "a sandal"])
     scores = ValidationScores(recipe, clip, np.array([1, 0]), embeddings)("a {category}, a {class}")
     assert scores.keys() == {"bag"}
-    assert scores["bag"] == pytest.approx(embeddings[0] @ clip.embed_texts(["a holdall, a bag"])[0], abs=1e-6)
+    assert scores["bag"] == pytest.approx(
+        embeddings[0] @ clip.embed_texts(["a holdall, a bag"])[0], abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("percentile", [0, 5, 37.5, 100])
-def test_percentile_thresholds_are_numpys_of_those_scores(validation: ValidationScores, percentile: float) -> None:
-    settings = [f"screen.object_threshold={{percentile: {percentile}}}", "screen.shift_threshold=0.2"]
+def test_percentile_thresholds_are_numpys_of_those_scores(
+    validation: ValidationScores, percentile: float
+) -> None:
+    settings = [
+        f"screen.object_threshold={{percentile: {percentile}}}",
+        "screen.shift_threshold=0.2",
+    ]
     settings += ["prompts.shifts.red.object_threshold=0.11"]
     recipe = load_recipe("wardrobe-mini", [TWO_CLASSES, *settings])
     thresholds = resolve_thresholds(recipe, validation)
@@ -271,7 +327,11 @@ def test_percentile_thresholds_are_numpys_of_those_scores(validation: Validation
             expected = np.percentile(scores.astype(np.float64), percentile)
             assert thresholds.of(shift, class_id)["object"] == pytest.approx(expected, abs=1e-7)
             entry = thresholds.object[shift][class_id]
-            assert (entry["percentile"], entry["n"], entry["source"]) == (percentile, 150, "validation")
+            assert (entry["percentile"], entry["n"], entry["source"]) == (
+                percentile,
+                150,
+                "validation",
+            )
             yields = np.mean(scores >= np.float32(entry["value"]))
             assert abs(yields - (1 - percentile / 100)) <= 1.5 / 150
             assert entry["value"] == percentile_of(scores, percentile)
@@ -284,7 +344,8 @@ def test_percentile_thresholds_are_numpys_of_those_scores(validation: Validation
 
 CAPTION = "a photo of a {class}"
 THREE = (
-    "source.classes=[{id: mug, name: mug, source_label: 0}, {id: star, name: star, source_label: 1},"
+    "source.classes=[{id: mug, name: mug, source_label: 0}, {id: star, name: star, source_label:"
+    " 1},"
     " {id: ladder, name: ladder, source_label: 2}]"
 )
 
@@ -302,24 +363,38 @@ def test_the_answers_are_those_of_the_argmax(classes: int, images: int, seed: in
     ids = [f"c{number}" for number in range(classes)]
     captions = vectors(classes, seed)
     pictures = {name: vectors(images, seed + 1 + index) for index, name in enumerate(ids)}
-    known = known_classes(CAPTION, {name: f"a photo of a {name}" for name in ids}, captions, pictures)
+    known = known_classes(
+        CAPTION, {name: f"a photo of a {name}" for name in ids}, captions, pictures
+    )
     assert known is not None
     assert (known.captions, known.n) == (classes, classes * images)
     for index, name in enumerate(ids):
         scores = pictures[name].astype(np.float64) @ captions.astype(np.float64).T
         others = np.delete(scores, index, axis=1)
         assert known.classes[name].right == (scores.argmax(axis=1) == index).sum()
-        assert known.classes[name].margin == pytest.approx((scores[:, index] - others.max(axis=1)).mean(), abs=2e-6)
-        wrong = np.delete(np.arange(classes), index)[others.argmax(axis=1)][scores.argmax(axis=1) != index]
+        assert known.classes[name].margin == pytest.approx(
+            (scores[:, index] - others.max(axis=1)).mean(), abs=2e-6
+        )
+        wrong = np.delete(np.arange(classes), index)[others.argmax(axis=1)][
+            scores.argmax(axis=1) != index
+        ]
         times = np.bincount(wrong, minlength=classes)
         taken_for = known.classes[name].taken_for
-        assert taken_for is None if wrong.size == 0 else times[ids.index(str(taken_for))] == times.max()
+        assert (
+            taken_for is None
+            if wrong.size == 0
+            else times[ids.index(str(taken_for))] == times.max()
+        )
     assert KnownClasses.read(json.loads(json.dumps(known.document()))) == known
 
 
 def test_classes_of_one_name_are_not_told_apart() -> None:
     captions = vectors(2, 0)[[0, 0, 1]]
-    texts = {"bird": "a photo of a crane", "machine": "a photo of a crane", "dog": "a photo of a dog"}
+    texts = {
+        "bird": "a photo of a crane",
+        "machine": "a photo of a crane",
+        "dog": "a photo of a dog",
+    }
     pictures = {"bird": captions[:1].repeat(5, axis=0), "dog": captions[2:].repeat(5, axis=0)}
     known = known_classes(CAPTION, texts, captions, pictures)
     assert known is not None
@@ -329,7 +404,10 @@ def test_classes_of_one_name_are_not_told_apart() -> None:
 
 
 def test_one_class_has_no_other() -> None:
-    assert known_classes(CAPTION, {"mug": "a photo of a mug"}, vectors(1, 0), {"mug": vectors(3, 1)}) is None
+    assert (
+        known_classes(CAPTION, {"mug": "a photo of a mug"}, vectors(1, 0), {"mug": vectors(3, 1)})
+        is None
+    )
     assert known_classes(CAPTION, {"mug": "a mug", "star": "a star"}, vectors(2, 0), {}) is None
 
 
@@ -344,7 +422,9 @@ def measured(known: KnownClasses | None, lowest: float = 0.2, *changes: str) -> 
 
 
 def test_a_screen_that_knows_its_classes_is_not_doubted() -> None:
-    known = answered(mug=(12, 12, 0.1, None), star=(12, 11, 0.08, "mug"), ladder=(12, 12, 0.2, None))
+    known = answered(
+        mug=(12, 12, 0.1, None), star=(12, 11, 0.08, "mug"), ladder=(12, 12, 0.2, None)
+    )
     assert screen_doubts(*measured(known)) is None
     assert screen_doubts(*measured(None)) is None
 
@@ -362,17 +442,23 @@ def test_what_is_near_chance_is_doubted_by_its_interval() -> None:
 
 
 def test_near_chance_over_all_is_reported_as_not_knowing_them() -> None:
-    known = answered(mug=(12, 11, 0.1, "star"), star=(12, 2, -0.1, "mug"), ladder=(12, 1, -0.2, "mug"))
+    known = answered(
+        mug=(12, 11, 0.1, "star"), star=(12, 2, -0.1, "mug"), ladder=(12, 1, -0.2, "mug")
+    )
     doubts = screen_doubts(*measured(known))
     assert doubts is not None
     assert doubts.near_chance
-    assert doubts.headline.startswith("CLIP does not know these classes: it matches 38.9 % (24.8 to 55.1) of 36")
+    assert doubts.headline.startswith(
+        "CLIP does not know these classes: it matches 38.9 % (24.8 to 55.1) of 36"
+    )
     assert [cls.class_id for cls in doubts.classes] == ["ladder", "star"], "the worst first"
     assert any("screen.model" in line for line in doubts.lines())
 
 
 def test_a_negative_margin_is_doubted_whatever_the_share() -> None:
-    known = answered(mug=(300, 200, -0.01, "star"), star=(300, 300, 0.2, None), ladder=(300, 300, 0.2, None))
+    known = answered(
+        mug=(300, 200, -0.01, "star"), star=(300, 300, 0.2, None), ladder=(300, 300, 0.2, None)
+    )
     doubts = screen_doubts(*measured(known))
     assert doubts is not None
     assert [(cls.class_id, cls.near_chance) for cls in doubts.classes] == [("mug", False)]
@@ -383,21 +469,29 @@ def test_a_negative_threshold_is_doubted_where_it_was_measured() -> None:
     assert doubts is not None
     assert doubts.accuracy is None
     assert {cls.class_id for cls in doubts.classes} == {"mug", "star", "ladder"}
-    assert all(cls.least_threshold is not None and cls.least_threshold < 0 for cls in doubts.classes)
+    assert all(
+        cls.least_threshold is not None and cls.least_threshold < 0 for cls in doubts.classes
+    )
     assert "may show anything" in doubts.meaning
     given_by_hand = measured(None, -0.5, "screen.object_threshold=-0.5")
     assert screen_doubts(*given_by_hand) is None
 
 
 def test_words_and_contexts_are_doubted_by_the_same_check_in_words_of_their_own() -> None:
-    known = answered(mug=(12, 11, 0.1, "star"), star=(12, 2, -0.1, "mug"), ladder=(12, 12, 0.2, None))
+    known = answered(
+        mug=(12, 11, 0.1, "star"), star=(12, 2, -0.1, "mug"), ladder=(12, 12, 0.2, None)
+    )
     recipe, thresholds = measured(known)
-    labels, words, contexts = (doubts_of(recipe, thresholds.known, decides=decides) for decides in get_args(Decides))
+    labels, words, contexts = (
+        doubts_of(recipe, thresholds.known, decides=decides) for decides in get_args(Decides)
+    )
     assert labels == screen_doubts(recipe, thresholds)
     assert labels is not None and words is not None and contexts is not None
     assert words.classes == contexts.classes == labels.classes
     assert "of 36 audited images" in words.headline
-    assert words.meaning.startswith("CLIP cannot tell 'star' from 'mug': the images of a finding may not show")
+    assert words.meaning.startswith(
+        "CLIP cannot tell 'star' from 'mug': the images of a finding may not show"
+    )
     assert words.lines()[-1].startswith("Before you trust these words: name a CLIP")
     assert "screen.judge" not in words.what_to_do
     assert "another context" in contexts.meaning
@@ -405,8 +499,12 @@ def test_words_and_contexts_are_doubted_by_the_same_check_in_words_of_their_own(
 
 
 def test_names_of_strangers_are_plain_in_warnings() -> None:
-    classes = THREE.replace("name: star", 'name: "\\e[31mst\\nar"').replace("name: mug", f"name: {'m' * 200}")
-    known = answered(mug=(12, 1, -0.1, "star"), star=(12, 1, -0.1, "mug"), ladder=(12, 12, 0.2, None))
+    classes = THREE.replace("name: star", 'name: "\\e[31mst\\nar"').replace(
+        "name: mug", f"name: {'m' * 200}"
+    )
+    known = answered(
+        mug=(12, 1, -0.1, "star"), star=(12, 1, -0.1, "mug"), ladder=(12, 12, 0.2, None)
+    )
     doubts = screen_doubts(*measured(known, 0.2, classes))
     assert doubts is not None
     assert all(line.isprintable() and len(line) < 300 for line in doubts.lines())
@@ -418,10 +516,14 @@ def test_thresholds_bring_it_along_and_pin_nothing_of_it() -> None:
     _, without = measured(None)
     assert with_it.pin() == without.pin() is not None
     assert Thresholds.read(with_it.content()) == with_it
-    assert "known" not in json.loads(without.content()), "what was written before there was such a key"
+    assert "known" not in json.loads(without.content()), (
+        "what was written before there was such a key"
+    )
     assert Thresholds.read(without.content()).known is None
     by_value = load_recipe("wardrobe-mini", [THREE, "screen.object_threshold=0.2"])
-    assert resolve_thresholds(by_value, None).with_known(known, by_value).known is None, "nothing was measured"
+    assert resolve_thresholds(by_value, None).with_known(known, by_value).known is None, (
+        "nothing was measured"
+    )
     for other in (
         load_recipe("wardrobe-mini"),
         load_recipe("wardrobe-mini", [THREE, "screen.object_caption=a {class}"]),
@@ -453,7 +555,9 @@ SPOILED: dict[str, Spoil] = {
     "a margin without end": lambda known: known["classes"]["star"].update(margin=10**400),
     "taken for itself": lambda known: known["classes"]["star"].update(taken_for="star"),
     "taken for nothing": lambda known: known["classes"]["star"].update(taken_for=None),
-    "all right and taken for another": lambda known: known["classes"]["mug"].update(taken_for="star"),
+    "all right and taken for another": lambda known: known["classes"]["mug"].update(
+        taken_for="star"
+    ),
 }
 
 

@@ -1,4 +1,5 @@
-"""Class tokens: read from a folder, added to the vocabulary, and used in prompts in place of the names."""
+"""Class tokens: read from a folder, added to the vocabulary, and used in prompts in place of the
+names."""
 
 from __future__ import annotations
 
@@ -19,16 +20,29 @@ import miniature_pipelines as miniature
 import modern_pipelines as modern
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.generate.render import Renderer
-from counterfoil.generate.tokens.class_tokens import ClassTokens, read_class_tokens, read_token_file, read_token_folder
+from counterfoil.generate.tokens.class_tokens import (
+    ClassTokens,
+    read_class_tokens,
+    read_token_file,
+    read_token_folder,
+)
 from counterfoil.generate.tokens.import_tokens import import_tokens
 from counterfoil.generate.tokens.learn_tokens import learn_tokens
-from counterfoil.models.diffusion import load_pipeline, load_tokenizers, pipeline_family, text_widths
+from counterfoil.models.diffusion import (
+    load_pipeline,
+    load_tokenizers,
+    pipeline_family,
+    text_widths,
+)
 from counterfoil.plan.layout import make_plan
 from counterfoil.recipe import Recipe, load_recipe
 from tiny_builds import CLASSES
 
 MakeRecipe = Callable[..., Recipe]
-TWO = "source.classes=[{id: bag, name: bag, source_label: 8}, {id: boot, name: ankle boot, source_label: 9}]"
+TWO = (
+    "source.classes=[{id: bag, name: bag, source_label: 8}, {id: boot, name: ankle boot,"
+    " source_label: 9}]"
+)
 
 
 def _vectors(pipeline: Any, words: str) -> torch.Tensor:
@@ -46,8 +60,12 @@ def _write(folder: Path, tokens: dict[str, tuple[str, torch.Tensor]]) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(pipeline: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Save tokens with the vectors of the words themselves: one for the bag, two for the ankle boot."""
-    tokens = {"bag": ("<the-bag>", _vectors(pipeline, "bag")), "boot": ("<the-boot>", _vectors(pipeline, "ankle boot"))}
+    """Save tokens with the vectors of the words themselves: one for the bag, two for the ankle
+    boot."""
+    tokens = {
+        "bag": ("<the-bag>", _vectors(pipeline, "bag")),
+        "boot": ("<the-boot>", _vectors(pipeline, "ankle boot")),
+    }
     assert [len(vectors) for _, vectors in tokens.values()] == [1, 2]
     return _write(tmp_path_factory.mktemp("tokens") / "tokens", tokens)
 
@@ -71,7 +89,9 @@ def test_files_are_read_as_they_are(tokens: ClassTokens, folder: Path) -> None:
     assert tokens.vectors["boot"][0].shape[0] == 2
 
 
-def test_a_parent_folder_with_tokens_in_it_will_do(folder: Path, tokens: ClassTokens, make_recipe: MakeRecipe) -> None:
+def test_a_parent_folder_with_tokens_in_it_will_do(
+    folder: Path, tokens: ClassTokens, make_recipe: MakeRecipe
+) -> None:
     class_tokens = read_class_tokens(make_recipe(TWO, f"tokens.path={folder.parent}"))
     assert class_tokens is not None
     assert class_tokens.files == tokens.files
@@ -101,10 +121,15 @@ def test_prompts_with_tokens_render_from_their_vectors(
     for index in (0, 2):
         samples = list(by_token.shards[index].samples(by_token))
         named = list(by_name.shards[index].samples(by_name))
-        assert ["<the-bag>" in str(samples[0].prompt), "<the-boot>" in str(samples[1].prompt)] == [True, True]
+        assert ["<the-bag>" in str(samples[0].prompt), "<the-boot>" in str(samples[1].prompt)] == [
+            True,
+            True,
+        ]
         assert [sample.seed for sample in samples] == [sample.seed for sample in named]
         images = Renderer(with_tokens, recipe).render(samples)
-        for image, expected in zip(images, Renderer(pipeline, make_recipe(TWO)).render(named), strict=True):
+        for image, expected in zip(
+            images, Renderer(pipeline, make_recipe(TWO)).render(named), strict=True
+        ):
             np.testing.assert_array_equal(image, expected)
 
 
@@ -124,7 +149,9 @@ def test_learning_is_not_reading(make_recipe: MakeRecipe) -> None:
 def test_tokens_for_another_text_encoder_are_refused() -> None:
     with pytest.raises(UserError, match=r"<wide>: width 768, expected 128"):
         load_pipeline(
-            "lab:sd", dtype="float32", tokens={"<wide>": (torch.zeros(2, 768),), "<right>": (torch.zeros(1, 128),)}
+            "lab:sd",
+            dtype="float32",
+            tokens={"<wide>": (torch.zeros(2, 768),), "<right>": (torch.zeros(1, 128),)},
         )
 
 
@@ -136,15 +163,23 @@ def test_a_placeholder_that_is_a_word_already_is_refused(word: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["shared", "several", "text"])
-def test_files_that_are_no_token_are_refused(damage: str, tmp_path: Path, make_recipe: MakeRecipe) -> None:
+def test_files_that_are_no_token_are_refused(
+    damage: str, tmp_path: Path, make_recipe: MakeRecipe
+) -> None:
     ones = torch.ones(1, 128)
     names = {"bag": "<it>", "boot": "<it>" if damage == "shared" else "<boot>"}
-    folder = _write(tmp_path / "tokens", {class_id: (name, ones) for class_id, name in names.items()})
+    folder = _write(
+        tmp_path / "tokens", {class_id: (name, ones) for class_id, name in names.items()}
+    )
     if damage == "several":
         save_file({"<a>": ones, "<b>": torch.zeros(1, 128)}, folder / "boot.safetensors")
     if damage == "text":
         (folder / "boot.safetensors").write_text("no tensors here")
-    messages = {"shared": "share a placeholder", "several": "2 tensors", "text": "not a readable safetensors file"}
+    messages = {
+        "shared": "share a placeholder",
+        "several": "2 tensors",
+        "text": "not a readable safetensors file",
+    }
     with pytest.raises(UserError, match=messages[damage]):
         read_class_tokens(make_recipe(TWO, f"tokens.path={folder}"))
 
@@ -171,7 +206,9 @@ def test_embeddings_of_other_programs_are_what_diffusers_reads(
 
 
 def test_embeddings_of_two_encoders_are_told_apart_by_name(tmp_path: Path) -> None:
-    save_file({"clip_g": torch.ones(2, 12), "clip_l": torch.zeros(2, 8)}, tmp_path / "cat.safetensors")
+    save_file(
+        {"clip_g": torch.ones(2, 12), "clip_l": torch.zeros(2, 8)}, tmp_path / "cat.safetensors"
+    )
     token = read_token_file(tmp_path / "cat.safetensors")
     assert (token.placeholder, [vector.shape[1] for vector in token.vectors]) == ("<cat>", [8, 12])
 
@@ -203,7 +240,10 @@ def _saved(value: object) -> bytes:
 
 @pytest.fixture
 def tensors() -> dict[str, torch.Tensor]:
-    return {f"{label}.bin": torch.randn(128, generator=torch.Generator().manual_seed(label)) for label in range(10)}
+    return {
+        f"{label}.bin": torch.randn(128, generator=torch.Generator().manual_seed(label))
+        for label in range(10)
+    }
 
 
 def _folder(path: Path, files: dict[str, bytes]) -> Path:
@@ -222,7 +262,10 @@ def _archive(path: Path, files: dict[str, bytes]) -> Path:
 
 @pytest.mark.parametrize("pack", [_folder, _archive])
 def test_each_class_gets_the_tensor_of_its_source_label(
-    pack: Callable[[Path, dict[str, bytes]], Path], tensors: dict[str, torch.Tensor], recipe: Recipe, tmp_path: Path
+    pack: Callable[[Path, dict[str, bytes]], Path],
+    tensors: dict[str, torch.Tensor],
+    recipe: Recipe,
+    tmp_path: Path,
 ) -> None:
     source = pack(tmp_path / "released", {name: _saved(tensor) for name, tensor in tensors.items()})
     result = import_tokens(recipe, source, tmp_path / "out")
@@ -233,10 +276,16 @@ def test_each_class_gets_the_tensor_of_its_source_label(
     assert read_token_folder(recipe, tmp_path / "out").placeholders["05"] == "<sandal-05>"
 
 
-@pytest.mark.parametrize("saved", [AS_DIFFUSERS, AS_A1111, {**AS_A1111, "string_to_param": {"*": TWO_VECTORS.half()}}])
-def test_files_of_torch_from_other_programs_are_what_diffusers_reads(saved: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "saved", [AS_DIFFUSERS, AS_A1111, {**AS_A1111, "string_to_param": {"*": TWO_VECTORS.half()}}]
+)
+def test_files_of_torch_from_other_programs_are_what_diffusers_reads(
+    saved: dict[str, Any], tmp_path: Path
+) -> None:
     miniature.stable_diffusion_1().save_pretrained(tmp_path / "model")
-    source = _folder(tmp_path / "released", {f"{label}.bin": _saved(saved) for label in LABELS.values()})
+    source = _folder(
+        tmp_path / "released", {f"{label}.bin": _saved(saved) for label in LABELS.values()}
+    )
     settings = [CLASSES, "tokens=null", f"generator.model=local-dir:{tmp_path / 'model'}"]
     import_tokens(load_recipe("wardrobe-mini", settings), source, tmp_path / "out")
     token = read_token_file(tmp_path / "out" / "05.safetensors")
@@ -244,7 +293,9 @@ def test_files_of_torch_from_other_programs_are_what_diffusers_reads(saved: dict
     assert torch.equal(token.vectors[0], diffusers_reads(source / "5.bin"))
 
 
-def test_everything_wrong_is_said_at_once(tensors: dict[str, torch.Tensor], recipe: Recipe, tmp_path: Path) -> None:
+def test_everything_wrong_is_said_at_once(
+    tensors: dict[str, torch.Tensor], recipe: Recipe, tmp_path: Path
+) -> None:
     files = {"0.bin": _saved(torch.zeros(1024)), "5.bin": _saved(torch.full((128,), float("nan")))}
     with pytest.raises(UserError) as refused:
         import_tokens(recipe, _folder(tmp_path / "released", files), tmp_path / "out")
@@ -268,7 +319,11 @@ ODD_FILES = [
 
 @pytest.mark.parametrize("content", ODD_FILES)
 def test_what_is_no_tensor_is_refused_and_never_run(
-    content: bytes, tensors: dict[str, torch.Tensor], recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes,
+    tensors: dict[str, torch.Tensor],
+    recipe: Recipe,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     files = {name: _saved(tensor) for name, tensor in tensors.items()} | {"5.bin": content}
     with pytest.raises(UserError, match=r"5\.bin"):
@@ -279,25 +334,39 @@ def test_what_is_no_tensor_is_refused_and_never_run(
 def _packed(content: bytes) -> bytes:
     """Compress the parts of a file of torch."""
     with io.BytesIO() as file:
-        with zipfile.ZipFile(io.BytesIO(content)) as whole, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        with (
+            zipfile.ZipFile(io.BytesIO(content)) as whole,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed,
+        ):
             for part in whole.infolist():
                 packed.writestr(part.filename, whole.read(part))
         return file.getvalue()
 
 
 ODD: dict[str, tuple[bytes, str]] = {
-    "512 GB in a few bytes": (_saved(torch.zeros(1).expand(10**9, 128)), "holds 1,000,000,000 vectors, expected 1 to"),
+    "512 GB in a few bytes": (
+        _saved(torch.zeros(1).expand(10**9, 128)),
+        "holds 1,000,000,000 vectors, expected 1 to",
+    ),
     "more than a token has": (_saved(torch.zeros(33, 128)), "holds 33 vectors"),
     "no vector": (_saved(torch.zeros(0, 128)), "holds 0 vectors"),
     "numbers kept apart": (_saved(torch.zeros(128).to_sparse()), "holds no vector"),
     "numbers nowhere": (_saved(torch.zeros(2, 128, device="meta")), "holds no vector"),
-    "a tensor of more bytes than it shows": (_saved(torch.zeros(2_000_000)[:128]), "bytes, too many for a class token"),
-    "packed parts": (_packed(_saved(torch.zeros(2_000_000)[:128])), "is not a tensor that can be read safely"),
+    "a tensor of more bytes than it shows": (
+        _saved(torch.zeros(2_000_000)[:128]),
+        "bytes, too many for a class token",
+    ),
+    "packed parts": (
+        _packed(_saved(torch.zeros(2_000_000)[:128])),
+        "is not a tensor that can be read safely",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_a_tensor_is_no_larger_than_a_token_before_it_takes_memory(case: str, recipe: Recipe, tmp_path: Path) -> None:
+def test_a_tensor_is_no_larger_than_a_token_before_it_takes_memory(
+    case: str, recipe: Recipe, tmp_path: Path
+) -> None:
     content, message = ODD[case]
     files = {f"{label}.bin": _saved(torch.zeros(128)) for label in range(10)} | {"5.bin": content}
     with pytest.raises(UserError) as refused:
@@ -307,7 +376,9 @@ def test_a_tensor_is_no_larger_than_a_token_before_it_takes_memory(case: str, re
     assert message in refused.value.problems[0]
 
 
-def _one_member(path: Path, content: bytes, packed: int, change: Callable[[bytearray], object]) -> Path:
+def _one_member(
+    path: Path, content: bytes, packed: int, change: Callable[[bytearray], object]
+) -> Path:
     """Write a zip of 0.bin alone with this compression, changed by `change`."""
     with io.BytesIO() as file:
         with zipfile.ZipFile(file, "w", packed) as archive:
@@ -318,7 +389,9 @@ def _one_member(path: Path, content: bytes, packed: int, change: Callable[[bytea
     return path
 
 
-def test_an_archive_that_is_damaged_or_packed_without_bound_is_reported(recipe: Recipe, tmp_path: Path) -> None:
+def test_an_archive_that_is_damaged_or_packed_without_bound_is_reported(
+    recipe: Recipe, tmp_path: Path
+) -> None:
     token = _saved(torch.randn(128))
 
     def damage(whole: bytearray) -> None:
@@ -406,7 +479,9 @@ def test_tokens_of_the_words_encode_as_the_words_in_every_family(
 
 
 @pytest.mark.parametrize("make", OTHERS)
-def test_a_generator_without_is_reported_before_its_weights_load(make: Callable[[], Any], tmp_path: Path) -> None:
+def test_a_generator_without_is_reported_before_its_weights_load(
+    make: Callable[[], Any], tmp_path: Path
+) -> None:
     make().save_pretrained(tmp_path / "model")
     model = f"local-dir:{tmp_path / 'model'}"
     assert not pipeline_family(model)[0].takes_tokens
@@ -416,7 +491,9 @@ def test_a_generator_without_is_reported_before_its_weights_load(make: Callable[
         load_pipeline(model, tokens={"<bag>": (torch.zeros(1, miniature.WIDTH),)})
 
 
-@pytest.mark.parametrize(("make", "hint"), [(modern.flux, "learned for its CLIP"), (modern.sana, "`tokens: null`")])
+@pytest.mark.parametrize(
+    ("make", "hint"), [(modern.flux, "learned for its CLIP"), (modern.sana, "`tokens: null`")]
+)
 def test_learning_with_another_architecture_is_reported_before_anything_is_learned(
     make: Callable[[], Any], hint: str, tmp_path: Path, make_recipe: MakeRecipe
 ) -> None:

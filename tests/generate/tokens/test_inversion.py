@@ -1,4 +1,5 @@
-"""Textual inversion: a token does not depend on its neighbours, only rows are learned, and the plain way agrees."""
+"""Textual inversion: a token does not depend on its neighbours, only rows are learned, and the
+plain way agrees."""
 
 from __future__ import annotations
 
@@ -28,7 +29,12 @@ from counterfoil.generate.tokens.inversion import (
     class_seed,
     plan_steps,
 )
-from counterfoil.generate.tokens.learn_tokens import LearningTask, TokenProgress, TokenResult, learn_tokens
+from counterfoil.generate.tokens.learn_tokens import (
+    LearningTask,
+    TokenProgress,
+    TokenResult,
+    learn_tokens,
+)
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.models.diffusion import load_pipeline
@@ -49,7 +55,13 @@ def _class(class_id: str, images: int = 6) -> ClassToLearn:
 
 
 def _settings(**changes: Any) -> LearnSettings:
-    values: dict[str, Any] = {"steps": 3, "batch_size": 2, "learning_rate": 1e-2, "classes_in_flight": 3, "seed": 4}
+    values: dict[str, Any] = {
+        "steps": 3,
+        "batch_size": 2,
+        "learning_rate": 1e-2,
+        "classes_in_flight": 3,
+        "seed": 4,
+    }
     return LearnSettings(**values | changes)
 
 
@@ -64,7 +76,9 @@ def _pipeline(make: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("make", [stable_diffusion_1, stable_diffusion_2, stable_diffusion_xl])
 @pytest.mark.parametrize("vectors", [1, 2])
-def test_a_token_is_the_same_to_the_bit_whoever_shares_its_batch(make: Callable[[], Any], vectors: int) -> None:
+def test_a_token_is_the_same_to_the_bit_whoever_shares_its_batch(
+    make: Callable[[], Any], vectors: int
+) -> None:
     inversion = Inversion(_pipeline(make), _settings(vectors=vectors))
     alone = done_of(inversion.learn([_class("06")]))[0]
     first = done_of(inversion.learn([_class("06"), _class("00")]))[0]
@@ -77,15 +91,26 @@ def test_a_token_is_the_same_to_the_bit_whoever_shares_its_batch(make: Callable[
             assert vector.shape[0] == vectors
             assert torch.equal(vector, same)
     start = inversion.start("shirt")
-    assert all((vector - before).norm() > 1e-3 for vector, before in zip(alone.vectors, start, strict=True))
+    assert all(
+        (vector - before).norm() > 1e-3 for vector, before in zip(alone.vectors, start, strict=True)
+    )
 
 
 def test_no_weight_of_the_pipeline_changes(pipeline_copy: Any) -> None:
-    parts = {name: part for name, part in pipeline_copy.components.items() if isinstance(part, torch.nn.Module)}
-    before = {name: {k: v.clone() for k, v in part.state_dict().items()} for name, part in parts.items()}
+    parts = {
+        name: part
+        for name, part in pipeline_copy.components.items()
+        if isinstance(part, torch.nn.Module)
+    }
+    before = {
+        name: {k: v.clone() for k, v in part.state_dict().items()} for name, part in parts.items()
+    }
     done_of(Inversion(pipeline_copy, _settings()).learn([_class("05")]))
     for name, part in parts.items():
-        after = {key.replace("token_embedding.table.", "token_embedding."): v for key, v in part.state_dict().items()}
+        after = {
+            key.replace("token_embedding.table.", "token_embedding."): v
+            for key, v in part.state_dict().items()
+        }
         assert after.keys() == before[name].keys()
         assert all(torch.equal(after[key], value) for key, value in before[name].items())
         assert not [p for p in part.parameters() if p.grad is not None]
@@ -110,12 +135,21 @@ def test_the_norm_is_pinned_only_where_the_recipe_says_so(pipeline_copy: Any) ->
 
 
 def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
-    """Compare with the usual script: one class, the whole embedding matrix as parameter, images encoded each step."""
+    """Compare with the usual script: one class, the whole embedding matrix as parameter, images
+    encoded each step."""
     from diffusers import DDPMScheduler
 
-    settings = _settings(pin_norm=False, classes_in_flight=2, batch_size=1, templates=("a photo of a {class}",), flip=0)
+    settings = _settings(
+        pin_norm=False,
+        classes_in_flight=2,
+        batch_size=1,
+        templates=("a photo of a {class}",),
+        flip=0,
+    )
     cls = _class("05")
-    tokenizer, encoder, vae, unet = (getattr(pipeline_copy, n) for n in ("tokenizer", "text_encoder", "vae", "unet"))
+    tokenizer, encoder, vae, unet = (
+        getattr(pipeline_copy, n) for n in ("tokenizer", "text_encoder", "vae", "unet")
+    )
     ids = tokenizer("sandal", add_special_tokens=False)["input_ids"]
     tokenizer.add_tokens(["<plain>"])
     encoder.resize_token_embeddings(len(tokenizer), mean_resizing=False)
@@ -126,7 +160,9 @@ def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
     matrix.requires_grad_()
     others = torch.arange(len(matrix)) != index
     initial = matrix.detach().clone()
-    optimizer = torch.optim.AdamW([matrix], lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    optimizer = torch.optim.AdamW(
+        [matrix], lr=settings.learning_rate, weight_decay=settings.weight_decay
+    )
     scheduler: Any = DDPMScheduler.from_config(pipeline_copy.scheduler.config)
     schedule = plan_steps(settings, cls.class_id, len(cls.images), 1000)
     generator = torch.Generator().manual_seed(class_seed(settings.seed, cls.class_id) ^ 1)
@@ -136,7 +172,9 @@ def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
         image = torch.from_numpy(np.array(pixels)).permute(2, 0, 1)[None] / 127.5 - 1
         with torch.no_grad():
             posterior = vae.encode(image).latent_dist
-        clean = posterior.mean + posterior.std * torch.randn(posterior.mean.shape, generator=generator)
+        clean = posterior.mean + posterior.std * torch.randn(
+            posterior.mean.shape, generator=generator
+        )
         clean = clean * vae.config.scaling_factor
         noise = torch.randn(clean.shape, generator=generator)
         t: Any = torch.from_numpy(schedule.times[step])
@@ -151,7 +189,9 @@ def test_the_plain_way_learns_the_same_token(pipeline_copy: Any) -> None:
 
     from counterfoil.models.diffusion import load_pipeline
 
-    learned = done_of(Inversion(load_pipeline("lab:sd", dtype="float32"), settings).learn([cls]))[0].vectors[0][0]
+    learned = done_of(Inversion(load_pipeline("lab:sd", dtype="float32"), settings).learn([cls]))[
+        0
+    ].vectors[0][0]
     assert F.cosine_similarity(learned, expected, dim=0) > 0.9999
     torch.testing.assert_close(learned, expected, atol=2e-3, rtol=0)
 
@@ -166,7 +206,9 @@ class Faint(Inversion):
 def test_small_gradients_are_not_lost_in_float16() -> None:
     by_type = []
     for dtype in (torch.float32, torch.float16):
-        learner = Faint(_pipeline(stable_diffusion_1).to(dtype=dtype), _settings(pin_norm=False, steps=6))
+        learner = Faint(
+            _pipeline(stable_diffusion_1).to(dtype=dtype), _settings(pin_norm=False, steps=6)
+        )
         start = learner.start("bag")[0]
         by_type.append(done_of(learner.learn([_class("08")]))[0].vectors[0] - start)
     exact, half = by_type
@@ -175,12 +217,15 @@ def test_small_gradients_are_not_lost_in_float16() -> None:
 
 @pytest.mark.parametrize("size", [(64, 64), (91, 64), (64, 90), (37, 52)])
 def test_training_images_are_cut_and_resized_as_the_papers_code_does(size: tuple[int, int]) -> None:
-    """Compare with `TextualInversionDataset` of MadryLab/dataset-interfaces at e4824f7d, which cuts an array."""
+    """Compare with `TextualInversionDataset` of MadryLab/dataset-interfaces at e4824f7d, which cuts
+    an array."""
     image = Image.fromarray(np.random.default_rng(7).integers(0, 256, (*size, 3), np.uint8))
     pixels = np.array(image)
     height, width = pixels.shape[:2]
     crop = min(height, width)
-    cut = pixels[(height - crop) // 2 : (height + crop) // 2, (width - crop) // 2 : (width + crop) // 2]
+    cut = pixels[
+        (height - crop) // 2 : (height + crop) // 2, (width - crop) // 2 : (width + crop) // 2
+    ]
     expected = Image.fromarray(cut).resize((48, 48), resample=Image.Resampling.BICUBIC)
     assert np.array_equal(np.array(centred_square(image, 48)), np.array(expected))
     if size == (64, 64):
@@ -227,11 +272,15 @@ def test_every_unreadable_training_image_is_named(pipeline_copy: Any) -> None:
     assert set(refused.value.problems) == {"row 1: unreadable image", "row 4: unreadable image"}
 
 
-# Tokens learned for a recipe: the same bytes however many workers and however often killed; refusals; in a build.
+# Tokens learned for a recipe: the same bytes however many workers and however often killed;
+# refusals; in a build.
 
 
 OWN_SIZE = "generator.size=null"
-LEARN = "tokens={path: null, learn: {steps: 3, batch_size: 1, learning_rate: 1.0e-2, classes_in_flight: 2}}"
+LEARN = (
+    "tokens={path: null, learn: {steps: 3, batch_size: 1, learning_rate: 1.0e-2,"
+    " classes_in_flight: 2}}"
+)
 LEARNED = {"00": "t-shirt", "05": "sandal", "08": "bag"}
 
 
@@ -255,7 +304,10 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_files_are_what_diffusers_loads(learned: Path) -> None:
     pipeline = load_pipeline("lab:sd", dtype="float32")
-    before = {name: pipeline.tokenizer(name, add_special_tokens=False)["input_ids"] for name in LEARNED.values()}
+    before = {
+        name: pipeline.tokenizer(name, add_special_tokens=False)["input_ids"]
+        for name in LEARNED.values()
+    }
     for class_id, name in LEARNED.items():
         pipeline.load_textual_inversion(str(learned / f"{class_id}.safetensors"))
         index = pipeline.tokenizer.convert_tokens_to_ids(f"<{name}-{class_id}>")
@@ -274,7 +326,10 @@ def test_the_manifest_tells_how_they_were_made(learned: Path) -> None:
     assert manifest["source"]["split"] == "train"
     assert manifest["generator"]["sha256"]
     assert manifest["classes"]["05"]["images"] == 800
-    assert manifest["classes"]["05"]["loss"] == read_token_file(learned / "05.safetensors").notes["loss"]
+    assert (
+        manifest["classes"]["05"]["loss"]
+        == read_token_file(learned / "05.safetensors").notes["loss"]
+    )
 
 
 def test_workers_and_groups_change_no_byte(learned: Path, tmp_path: Path) -> None:
@@ -283,18 +338,23 @@ def test_workers_and_groups_change_no_byte(learned: Path, tmp_path: Path) -> Non
     # One class alone, in a group that is padded, is the class among others.
     class_08 = "source.classes=[{id: '08', name: bag, source_label: 8}]"
     learn(tmp_path / "one", class_08)
-    assert (tmp_path / "one/08.safetensors").read_bytes() == (learned / "08.safetensors").read_bytes()
+    assert (tmp_path / "one/08.safetensors").read_bytes() == (
+        learned / "08.safetensors"
+    ).read_bytes()
 
 
 def test_a_killed_run_goes_on_and_ends_the_same(learned: Path, tmp_path: Path) -> None:
     out = tmp_path / "tokens"
     settings = [word for change in (CLASSES, LEARN) for word in ("--set", change)]
-    words, environment = command("tokens", "wardrobe-mini", "--out", str(out), "--workers", "1", *settings)
+    words, environment = command(
+        "tokens", "wardrobe-mini", "--out", str(out), "--workers", "1", *settings
+    )
     with warm.start(words, environment) as process:
         while process.poll() is None and not (out / "00.safetensors").exists():
             time.sleep(0.01)
         process.kill()
-    (out / "08.safetensors.1.cf.tmp").write_bytes(b"half of one")  # as where it is killed amid a file
+    # as where it is killed amid a file
+    (out / "08.safetensors.1.cf.tmp").write_bytes(b"half of one")
     first = (out / "00.safetensors").stat().st_mtime_ns
     result = learn(out)
     assert (out / "00.safetensors").stat().st_mtime_ns == first
@@ -309,7 +369,9 @@ def test_two_text_encoders_learn_and_render(tmp_path: Path) -> None:
     learn(tmp_path / "tokens", model, "tokens.learn.vectors=2")
     token = read_token_file(tmp_path / "tokens/08.safetensors")
     assert [part.shape[0] for part in token.vectors] == [2, 2]
-    pipeline = load_pipeline(f"local-dir:{tmp_path / 'xl'}", tokens={token.placeholder: token.vectors})
+    pipeline = load_pipeline(
+        f"local-dir:{tmp_path / 'xl'}", tokens={token.placeholder: token.vectors}
+    )
     for suffix, vectors in zip(("", "_2"), token.vectors, strict=True):
         weight = getattr(pipeline, f"text_encoder{suffix}").get_input_embeddings().weight
         index = getattr(pipeline, f"tokenizer{suffix}").convert_tokens_to_ids(token.placeholder)
@@ -341,12 +403,19 @@ def test_other_settings_are_refused_in_the_same_folder(learned: Path) -> None:
 
 
 def test_classes_that_cannot_be_learned_are_named_together(tmp_path: Path) -> None:
-    two = "source.classes=[{id: a, name: bag, source_label: 8}, {id: b, name: cape, source_label: 77}]"
-    with pytest.raises(UserError, match="'cape' has the source_label 77, and 'lab:wardrobe' has the labels 0 to 9"):
+    two = (
+        "source.classes=[{id: a, name: bag, source_label: 8}, {id: b, name: cape, source_label:"
+        " 77}]"
+    )
+    with pytest.raises(
+        UserError, match="'cape' has the source_label 77, and 'lab:wardrobe' has the labels 0 to 9"
+    ):
         learn(tmp_path / "few", two)
     images = [{"bytes": None, "path": None}] * 4
     numbers = datasets.Dataset.from_dict({"image": images, "label": [8] * 4})
-    numbers.cast_column("image", datasets.Image()).to_parquet(str(tmp_path / "numbers" / "train.parquet"))
+    numbers.cast_column("image", datasets.Image()).to_parquet(
+        str(tmp_path / "numbers" / "train.parquet")
+    )
     with pytest.raises(UserError, match=r"'b' \(cape\): 0 training images .*at least 4"):
         learn(tmp_path / "few", f"source={{dataset: {tmp_path}/numbers}}", two)
     with pytest.raises(UserError) as refused:
@@ -363,7 +432,9 @@ def test_classes_that_cannot_be_learned_are_named_together(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("workers", [1, 2], ids=["this process", "two workers"])
-def test_a_worker_of_another_stack_learns_nothing(workers: int, learned: Path, tmp_path: Path) -> None:
+def test_a_worker_of_another_stack_learns_nothing(
+    workers: int, learned: Path, tmp_path: Path
+) -> None:
     """Each worker compares its stack with the folder's, and is refused before it loads a model."""
     identity = json.loads((learned / "manifest.json").read_text())
     del identity["classes"]
@@ -384,7 +455,11 @@ def test_a_loss_that_is_no_number_leaves_no_token(tmp_path: Path) -> None:
     damaged.save_pretrained(str(tmp_path / "model"))
     with pytest.raises(RunFailure) as failed:
         learn(tmp_path / "tokens", f"generator.model=local-dir:{tmp_path / 'model'}")
-    assert [line for line in failed.value.problems if "class '05' has no token: the loss was not a number" in line]
+    assert [
+        line
+        for line in failed.value.problems
+        if "class '05' has no token: the loss was not a number" in line
+    ]
     assert not list((tmp_path / "tokens").glob("*.safetensors"))
     manifest = json.loads((tmp_path / "tokens/manifest.json").read_text())
     assert manifest["classes"]["05"] == {"failed": "the loss was not a number at step 1"}

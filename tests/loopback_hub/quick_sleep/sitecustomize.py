@@ -1,4 +1,5 @@
-"""Read by Python at its start where this folder is on PYTHONPATH: makes every `time.sleep` shorter or longer.
+"""Read by Python at its start where this folder is on PYTHONPATH: makes every `time.sleep` shorter
+or longer.
 
 For processes of tests that wait between their retries; nothing but the length of the waits changes.
 """

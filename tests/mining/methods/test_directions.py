@@ -33,18 +33,31 @@ AXES = np.eye(WIDTH)
 CONTEXTS = {"on the beach": 1, "in the snow": 2, "at night": 3}
 
 
-def made(fails_with: str | None, fails_without: str | None, categories: tuple[str | None, ...] = (None, None)) -> Found:
-    """Search two classes. Images of the first fail with a context, or without one; images of the second at random."""
+def made(
+    fails_with: str | None,
+    fails_without: str | None,
+    categories: tuple[str | None, ...] = (None, None),
+) -> Found:
+    """Search two classes. Images of the first fail with a context, or without one; images of the
+    second at random."""
     rng = np.random.default_rng(5)
     labels = np.repeat([0, 1], ROWS)
     has = rng.random((2 * ROWS, len(CONTEXTS))) < 0.4
-    features = 3 * AXES[0] + 0.3 * rng.normal(size=(2 * ROWS, WIDTH)) + 1.5 * has @ AXES[1 : 1 + len(CONTEXTS)]
+    features = (
+        3 * AXES[0]
+        + 0.3 * rng.normal(size=(2 * ROWS, WIDTH))
+        + 1.5 * has @ AXES[1 : 1 + len(CONTEXTS)]
+    )
     features[labels == 1] += 2 * AXES[10]
     names = list(CONTEXTS)
     failed = rng.random(2 * ROWS) < 0.12
     for context, wanted in ((fails_with, True), (fails_without, False)):
         if context is not None:
-            failed |= (has[:, names.index(context)] == wanted) & (labels == 0) & (rng.random(2 * ROWS) < 0.7)
+            failed |= (
+                (has[:, names.index(context)] == wanted)
+                & (labels == 0)
+                & (rng.random(2 * ROWS) < 0.7)
+            )
     texts = ["a photo of a thing", *(f"a photo of a thing {name}" for name in names)]
     vectors = np.stack([AXES[0], *(AXES[0] + AXES[axis] for axis in CONTEXTS.values())])
     half = DiscoverHalf(
@@ -56,7 +69,10 @@ def made(fails_with: str | None, fails_without: str | None, categories: tuple[st
         centre=unit(features).mean(axis=0),
         deviation=unit(features).std(axis=0, ddof=1),
         captions=CandidateCaptions(
-            tuple(texts), unit(vectors).astype(np.float32), (0, 0), (np.arange(1, 4), np.arange(1, 4))
+            tuple(texts),
+            unit(vectors).astype(np.float32),
+            (0, 0),
+            (np.arange(1, 4), np.arange(1, 4)),
         ),
         class_names=("thing", "thing"),
         categories=categories,
@@ -65,7 +81,8 @@ def made(fails_with: str | None, fails_without: str | None, categories: tuple[st
 
 
 def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]]:
-    """Return (role, caption) of what is confirmed if a context, or its absence, adds 30 points of failures.
+    """Return (role, caption) of what is confirmed if a context, or its absence, adds 30 points of
+    failures.
 
     Each image has one of the three contexts; half of the images have the first.
     """
@@ -76,7 +93,9 @@ def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]
     failed = rng.random(2 * ROWS) < 0.05 + 0.3 * (has != absent)
     names = list(CONTEXTS)
     texts = ("a photo of a thing", *(f"a photo of a thing {name}" for name in names))
-    vectors = unit(np.stack([AXES[0], *(AXES[0] + AXES[axis] for axis in CONTEXTS.values())])).astype(np.float32)
+    vectors = unit(
+        np.stack([AXES[0], *(AXES[0] + AXES[axis] for axis in CONTEXTS.values())])
+    ).astype(np.float32)
     features = unit(features)
     labels = np.zeros(2 * ROWS, np.int64)
     units = np.arange(2 * ROWS)
@@ -97,7 +116,9 @@ def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]
     counts = [hypothesis.count(rows) for hypothesis in hypotheses]
     results = confirm_sets(counts, [score_test(*sides, 0.05) for sides in counts], 0.1)
     tested = zip(hypotheses, results, strict=True)
-    return [(hypothesis.role, hypothesis.caption) for hypothesis, result in tested if result.confirmed]
+    return [
+        (hypothesis.role, hypothesis.caption) for hypothesis, result in tested if result.confirmed
+    ]
 
 
 def test_not_on_the_beach_is_no_finding_where_the_snow_is_the_cause() -> None:
@@ -108,14 +129,18 @@ def test_not_on_the_beach_is_no_finding_where_the_snow_is_the_cause() -> None:
 
 def test_not_on_the_beach_is_found_where_the_beach_is_what_was_learned() -> None:
     runs = [confirmed_words("on the beach", True, seed) for seed in range(12)]
-    assert sum(("far_from", "a photo of a thing on the beach") in confirmed for confirmed in runs) >= 9
+    assert (
+        sum(("far_from", "a photo of a thing on the beach") in confirmed for confirmed in runs) >= 9
+    )
 
 
 def test_what_is_far_from_a_caption_is_tested_outside_of_every_hard_set_of_its_classes() -> None:
     hypotheses = made("in the snow", "on the beach", ("kind", "kind")).hypotheses
     hard = {hypothesis.name: hypothesis for hypothesis in hypotheses if hypothesis.role == "hard"}
     far = [hypothesis for hypothesis in hypotheses if hypothesis.role == "far_from"]
-    assert any(len(hypothesis.outside) > 1 for hypothesis in far), "its own hard set, and its category's"
+    assert any(len(hypothesis.outside) > 1 for hypothesis in far), (
+        "its own hard set, and its category's"
+    )
     features = unit(np.random.default_rng(1).normal(size=(400, WIDTH)) + 3 * AXES[0])
     labels = np.repeat([0, 1], 200)
     for hypothesis in far:
@@ -138,7 +163,11 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 def test_a_context_that_fails_is_the_hard_caption_and_its_set() -> None:
     run = made("in the snow", None)
-    (hard,) = [hypothesis for hypothesis in run.hypotheses if hypothesis.labels == (0,) and hypothesis.role == "hard"]
+    (hard,) = [
+        hypothesis
+        for hypothesis in run.hypotheses
+        if hypothesis.labels == (0,) and hypothesis.role == "hard"
+    ]
     assert hard.caption == "a photo of a thing in the snow"
     assert run.notes[0].hard[0].caption == hard.caption and run.notes[0].hard[0].score < 0
 
@@ -146,9 +175,14 @@ def test_a_context_that_fails_is_the_hard_caption_and_its_set() -> None:
 def test_the_absence_of_a_context_is_far_from_the_easy_caption() -> None:
     run = made(None, "on the beach")
     (hypothesis,) = [
-        hypothesis for hypothesis in run.hypotheses if hypothesis.labels == (0,) and hypothesis.role == "far_from"
+        hypothesis
+        for hypothesis in run.hypotheses
+        if hypothesis.labels == (0,) and hypothesis.role == "far_from"
     ]
-    assert hypothesis.caption == "a photo of a thing on the beach" and hypothesis.words == "thing not on the beach"
+    assert (
+        hypothesis.caption == "a photo of a thing on the beach"
+        and hypothesis.words == "thing not on the beach"
+    )
     assert run.notes[0].easy[0].caption == hypothesis.caption
     # The vector is what the caption adds, without the class itself.
     assert abs(float(hypothesis.vector[0])) < 0.5 < float(hypothesis.vector[1])
@@ -157,7 +191,9 @@ def test_the_absence_of_a_context_is_far_from_the_easy_caption() -> None:
 def test_classes_of_a_category_are_pooled_and_names_are_told_apart() -> None:
     run = made("in the snow", None, ("kind", "kind"))
     (pooled,) = [
-        hypothesis for hypothesis in run.hypotheses if len(hypothesis.labels) == 2 and hypothesis.role == "hard"
+        hypothesis
+        for hypothesis in run.hypotheses
+        if len(hypothesis.labels) == 2 and hypothesis.role == "hard"
     ]
     assert pooled.caption == "a photo of a thing in the snow" and pooled.name == "kind_hard"
     assert len(pooled.cutoffs) == 2
@@ -166,7 +202,8 @@ def test_classes_of_a_category_are_pooled_and_names_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [["crane", "crane"], ["鶴", ""], ["A b-c", "a b c"], ["x" * 500, "x" * 501], ["a", "a", "a 0"]]
+    "names",
+    [["crane", "crane"], ["鶴", ""], ["A b-c", "a b c"], ["x" * 500, "x" * 501], ["a", "a", "a 0"]],
 )
 def test_names_that_are_alike_stay_apart(names: list[str]) -> None:
     assert len(set(unique_slugs(names))) == len(names)
@@ -190,7 +227,13 @@ def case(seed: int = 0, captions: int = 7, width: int = 5):
     weights = rng.standard_normal(width)
     intercept = float(rng.standard_normal())
     plane = Direction(weights, intercept, 1.0, 0.8, (0.7, 0.9), 0.01, 40, 10, "kernel")
-    return plane, vectors[0], vectors[1:], rng.standard_normal(width) / 10, rng.uniform(0.01, 0.1, width)
+    return (
+        plane,
+        vectors[0],
+        vectors[1:],
+        rng.standard_normal(width) / 10,
+        rng.uniform(0.01, 0.1, width),
+    )
 
 
 def by_the_paper(plane: Direction, r, candidates, deviation) -> list[float]:
@@ -201,7 +244,9 @@ def by_the_paper(plane: Direction, r, candidates, deviation) -> list[float]:
     scores = []
     for c in candidates:
         length = math.sqrt(sum((c[i] - r[i]) ** 2 for i in width))
-        scores.append(sum((c[i] - r[i]) / length * mapped[i] * scale for i in width) + plane.intercept)
+        scores.append(
+            sum((c[i] - r[i]) / length * mapped[i] * scale for i in width) + plane.intercept
+        )
     return scores
 
 
@@ -222,24 +267,34 @@ def test_both_scores_are_those_of_plain_loops(seed: int) -> None:
     scores = caption_scores(plane, r, candidates, centre, deviation, "difference")
     np.testing.assert_allclose(scores, by_the_paper(plane, r, candidates, deviation), rtol=1e-12)
     scores = caption_scores(plane, r, candidates, centre, deviation, "shifted")
-    np.testing.assert_allclose(scores, by_the_public_code(plane, r, candidates, centre, deviation), rtol=1e-12)
+    np.testing.assert_allclose(
+        scores, by_the_public_code(plane, r, candidates, centre, deviation), rtol=1e-12
+    )
 
 
 def test_the_two_scores_are_not_the_same_and_the_papers_is_the_default() -> None:
     plane, r, candidates, centre, deviation = case()
     default = caption_scores(plane, r, candidates, centre, deviation)
-    np.testing.assert_array_equal(default, caption_scores(plane, r, candidates, centre, deviation, "difference"))
-    assert not np.allclose(default, caption_scores(plane, r, candidates, centre, deviation, "shifted"))
+    np.testing.assert_array_equal(
+        default, caption_scores(plane, r, candidates, centre, deviation, "difference")
+    )
+    assert not np.allclose(
+        default, caption_scores(plane, r, candidates, centre, deviation, "shifted")
+    )
 
 
-def test_the_caption_that_goes_the_directions_way_is_the_easiest_and_the_other_way_the_hardest() -> None:
+def test_the_caption_that_goes_the_directions_way_is_the_easiest_and_the_other_way_the_hardest() -> (
+    None
+):
     # In the space of embeddings, decision values rise fastest along weights / deviation.
     plane, r, _, centre, deviation = case(3)
     along = plane.weights / deviation
     along /= np.linalg.norm(along)
     rng = np.random.default_rng(0)
     others = rng.standard_normal((20, len(r)))
-    candidates = r + 0.3 * np.stack([*(others / np.linalg.norm(others, axis=1, keepdims=True)), along, -along])
+    candidates = r + 0.3 * np.stack(
+        [*(others / np.linalg.norm(others, axis=1, keepdims=True)), along, -along]
+    )
     scores = caption_scores(plane, r, candidates, centre, deviation)
     hard, easy = extreme_captions(scores, 1)
     assert (hard[0], easy[0]) == (21, 20) == (np.argmin(scores), np.argmax(scores))
@@ -273,7 +328,9 @@ def test_a_caption_that_says_nothing_more_scores_the_intercept() -> None:
 def test_single_precision_gives_the_same_order() -> None:
     plane, r, candidates, centre, deviation = case(7, captions=50)
     whole = caption_scores(plane, r, candidates, centre, deviation)
-    single = caption_scores(plane, r.astype(np.float32), candidates.astype(np.float32), centre, deviation)
+    single = caption_scores(
+        plane, r.astype(np.float32), candidates.astype(np.float32), centre, deviation
+    )
     assert single.dtype == np.float64
     np.testing.assert_array_equal(extreme_captions(whole, 5)[0], extreme_captions(single, 5)[0])
 
@@ -309,7 +366,9 @@ def test_a_slerp_goes_its_share_of_the_angle_in_the_plane_of_both(share: float) 
 def test_a_slerp_between_equal_and_nearly_equal_vectors_stays_there() -> None:
     near = REFERENCE + 1e-9 * WEIGHTS
     for other in (REFERENCE, 2 * REFERENCE, near):
-        np.testing.assert_allclose(slerp(REFERENCE, other, 0.3), REFERENCE / np.linalg.norm(REFERENCE), atol=1e-8)
+        np.testing.assert_allclose(
+            slerp(REFERENCE, other, 0.3), REFERENCE / np.linalg.norm(REFERENCE), atol=1e-8
+        )
 
 
 def test_a_normal_of_whitened_space_orders_raw_points_as_there() -> None:

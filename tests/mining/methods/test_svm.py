@@ -33,9 +33,16 @@ Planted = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
 
 def planted(
-    rows: int, *, seed: int, gap: float = 2.0, errors: float = 0.25, width: int = 32, decay: float = 0.3
+    rows: int,
+    *,
+    seed: int,
+    gap: float = 2.0,
+    errors: float = 0.25,
+    width: int = 32,
+    decay: float = 0.3,
 ) -> Planted:
-    """Return unit points (rows, width) and which are right. Right and wrong ones are 2 · gap apart on the first axis.
+    """Return unit points (rows, width) and which are right. Right and wrong ones are 2 · gap apart
+    on the first axis.
 
     Further axes are narrower by the power `decay`, as in embeddings.
     """
@@ -61,7 +68,9 @@ def plain(
     folds = kind(2, shuffle=True, random_state=seed)
     models = [SVC(kernel="linear", class_weight="balanced", C=C) for C in grid]
     scores = [
-        cross_val_score(model, points, right, groups=units, cv=folds, scoring="balanced_accuracy").mean()
+        cross_val_score(
+            model, points, right, groups=units, cv=folds, scoring="balanced_accuracy"
+        ).mean()
         for model in models
     ]
     best = int(np.argmax(np.round(scores, 9)))
@@ -86,7 +95,8 @@ def test_c_strength_and_decisions_are_those_of_plain_scikit_learn(rows: int, gap
 
 
 def test_ties_between_rows_are_broken_as_plain_scikit_learn_breaks_them() -> None:
-    # If squared lengths are rounded otherwise, decisions differ by .0005 here, within libsvm's tolerance.
+    # If squared lengths are rounded otherwise, decisions differ by .0005 here, within libsvm's
+    # tolerance.
     points, right = planted(300, seed=10, gap=0.3, width=64)
     fit = direction(fit_direction(points, right, seed=0, grid=(1.0,), permutations=0))
     _, _, model = plain(points, right, (1.0,), 0)
@@ -159,7 +169,11 @@ def rights(rows: int, errors: int) -> NDArray[np.bool_]:
         (rights(30, 6), None, "6 errors, at least 10 are needed"),
         (rights(30, 1), None, "1 error, at least 10 are needed"),
         (rights(30, 22), None, "8 right rows, at least 10 are needed"),
-        (rights(30, 12), np.zeros(30, int), "all rows are of 1 unit, and a unit is not split between 2 folds"),
+        (
+            rights(30, 12),
+            np.zeros(30, int),
+            "all rows are of 1 unit, and a unit is not split between 2 folds",
+        ),
         (
             rights(30, 12),
             np.maximum(np.arange(30), 11),
@@ -181,7 +195,9 @@ def test_fewer_errors_than_folds_are_told_whatever_is_asked_for() -> None:
     points, right = planted(30, seed=0, errors=1 / 30)
     assert fit_direction(points, right, seed=0, fewest_errors=1) == "1 error, at least 2 are needed"
     points, right = planted(30, seed=0, errors=2 / 30)
-    assert isinstance(fit_direction(points, right, seed=0, fewest_errors=1, permutations=9), Direction)
+    assert isinstance(
+        fit_direction(points, right, seed=0, fewest_errors=1, permutations=9), Direction
+    )
 
 
 def test_a_fold_without_errors_is_told() -> None:
@@ -209,7 +225,9 @@ def test_whitening_is_by_the_given_numbers_and_to_unit_length() -> None:
     deviation = rng.uniform(0.5, 2, 4)
     points = whiten(features, centre, deviation)
     expected = (features.astype(np.float64) - centre) / deviation
-    np.testing.assert_allclose(points, expected / np.linalg.norm(expected, axis=1)[:, None], rtol=1e-12)
+    np.testing.assert_allclose(
+        points, expected / np.linalg.norm(expected, axis=1)[:, None], rtol=1e-12
+    )
     deviation[1] = 0
     points = whiten(features, centre, deviation)
     assert (points[:, 1] == 0).all()
@@ -233,7 +251,10 @@ def as_bytes(fit: Direction | str) -> object:
 def test_classes_come_in_order_and_the_same_by_any_number_of_workers() -> None:
     sizes = [60, 0, 90, 40, 75]
     shares = [0.3, 0.3, 0.3, 0.1, 0.3]
-    parts = [planted(rows, seed=rows, gap=0.4, errors=share) for rows, share in zip(sizes, shares, strict=True)]
+    parts = [
+        planted(rows, seed=rows, gap=0.4, errors=share)
+        for rows, share in zip(sizes, shares, strict=True)
+    ]
     points = np.concatenate([part[0] for part in parts])
     right = np.concatenate([part[1] for part in parts])
     labels = np.repeat(np.arange(5), sizes)
@@ -250,7 +271,9 @@ def test_classes_come_in_order_and_the_same_by_any_number_of_workers() -> None:
     assert alone[1] == "no rows"
     assert alone[3] == "4 errors, at least 10 are needed"
     rows = arrays[2] == 4
-    single = fit_direction(arrays[0][rows], arrays[1][rows], arrays[4][rows], seed=1, permutations=9)
+    single = fit_direction(
+        arrays[0][rows], arrays[1][rows], arrays[4][rows], seed=1, permutations=9
+    )
     assert direction(single).p == direction(alone[4]).p
     np.testing.assert_allclose(direction(single).weights, direction(alone[4]).weights, rtol=1e-9)
 
@@ -285,7 +308,9 @@ def test_labels_are_permuted_within_folds() -> None:
     _, right = planted(100, seed=0)
     folds = dealt(right)
     seen = list(islice(permuted_labels(right, None, folds, 0), 50))
-    assert all(labels[fold.test].sum() == right[fold.test].sum() for labels in seen for fold in folds)
+    assert all(
+        labels[fold.test].sum() == right[fold.test].sum() for labels in seen for fold in folds
+    )
     assert len({labels.tobytes() for labels in seen}) > 40
     # Every row is wrong about as often as its fold is.
     assert abs(np.mean(seen, axis=0)[~right].mean() - 0.75) < 0.05
@@ -303,7 +328,9 @@ def test_labels_of_a_unit_move_together_between_units_of_its_size() -> None:
 
     def vectors(labels: np.ndarray, fold: Fold) -> list[tuple[bool, ...]]:
         rows = fold.test
-        return sorted(tuple(labels[rows[units[rows] == unit]].tolist()) for unit in np.unique(units[rows]))
+        return sorted(
+            tuple(labels[rows[units[rows] == unit]].tolist()) for unit in np.unique(units[rows])
+        )
 
     alone = units == 30  # the only unit of seven rows
     seen = list(islice(permuted_labels(right, units, folds, 3), 20))
@@ -336,7 +363,9 @@ def test_noise_is_called_a_direction_no_more_often_than_it_says() -> None:
     p_values = []
     for seed in range(50):
         points, right = planted(60, seed=seed, gap=0.0, width=12)
-        p_values.append(p_of(fit_direction(points, right, seed=seed, grid=(0.01, 1.0), permutations=19)))
+        p_values.append(
+            p_of(fit_direction(points, right, seed=seed, grid=(0.01, 1.0), permutations=19))
+        )
     assert np.mean(np.array(p_values) <= 0.1) <= 0.1 + 3 * (0.09 / 50) ** 0.5
     assert np.mean(np.array(p_values) <= 0.5) > 0.25
 
@@ -348,13 +377,18 @@ def test_units_that_share_errors_are_no_evidence_of_a_direction() -> None:
     for seed in range(25):
         rng = np.random.default_rng(seed)
         units = np.repeat(np.arange(24), 5)
-        points = (rng.normal(size=(24, 6)) + 0.1 * rng.normal(size=(5, 24, 6))).transpose(1, 0, 2).reshape(120, 6)
+        points = (
+            (rng.normal(size=(24, 6)) + 0.1 * rng.normal(size=(5, 24, 6)))
+            .transpose(1, 0, 2)
+            .reshape(120, 6)
+        )
         right = np.repeat(rng.permutation(24) >= 8, 5)
         settings = {"seed": seed, "grid": (1.0,), "permutations": 19}
         by_unit.append(p_of(fit_direction(points, right, units, **settings)))
         by_row.append(p_of(fit_direction(points, right, **settings)))
     assert np.mean(np.array(by_unit) <= 0.1) <= 0.1 + 3 * (0.09 / 25) ** 0.5
-    assert np.mean(np.array(by_row) <= 0.1) > 0.8  # without units, shared errors look like a direction
+    # without units, shared errors look like a direction
+    assert np.mean(np.array(by_row) <= 0.1) > 0.8
 
 
 def test_a_planted_direction_has_the_smallest_p_there_is() -> None:
@@ -362,7 +396,9 @@ def test_a_planted_direction_has_the_smallest_p_there_is() -> None:
     units = np.arange(120) // 2
     assert p_of(fit_direction(points, right, seed=0, permutations=99)) == 0.01
     assert p_of(fit_direction(points, right, units, seed=0, permutations=60)) == 1 / 61
-    assert p_of(fit_direction(points, right, seed=0, permutations=20, most_kernel_rows=50)) == 1 / 21
+    assert (
+        p_of(fit_direction(points, right, seed=0, permutations=20, most_kernel_rows=50)) == 1 / 21
+    )
 
 
 def test_balanced_accuracy_is_that_of_scikit_learn() -> None:

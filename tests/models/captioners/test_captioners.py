@@ -1,4 +1,5 @@
-"""Every kind of captioner: captions and likelihoods by one way of decoding, and files of strangers."""
+"""Every kind of captioner: captions and likelihoods by one way of decoding, and files of
+strangers."""
 
 from __future__ import annotations
 
@@ -17,13 +18,27 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from scipy import stats
-from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessorList, TopPLogitsWarper
+from transformers import (
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    LogitsProcessorList,
+    TopPLogitsWarper,
+)
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.captioners import Captioner, CaptionExample, describe_captioner, load_captioner
+from counterfoil.models.captioners import (
+    Captioner,
+    CaptionExample,
+    describe_captioner,
+    load_captioner,
+)
 from counterfoil.models.captioners.captioner import TOP_P, chosen_token
 from counterfoil.models.captioners.of_chat import QUESTION, ChatCaptioner, _tried
-from counterfoil.models.captioners.of_decoders import BlipCaptioner, GitCaptioner, VisionEncoderDecoderCaptioner
+from counterfoil.models.captioners.of_decoders import (
+    BlipCaptioner,
+    GitCaptioner,
+    VisionEncoderDecoderCaptioner,
+)
 from support.files import AUTHORS_CODE, Payload, edit
 from support.images import noise
 from tiny_captioners import CHAT, EVERY, PLAIN, llava, vision_encoder_decoder
@@ -48,7 +63,8 @@ def captioner(folder: Path) -> Captioner:
 
 @pytest.fixture(scope="module")
 def generate(folder: Path, captioner: Captioner) -> Any:
-    """Return a function that calls greedy `generate` of a model that transformers loaded, for `noise(0)`."""
+    """Return a function that calls greedy `generate` of a model that transformers loaded, for
+    `noise(0)`."""
     model: Any = AutoModelForImageTextToText.from_pretrained(folder).eval()
     inputs: Any
     if folder.name in PLAIN:
@@ -68,7 +84,14 @@ def generate(folder: Path, captioner: Captioner) -> Any:
     named = {} if folder.name == "blip" else {"eos_token_id": captioner.ends[0], "pad_token_id": 0}
 
     def generated(**settings: Any) -> Any:
-        return model.generate(**inputs, **named, do_sample=False, num_beams=1, return_dict_in_generate=True, **settings)
+        return model.generate(
+            **inputs,
+            **named,
+            do_sample=False,
+            num_beams=1,
+            return_dict_in_generate=True,
+            **settings,
+        )
 
     return generated
 
@@ -87,19 +110,28 @@ class Forcing:
 
 
 @pytest.mark.parametrize("caption", CAPTIONS)
-def test_likelihoods_are_the_transition_scores_of_generate(captioner: Captioner, generate: Any, caption: str) -> None:
+def test_likelihoods_are_the_transition_scores_of_generate(
+    captioner: Captioner, generate: Any, caption: str
+) -> None:
     tokens = [*captioner._tokens(caption), captioner.ends[0]]
     forced = LogitsProcessorList([Forcing(tokens)])
     out = generate(logits_processor=forced, max_new_tokens=len(tokens), output_logits=True)
-    logs = [torch.log_softmax(scores[0].float(), -1)[token] for scores, token in zip(out.logits, tokens, strict=True)]
+    logs = [
+        torch.log_softmax(scores[0].float(), -1)[token]
+        for scores, token in zip(out.logits, tokens, strict=True)
+    ]
     sums, counts = captioner.log_likelihoods(noise(0), [caption])
     assert counts.tolist() == [len(tokens)]
     assert sums[0] == pytest.approx(float(sum(logs)), abs=1e-3)
 
 
-def test_the_first_caption_is_the_greedy_one_of_generate(captioner: Captioner, generate: Any) -> None:
+def test_the_first_caption_is_the_greedy_one_of_generate(
+    captioner: Captioner, generate: Any
+) -> None:
     out = generate(max_new_tokens=8, suppress_tokens=list(captioner.never), output_scores=True)
-    written = captioner.tokenizer.decode(out.sequences[0, -len(out.scores) :], skip_special_tokens=True)
+    written = captioner.tokenizer.decode(
+        out.sequences[0, -len(out.scores) :], skip_special_tokens=True
+    )
     captions = captioner.captions(noise(0), number=3, most_tokens=8)
     assert len(captions) == 3
     assert captions[0] == written.strip()
@@ -116,7 +148,9 @@ def test_an_image_answers_the_same_whatever_came_before(captioner: Captioner) ->
     for other in ([*CAPTIONS[::-1]], [*CAPTIONS, *["a red bag"] * 9], list(CAPTIONS[2:])):
         others = dict(zip(other, captioner.log_likelihoods(noise(0), other)[0], strict=True))
         assert all(
-            others[caption] == numbers for caption, numbers in zip(CAPTIONS, sums, strict=True) if caption in others
+            others[caption] == numbers
+            for caption, numbers in zip(CAPTIONS, sums, strict=True)
+            if caption in others
         )
 
 
@@ -127,7 +161,9 @@ def test_nobody_elses_chance_is_drawn_from(captioner: Captioner) -> None:
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(4)
     assert captioner.captions(noise(0), number=4, most_tokens=6, seed=1) == drawn
-    others = [captioner.captions(noise(0), number=4, most_tokens=6, seed=seed) for seed in range(2, 6)]
+    others = [
+        captioner.captions(noise(0), number=4, most_tokens=6, seed=seed) for seed in range(2, 6)
+    ]
     assert all(other[0] == drawn[0] for other in others)
     assert any(other[1:] != drawn[1:] for other in others)
 
@@ -137,7 +173,10 @@ def test_captions_are_completions_of_the_prefix(captioner: Captioner, prefix: st
     captions = captioner.captions(noise(2), prefix=prefix, number=4, most_tokens=5)
     assert all(caption.startswith(prefix.strip()) for caption in captions)
     assert len(set(captions)) > 1 or captions[0] == prefix.strip()
-    assert all(len(captioner._tokens(caption)) <= len(captioner._tokens(prefix.strip())) + 5 for caption in captions)
+    assert all(
+        len(captioner._tokens(caption)) <= len(captioner._tokens(prefix.strip())) + 5
+        for caption in captions
+    )
 
 
 def test_an_image_is_looked_at_once(captioner: Captioner, folder: Path) -> None:
@@ -174,7 +213,10 @@ def test_examples_are_shown_where_they_can_be(captioner: Captioner) -> None:
         with pytest.raises(UserError, match="takes no examples"):
             captioner.captions(noise(0), examples=shown)
         return
-    sums = [captioner.log_likelihoods(noise(0), ["a coat"], examples=some)[0] for some in (shown[:1], shown[1:], shown)]
+    sums = [
+        captioner.log_likelihoods(noise(0), ["a coat"], examples=some)[0]
+        for some in (shown[:1], shown[1:], shown)
+    ]
     assert len({float(total[0]) for total in (alone, *sums)}) == 4
     assert captioner.captions(noise(0), most_tokens=4, examples=shown)
 
@@ -194,7 +236,9 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module", params=list(CHAT))
-def chat_captioner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ChatCaptioner:
+def chat_captioner(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ChatCaptioner:
     folder = CHAT[request.param](tmp_path_factory.mktemp("chat") / request.param)
     loaded = load_captioner(f"local-dir:{folder}")
     assert isinstance(loaded, ChatCaptioner)
@@ -232,7 +276,9 @@ class Refusing(ChatCaptioner):
 
 
 @pytest.mark.parametrize("kind", [Forgetful, Refusing])
-def test_a_model_that_does_not_go_on_is_read_whole(chat_captioner: ChatCaptioner, kind: type[ChatCaptioner]) -> None:
+def test_a_model_that_does_not_go_on_is_read_whole(
+    chat_captioner: ChatCaptioner, kind: type[ChatCaptioner]
+) -> None:
     parts = {name: getattr(chat_captioner, name) for name in chat_captioner.__dataclass_fields__}
     tried = _tried(kind(**parts))
     assert not tried.goes_on
@@ -242,12 +288,21 @@ def test_a_model_that_does_not_go_on_is_read_whole(chat_captioner: ChatCaptioner
 
 @pytest.mark.parametrize("name", ["<image>", "<|image_pad|>", "<end>", "<fake_token_around_image>"])
 def test_names_of_tokens_in_a_text_are_words(chat_captioner: ChatCaptioner, name: str) -> None:
-    special = set(chat_captioner.tokenizer.all_special_ids) - {chat_captioner.tokenizer.unk_token_id}
+    special = set(chat_captioner.tokenizer.all_special_ids) - {
+        chat_captioner.tokenizer.unk_token_id
+    }
     assert not special & set(chat_captioner._tokens(f"a photo {name} of {name}"))
-    texts: Sequence[CaptionExample] = (CaptionExample(f"{name} a bag {name}", noise(3)), CaptionExample(f"a{name}"))
-    captions = chat_captioner.captions(noise(0), prefix=f"a {name}", number=2, most_tokens=4, examples=texts)
+    texts: Sequence[CaptionExample] = (
+        CaptionExample(f"{name} a bag {name}", noise(3)),
+        CaptionExample(f"a{name}"),
+    )
+    captions = chat_captioner.captions(
+        noise(0), prefix=f"a {name}", number=2, most_tokens=4, examples=texts
+    )
     assert all(caption.startswith(f"a {name}") for caption in captions)
-    assert np.isfinite(chat_captioner.log_likelihoods(noise(0), [f"a {name} bag"], examples=texts)[0]).all()
+    assert np.isfinite(
+        chat_captioner.log_likelihoods(noise(0), [f"a {name} bag"], examples=texts)[0]
+    ).all()
 
 
 def test_an_answer_begins_where_the_template_writes_it(chat_captioner: ChatCaptioner) -> None:
@@ -265,7 +320,9 @@ def test_without_chance_it_is_the_likeliest() -> None:
     assert chosen_token(torch.zeros(5), None) == 0
 
 
-@pytest.mark.parametrize("scores", [SCORES, torch.zeros(8), torch.tensor([9.0, 0.0, 0.0]), torch.tensor([1.0])])
+@pytest.mark.parametrize(
+    "scores", [SCORES, torch.zeros(8), torch.tensor([9.0, 0.0, 0.0]), torch.tensor([1.0])]
+)
 def test_shares_are_those_of_transformers_own_nucleus(scores: torch.Tensor) -> None:
     none: Any = torch.empty(1, 0, dtype=torch.long)
     nucleus = torch.softmax(TopPLogitsWarper(TOP_P)(none, scores[None].double())[0], -1).numpy()
@@ -274,7 +331,9 @@ def test_shares_are_those_of_transformers_own_nucleus(scores: torch.Tensor) -> N
     assert not drawn[nucleus == 0].any()
     some = nucleus > 0
     if some.sum() > 1:
-        assert stats.chisquare(drawn[some], 4000 * nucleus[some] / nucleus[some].sum()).pvalue > 1e-4
+        assert (
+            stats.chisquare(drawn[some], 4000 * nucleus[some] / nucleus[some].sum()).pvalue > 1e-4
+        )
 
 
 def test_what_has_no_share_is_never_drawn() -> None:
@@ -334,12 +393,21 @@ def test_code_of_an_author_never_runs(
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_way_of_generating_that_the_folder_brings_is_left_aside(mine: Path, tmp_path: Path) -> None:
+def test_a_way_of_generating_that_the_folder_brings_is_left_aside(
+    mine: Path, tmp_path: Path
+) -> None:
     expected = load_captioner(f"local-dir:{mine}").captions(noise(0), number=2, most_tokens=5)
     (mine / "custom_generate").mkdir()
-    (mine / "custom_generate" / "generate.py").write_text(AUTHORS_CODE.format(str(tmp_path / "ran"), "ViTConfig"))
-    edit(mine / "generation_config.json", lambda document: document.update(max_length=1, num_beams=7, top_k=1))
-    assert load_captioner(f"local-dir:{mine}").captions(noise(0), number=2, most_tokens=5) == expected
+    (mine / "custom_generate" / "generate.py").write_text(
+        AUTHORS_CODE.format(str(tmp_path / "ran"), "ViTConfig")
+    )
+    edit(
+        mine / "generation_config.json",
+        lambda document: document.update(max_length=1, num_beams=7, top_k=1),
+    )
+    assert (
+        load_captioner(f"local-dir:{mine}").captions(noise(0), number=2, most_tokens=5) == expected
+    )
     assert not (tmp_path / "ran").exists()
 
 
@@ -354,16 +422,48 @@ def test_pickled_weights_are_never_read(mine: Path, tmp_path: Path) -> None:
 ODD: dict[str, tuple[str, dict[str, Any], str]] = {
     "kind": ("config.json", {"model_type": "bert"}, "no captioner of that kind"),
     "no kind": ("config.json", {"model_type": ["vit"]}, "no captioner of that kind"),
-    "no template": ("config.json", {"model_type": "llava", "architectures": []}, "it has no chat template"),
-    "other head": ("config.json", {"architectures": ["VitForImageClassification"]}, "trained for something else"),
-    "inside": ("config.json", {"more": [{"model_type": "timm_wrapper"}]}, "is 'timm_wrapper', which is not built"),
-    "encoder": ("config.json", {"encoder": {"model_type": "bert"}}, "encoder.model_type: found 'bert'"),
-    "decoder": ("config.json", {"decoder": {"model_type": "vit"}}, "decoder.model_type: found 'vit'"),
-    "no kind of half": ("config.json", {"encoder": {"model_type": ["vit"]}}, "encoder.model_type: found ['vit']"),
+    "no template": (
+        "config.json",
+        {"model_type": "llava", "architectures": []},
+        "it has no chat template",
+    ),
+    "other head": (
+        "config.json",
+        {"architectures": ["VitForImageClassification"]},
+        "trained for something else",
+    ),
+    "inside": (
+        "config.json",
+        {"more": [{"model_type": "timm_wrapper"}]},
+        "is 'timm_wrapper', which is not built",
+    ),
+    "encoder": (
+        "config.json",
+        {"encoder": {"model_type": "bert"}},
+        "encoder.model_type: found 'bert'",
+    ),
+    "decoder": (
+        "config.json",
+        {"decoder": {"model_type": "vit"}},
+        "decoder.model_type: found 'vit'",
+    ),
+    "no kind of half": (
+        "config.json",
+        {"encoder": {"model_type": ["vit"]}},
+        "encoder.model_type: found ['vit']",
+    ),
     "half": ("config.json", {"decoder": 7}, "decoder: found 7, expected a mapping"),
     "width": ("config.json", {"hidden_size": HUGE}, "expected at most 1,000,000"),
-    "backbone": ("config.json", {"nested": [{"use_timm_backbone": True}]}, "use_timm_backbone is not followed"),
-    "quantised": ("config.json", {"quantization_config": {"quant_method": "gptq"}}, "is not followed"),
+    "backbone": (
+        "config.json",
+        {"nested": [{"use_timm_backbone": True}]},
+        "use_timm_backbone is not followed",
+    ),
+    "quantised": (
+        "config.json",
+        {"quantization_config": {"quant_method": "gptq"}},
+        "is not followed",
+    ),
     "side": (PROCESSOR, {"size": {"height": HUGE, "width": 32}}, "expected at most 4,096"),
     "class": (PROCESSOR, {"image_processor_type": "os.system"}, "expected a class of transformers"),
 }
@@ -379,7 +479,9 @@ def test_what_no_captioner_says_is_reported_before_a_weight_is_read(mine: Path, 
     assert expected in str(refused.value)
 
 
-@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", TOKENIZER, PROCESSOR, "generation_config.json"])
+@pytest.mark.parametrize(
+    "file", ["config.json", "tokenizer.json", TOKENIZER, PROCESSOR, "generation_config.json"]
+)
 @pytest.mark.parametrize("content", [b"", b"[1]", b"\xff\xfe", b'{"a":' * 100_000])
 def test_damaged_files_are_reported(mine: Path, file: str, content: bytes) -> None:
     (mine / file).write_bytes(content)
@@ -397,7 +499,10 @@ def test_what_is_no_file_is_not_waited_for(mine: Path) -> None:
 def test_a_tokenizer_opens_no_file_that_it_names(mine: Path, tmp_path: Path) -> None:
     expected = load_captioner(f"local-dir:{mine}").captions(noise(0))
     (tmp_path / "vocab.txt").write_text("secret\n")
-    named = {f"{part}_file": str(tmp_path / "vocab.txt") for part in ("vocab", "tokenizer", "merges", "spm")}
+    named = {
+        f"{part}_file": str(tmp_path / "vocab.txt")
+        for part in ("vocab", "tokenizer", "merges", "spm")
+    }
     edit(mine / TOKENIZER, lambda document: document.update(named))
     assert load_captioner(f"local-dir:{mine}").captions(noise(0)) == expected
 
@@ -411,7 +516,9 @@ def test_a_tokenizer_opens_no_file_that_it_names(mine: Path, tmp_path: Path) -> 
         ("encoder", {"image_size": 1_000_000, "patch_size": 1}),
     ],
 )
-def test_sizes_that_the_weights_cannot_fill_take_no_memory(mine: Path, half: str, values: dict[str, Any]) -> None:
+def test_sizes_that_the_weights_cannot_fill_take_no_memory(
+    mine: Path, half: str, values: dict[str, Any]
+) -> None:
     edit(mine / "config.json", lambda document: document[half].update(values))
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UserError, match="belong to different models"):
@@ -422,7 +529,11 @@ def test_sizes_that_the_weights_cannot_fill_take_no_memory(mine: Path, half: str
 def test_weights_are_all_there_and_are_numbers(mine: Path) -> None:
     stored = load_file(mine / "model.safetensors")
     key = next(key for key in stored if key.endswith("crossattention.c_attn.weight"))
-    save_file({k: v for k, v in stored.items() if k != key}, mine / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {k: v for k, v in stored.items() if k != key},
+        mine / "model.safetensors",
+        metadata={"format": "pt"},
+    )
     with pytest.raises(RunFailure, match="which would be random"):
         load_captioner(f"local-dir:{mine}")
     stored[key][0, 0] = float("nan")
@@ -444,7 +555,14 @@ def test_a_tokenizer_of_another_model_is_reported(mine: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "template", ["{{ 1/0 }}", "{% for", "{{ ''.__class__.__mro__[1].__subclasses__() }}", "no image at all", ""]
+    "template",
+    [
+        "{{ 1/0 }}",
+        "{% for",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "no image at all",
+        "",
+    ],
 )
 def test_a_template_that_asks_nothing_is_reported(chat: Path, template: str) -> None:
     (chat / "chat_template.jinja").write_text(template)
@@ -458,7 +576,9 @@ def test_a_template_without_end_is_not_read(chat: Path) -> None:
         describe_captioner(f"local-dir:{chat}")
 
 
-@pytest.mark.parametrize("name", ["", " ", "local-dir:/nowhere", "lab:captionr", "no name of the hub"])
+@pytest.mark.parametrize(
+    "name", ["", " ", "local-dir:/nowhere", "lab:captionr", "no name of the hub"]
+)
 def test_names_of_nothing_are_reported(name: str, tmp_path: Path) -> None:
     with pytest.raises(CounterfoilError):
         describe_captioner(name)
@@ -471,8 +591,17 @@ def test_a_folder_of_something_else_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["normalizer", "decoder"])
 @pytest.mark.parametrize("steps", [[("a", "aa")] * 34, [("x", "y" * 3000)]])
-def test_a_tokenizer_that_makes_texts_long_is_refused(mine: Path, part: str, steps: list[tuple[str, str]]) -> None:
-    replacements = [{"type": "Replace", "pattern": {"String": old}, "content": new} for old, new in steps]
-    edit(mine / "tokenizer.json", lambda c: c.update({part: {"type": "Sequence", f"{part}s": replacements}}))
-    with pytest.raises(UserError, match=rf"tokenizer\.json: its {part} makes a text more than 64 times as long"):
+def test_a_tokenizer_that_makes_texts_long_is_refused(
+    mine: Path, part: str, steps: list[tuple[str, str]]
+) -> None:
+    replacements = [
+        {"type": "Replace", "pattern": {"String": old}, "content": new} for old, new in steps
+    ]
+    edit(
+        mine / "tokenizer.json",
+        lambda c: c.update({part: {"type": "Sequence", f"{part}s": replacements}}),
+    )
+    with pytest.raises(
+        UserError, match=rf"tokenizer\.json: its {part} makes a text more than 64 times as long"
+    ):
         describe_captioner(f"local-dir:{mine}")

@@ -1,4 +1,5 @@
-"""Chat models in this process, and their templates: programs of strangers, rendered within bounds."""
+"""Chat models in this process, and their templates: programs of strangers, rendered within
+bounds."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def answer(model: ChatModel, **changed: Any) -> str:
 def changed_config(folder: Path, name: str = "config.json", **values: Any) -> None:
     document = json.loads((folder / name).read_text())
     document |= values
-    (folder / name).write_text(json.dumps({key: value for key, value in document.items() if value is not None}))
+    (folder / name).write_text(
+        json.dumps({key: value for key, value in document.items() if value is not None})
+    )
 
 
 def test_the_greedy_answer_is_that_of_the_model_itself(folder: Path, model: ChatModel) -> None:
@@ -78,18 +81,37 @@ def test_an_answer_ends_where_the_model_can_read_no_further(tmp_path: Path) -> N
     short = load_chat(str(llama(tmp_path / "short", positions=40)))
     words = answer(short, most_tokens=10_000).split()
     assert 0 < len(words) <= 40
-    with pytest.raises(RunFailure, match="leaves no room for an answer, because it reads at most 40"):
-        short.answer([{"role": "user", "content": "a " * 60}], schema={}, seed=0, most_tokens=20, temperature=0)
+    with pytest.raises(
+        RunFailure, match="leaves no room for an answer, because it reads at most 40"
+    ):
+        short.answer(
+            [{"role": "user", "content": "a " * 60}],
+            schema={},
+            seed=0,
+            most_tokens=20,
+            temperature=0,
+        )
 
 
-def test_settings_of_generation_that_a_folder_brings_are_not_followed(tmp_path: Path, model: ChatModel) -> None:
+def test_settings_of_generation_that_a_folder_brings_are_not_followed(
+    tmp_path: Path, model: ChatModel
+) -> None:
     folder = llama(tmp_path / "tiny")
-    changed_config(folder, "generation_config.json", do_sample=True, temperature=9.0, max_new_tokens=1, min_length=50)
+    changed_config(
+        folder,
+        "generation_config.json",
+        do_sample=True,
+        temperature=9.0,
+        max_new_tokens=1,
+        min_length=50,
+    )
     assert answer(load_chat(str(folder))) == answer(model)
 
 
 def test_what_is_no_chat_model_is_refused_by_its_files(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="it has no chat template, so it cannot be used as a chat model"):
+    with pytest.raises(
+        UserError, match="it has no chat template, so it cannot be used as a chat model"
+    ):
         load_chat(str(llama(tmp_path / "mute", template=None)))
     with pytest.raises(UserError, match="transformers has no text model of that kind"):
         load_chat(str(llava(tmp_path / "seeing")))
@@ -107,7 +129,9 @@ def test_what_is_no_chat_model_is_refused_by_its_files(tmp_path: Path) -> None:
     {"architectures": ["GPT2LMHeadModel"]},
     {"num_hidden_layers": 1},
 ])  # fmt: skip
-def test_a_configuration_that_asks_for_more_than_the_weights_are_is_not_loaded(tmp_path: Path, hostile: dict) -> None:
+def test_a_configuration_that_asks_for_more_than_the_weights_are_is_not_loaded(
+    tmp_path: Path, hostile: dict
+) -> None:
     folder = llama(tmp_path / "tiny")
     changed_config(folder, **hostile)
     with pytest.raises(UserError):
@@ -138,7 +162,13 @@ def test_a_tokenizer_of_another_model_is_reported(tmp_path: Path) -> None:
 
 TURNS: list[dict[str, Any]] = [
     {"role": "system", "content": "Answer in JSON."},
-    {"role": "user", "content": [{"type": "image", "image": object()}, {"type": "text", "text": "What < is “this”?"}]},
+    {
+        "role": "user",
+        "content": [
+            {"type": "image", "image": object()},
+            {"type": "text", "text": "What < is “this”?"},
+        ],
+    },
     {"role": "assistant", "content": "A bag."},
     {"role": "user", "content": "And now?"},
 ]
@@ -159,27 +189,40 @@ TEMPLATES = {
     {{ message | tojson }}{{ loop.index0 }}{% endif %}{% endfor %}{{ ns.last.a }}{{ enable_thinking is defined }}""",
     "macro": """{% macro said(turn) %}[{{ turn.role }}]{% endmacro %}{% for m in messages %}{{ said(m) }}
     {% generation %}{{ m.content | string | length }}{% endgeneration %}{% break %}{% endfor %}{{ tools is none }}""",
-    "json": "{{ {'b': [1, 2.5, none, true], 'a': 'ü'} | tojson(indent=2, sort_keys=true) }}{{ strftime_now('%Y') }}",
+    "json": "{{ {'b': [1, 2.5, none, true], 'a': 'ü'} | tojson(indent=2, sort_keys=true) }}{{"
+    " strftime_now('%Y') }}",
 }
 
 
 def holder(template: Any) -> Any:
-    return SimpleNamespace(chat_template=template, special_tokens_map={"bos_token": "<s>", "eos_token": "</s>"})
+    return SimpleNamespace(
+        chat_template=template, special_tokens_map={"bos_token": "<s>", "eos_token": "</s>"}
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"add_generation_prompt": True, "enable_thinking": False}])
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_says_what_transformers_lets_it_say(name: str, options: dict[str, bool]) -> None:
     tokenizer = holder(TEMPLATES[name])
-    variables: dict[str, Any] = {"add_generation_prompt": False} | tokenizer.special_tokens_map | options
-    (expected,), _ = render_jinja_template(conversations=[TURNS], chat_template=tokenizer.chat_template, **variables)
+    variables: dict[str, Any] = (
+        {"add_generation_prompt": False} | tokenizer.special_tokens_map | options
+    )
+    (expected,), _ = render_jinja_template(
+        conversations=[TURNS], chat_template=tokenizer.chat_template, **variables
+    )
     assert rendered("m", tokenizer, TURNS, **options) == expected
-    assert rendered("m", holder({"default": tokenizer.chat_template, "tool_use": "no"}), TURNS, **options) == expected
+    assert (
+        rendered(
+            "m", holder({"default": tokenizer.chat_template, "tool_use": "no"}), TURNS, **options
+        )
+        == expected
+    )
 
 
 @pytest.mark.parametrize(("template", "words"), [
     ("{{ 'a' * 6000000000 }}", "more than 1,024 MB of memory"),
-    ("{% set n = namespace(t='a' * 1000) %}{% for i in range(40) %}{% set n.t = n.t + n.t %}{% endfor %}", "memory"),
+    ("{% set n = namespace(t='a' * 1000) %}{% for i in range(40) %}{% set n.t = n.t + n.t %}{%"
+        " endfor %}", "memory"),
     ("{{ 'a' * 1000001 }}", "more than 1,000,000 letters"),
     ("{{ raise_exception('only a user may begin') }}", "only a user may begin"),
     ("{{ ''.__class__.__mro__ }}", "unsafe"),
@@ -209,8 +252,13 @@ def test_templates_without_a_default_are_none() -> None:
 def test_keys_do_not_reach_the_process_that_renders(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
     real = text_models.subprocess.run
-    monkeypatch.setattr(text_models.subprocess, "run", lambda *a, **k: (given.update(k), real(*a, **k))[1])
+    monkeypatch.setattr(
+        text_models.subprocess, "run", lambda *a, **k: (given.update(k), real(*a, **k))[1]
+    )
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    assert rendered("m", holder("{{ messages | length }} {{ add_generation_prompt }}"), TURNS[:2]) == "2 False"
+    assert (
+        rendered("m", holder("{{ messages | length }} {{ add_generation_prompt }}"), TURNS[:2])
+        == "2 False"
+    )
     assert "secret" not in str(given["env"]) and given["env"]["PATH"] == os.environ["PATH"]

@@ -62,30 +62,46 @@ def test_the_key_of_the_environment_goes_to_the_address(monkeypatch: pytest.Monk
     assert server.headers[0]["authorization"] == f"Bearer {KEY}"
 
 
-def test_a_key_that_no_header_can_hold_is_reported_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_no_header_can_hold_is_reported_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "s3cret\ns3cret")
     with chat_server(lambda _: said("yes")) as server:
         error = failure(server.address)
-    assert isinstance(error, UserError) and "OPENAI_API_KEY holds" in str(error) and "s3cret" not in str(error)
+    assert (
+        isinstance(error, UserError)
+        and "OPENAI_API_KEY holds" in str(error)
+        and "s3cret" not in str(error)
+    )
     assert not server.requests
 
 
 @pytest.mark.parametrize("status", [400, 422])
 def test_a_server_that_takes_no_schema_is_asked_without_one_from_then_on(status: int) -> None:
     def reply(body: dict):
-        return refused(status, "what is response_format?") if "response_format" in body else said("yes")
+        return (
+            refused(status, "what is response_format?")
+            if "response_format" in body
+            else said("yes")
+        )
 
     with chat_server(reply) as server:
         model = load_chat("small", base_url=server.address)
         for _ in range(2):
-            assert model.answer(ASKED, schema=SCHEMA, seed=0, most_tokens=16, temperature=0) == "yes"
+            assert (
+                model.answer(ASKED, schema=SCHEMA, seed=0, most_tokens=16, temperature=0) == "yes"
+            )
     assert ["response_format" in body for body in server.requests] == [True, False, False]
 
 
 def test_a_question_that_is_refused_either_way_is_reported_with_the_servers_words() -> None:
     with chat_server(lambda _: refused(400, "\x1b[2J the context is too long")) as server:
         error = failure(server.address)
-    assert isinstance(error, RunFailure) and "answers 400" in str(error) and "the context is too long" in str(error)
+    assert (
+        isinstance(error, RunFailure)
+        and "answers 400" in str(error)
+        and "the context is too long" in str(error)
+    )
     assert "\x1b" not in str(error)
     assert len(server.requests) == 2
 
@@ -115,7 +131,11 @@ def test_a_busy_server_is_asked_again_and_given_up(status: int) -> None:
         assert answer(server.address) == "yes"
     with chat_server(lambda _: refused(status, Retry_After="0")) as server:
         error = failure(server.address)
-    assert isinstance(error, RunFailure) and f"{status}" in str(error) and "to resume" in str(error.hint)
+    assert (
+        isinstance(error, RunFailure)
+        and f"{status}" in str(error)
+        and "to resume" in str(error.hint)
+    )
     assert len(server.requests) == 3
 
 
@@ -143,7 +163,11 @@ def test_a_server_that_is_gone_is_reported() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     error = failure(f"http://127.0.0.1:{port}/v1")
-    assert isinstance(error, RunFailure) and "cannot be reached" in str(error) and "base_url" in str(error.hint)
+    assert (
+        isinstance(error, RunFailure)
+        and "cannot be reached" in str(error)
+        and "base_url" in str(error.hint)
+    )
 
 
 @pytest.mark.parametrize("content", [
@@ -155,7 +179,9 @@ def test_what_is_not_the_protocol_is_reported(content: bytes) -> None:
         assert isinstance(failure(server.address), RunFailure)
 
 
-@pytest.mark.parametrize(("more", "text"), [({}, ""), ({"refusal": "I cannot help."}, "I cannot help.")])
+@pytest.mark.parametrize(
+    ("more", "text"), [({}, ""), ({"refusal": "I cannot help."}, "I cannot help.")]
+)
 def test_no_text_is_an_empty_answer_and_a_refusal_is_its_text(more: dict, text: str) -> None:
     with chat_server(lambda _: said(None, **more)) as server:
         assert answer(server.address) == text
@@ -165,13 +191,18 @@ def test_the_hubs_providers_get_the_login_and_the_schema(monkeypatch: pytest.Mon
     from huggingface_hub import constants
 
     with chat_server(lambda _: said("yes")) as server:
-        monkeypatch.setattr(constants, "INFERENCE_PROXY_TEMPLATE", server.address.removesuffix("v1") + "{provider}")
+        monkeypatch.setattr(
+            constants, "INFERENCE_PROXY_TEMPLATE", server.address.removesuffix("v1") + "{provider}"
+        )
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         model = load_chat("user/name")
         assert model.answer(ASKED, schema=SCHEMA, seed=0, most_tokens=16, temperature=0) == "yes"
     assert server.headers[0]["authorization"] == "Bearer hf_" + "loginlogin" * 3
     assert server.requests[0]["response_format"]["json_schema"]["schema"] == SCHEMA
-    assert (server.requests[0]["model"], server.requests[0]["path"]) == ("user/name", "/v1/chat/completions")
+    assert (server.requests[0]["model"], server.requests[0]["path"]) == (
+        "user/name",
+        "/v1/chat/completions",
+    )
 
 
 def test_the_hubs_providers_want_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +224,9 @@ def test_the_hubs_providers_want_a_login(monkeypatch: pytest.MonkeyPatch) -> Non
     ("transformers:user/name", "http://localhost/v1", "runs in this process"),
     ("./nowhere", None, "there is no folder"),
 ])  # fmt: skip
-def test_names_that_cannot_be_are_refused_before_anything_is_asked(name: str, address: str | None, words: str) -> None:
+def test_names_that_cannot_be_are_refused_before_anything_is_asked(
+    name: str, address: str | None, words: str
+) -> None:
     with pytest.raises(UserError, match=words):
         load_chat(name, base_url=address)
 
@@ -272,8 +305,12 @@ def test_a_packed_answer_is_not_unpacked() -> None:
         assert "compressed the answer" in str(failure(server.address))
 
 
-@pytest.mark.parametrize("reply", [said(f"your key is {KEY}, isn't it"), said(None, refusal=f"not for {KEY}")])
-def test_a_key_that_an_answer_repeats_is_in_no_record(reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "reply", [said(f"your key is {KEY}, isn't it"), said(None, refusal=f"not for {KEY}")]
+)
+def test_a_key_that_an_answer_repeats_is_in_no_record(
+    reply: Reply, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with chat_server(lambda _: reply) as server:
         text = answer(server.address)

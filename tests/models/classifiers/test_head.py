@@ -1,4 +1,5 @@
-"""Heads come out as the model's own last layer, and go back into a folder that answers by the new one."""
+"""Heads come out as the model's own last layer, and go back into a folder that answers by the new
+one."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from torchvision.transforms import ToTensor
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
-from counterfoil.models.classifiers.head import LinearHead, head_of, refuse_other_logits, write_with_head
+from counterfoil.models.classifiers.head import (
+    LinearHead,
+    head_of,
+    refuse_other_logits,
+    write_with_head,
+)
 from counterfoil.models.classifiers.of_python import classifier_of
 from counterfoil.models.weights_files import weights_sha256
 
@@ -47,7 +53,11 @@ def saved(folder: Path, architecture: str, arguments: dict[str, Any] | None = No
     if isinstance(layer, torch.nn.Linear):
         torch.nn.init.normal_(layer.weight)
         torch.nn.init.normal_(layer.bias)
-    form = FORM if not architecture.startswith("vit") else {**FORM, "input_size": [3, 64, 64], "fixed_input_size": True}
+    form = (
+        FORM
+        if not architecture.startswith("vit")
+        else {**FORM, "input_size": [3, 64, 64], "fixed_input_size": True}
+    )
     model.pretrained_cfg.update(form)
     described = {"label_names": NAMES, "model_args": arguments or {}}
     save_for_hf(model, str(folder), model_config=described, safe_serialization=True)
@@ -55,9 +65,13 @@ def saved(folder: Path, architecture: str, arguments: dict[str, Any] | None = No
 
 
 @pytest.fixture(scope="module", params=list(ARCHITECTURES))
-def classifier(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+def classifier(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Classifier:
     name = request.param
-    return load_classifier(saved(tmp_path_factory.mktemp("heads") / name, name, ARCHITECTURES[name]))
+    return load_classifier(
+        saved(tmp_path_factory.mktemp("heads") / name, name, ARCHITECTURES[name])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +104,21 @@ def test_a_head_on_the_features_gives_the_models_logits(classifier: Classifier) 
     assert close(head.logits(features.numpy()), logits)
 
 
-def test_a_folder_with_another_head_answers_by_it_and_is_else_the_same(classifier: Classifier, tmp_path: Path) -> None:
+def test_a_folder_with_another_head_answers_by_it_and_is_else_the_same(
+    classifier: Classifier, tmp_path: Path
+) -> None:
     head = another(head_of(classifier))
     sha256 = write_with_head(classifier, head, tmp_path / "new", about=ABOUT, card="# Mended\n")
     loaded = load_classifier(f"local-dir:{tmp_path / 'new'}")
     assert loaded.sha256 == sha256 != classifier.sha256
-    for same in ("architecture", "label_names", "num_classes", "input_key", "input_size", "param_count"):
+    for same in (
+        "architecture",
+        "label_names",
+        "num_classes",
+        "input_key",
+        "input_size",
+        "param_count",
+    ):
         assert getattr(loaded, same) == getattr(classifier, same), same
     images = batch(classifier)
     features = classifier.features(images, "cpu")
@@ -106,29 +129,40 @@ def test_a_folder_with_another_head_answers_by_it_and_is_else_the_same(classifie
     before = classifier.module.state_dict()
     after = loaded.module.state_dict()
     changed = {key for key in before if not torch.equal(before[key], after[key])}
-    assert sorted(tuple(after[key].shape) for key in changed) == sorted([head.weight.shape, head.bias.shape])
+    assert sorted(tuple(after[key].shape) for key in changed) == sorted(
+        [head.weight.shape, head.bias.shape]
+    )
 
 
 def test_a_torch_module_has_a_head_too_and_stays_as_it_was(tmp_path: Path) -> None:
     """Its last Linear is the head, under any name and with other Linears before it."""
     torch.manual_seed(1)
     last = torch.nn.Linear(7, 3)
-    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 7), torch.nn.ReLU(), torch.nn.Dropout(0.5), last)
+    net = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(48, 7), torch.nn.ReLU(), torch.nn.Dropout(0.5), last
+    )
     net.train()
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (4, 4, 3), np.uint8))
     _, classifier = classifier_of("mine", net, ToTensor(), image)
     head = head_of(classifier)
     images = torch.rand(5, 3, 4, 4)
     assert np.array_equal(head.weight, last.weight.detach().numpy())
-    assert close(head.logits(classifier.features(images, "cpu").numpy()), classifier.logits(images, "cpu").numpy())
+    assert close(
+        head.logits(classifier.features(images, "cpu").numpy()),
+        classifier.logits(images, "cpu").numpy(),
+    )
     assert net.training and net[3].training and not last._forward_pre_hooks
     with pytest.raises(UserError, match="only timm models"):
         write_with_head(classifier, head, tmp_path / "new", about=ABOUT, card="")
     # Refuse a module with another layer behind the last Linear, or with a head of another kind.
-    _, more = classifier_of("mine", torch.nn.Sequential(net, torch.nn.Softmax(1)), ToTensor(), image)
+    _, more = classifier_of(
+        "mine", torch.nn.Sequential(net, torch.nn.Softmax(1)), ToTensor(), image
+    )
     with pytest.raises(RunFailure, match="does not reproduce its logits"):
         head_of(more)
-    _, other = classifier_of("mine", torch.nn.Sequential(net, torch.nn.Linear(3, 4, bias=False)), ToTensor(), image)
+    _, other = classifier_of(
+        "mine", torch.nn.Sequential(net, torch.nn.Linear(3, 4, bias=False)), ToTensor(), image
+    )
     with pytest.raises(UserError, match="no Linear with a bias of 4 outputs"):
         head_of(other)
 
@@ -149,7 +183,9 @@ def test_half_floats_of_the_lab_become_a_folder_of_float32(name: str, tmp_path: 
     assert load_classifier(f"local-dir:{tmp_path / 'new'}").input_key == classifier.input_key
 
 
-def test_a_folder_holds_what_is_said_of_it_and_the_same_bytes_twice(small: Classifier, tmp_path: Path) -> None:
+def test_a_folder_holds_what_is_said_of_it_and_the_same_bytes_twice(
+    small: Classifier, tmp_path: Path
+) -> None:
     head = another(head_of(small))
     folder = tmp_path / "new"
     first: dict[str, bytes] = {}
@@ -189,7 +225,9 @@ def test_a_folder_of_something_else_is_not_written_over(small: Classifier, tmp_p
 
 
 @pytest.mark.parametrize(("kind", "says"), [("shape", "does not fit"), ("nan", "not all finite")])
-def test_a_head_that_is_none_leaves_what_was_there(small: Classifier, tmp_path: Path, kind: str, says: str) -> None:
+def test_a_head_that_is_none_leaves_what_was_there(
+    small: Classifier, tmp_path: Path, kind: str, says: str
+) -> None:
     good = head_of(small)
     write_with_head(small, good, tmp_path / "new", about=ABOUT, card="old")
     weight = good.weight.copy()
@@ -211,7 +249,9 @@ def test_a_head_that_is_none_leaves_what_was_there(small: Classifier, tmp_path: 
         ("dpn48b", "Conv2d"),
     ],
 )
-def test_a_head_that_is_no_single_linear_is_refused_by_name(architecture: str, says: str, tmp_path: Path) -> None:
+def test_a_head_that_is_no_single_linear_is_refused_by_name(
+    architecture: str, says: str, tmp_path: Path
+) -> None:
     model: Any = timm.create_model(architecture, num_classes=3)
     save_for_hf(model, str(tmp_path / "model"), safe_serialization=True)
     name = f"local-dir:{tmp_path / 'model'}"
@@ -238,7 +278,11 @@ class _Sharpened(torch.nn.Module):
         return 1.01 * self.inner(images)
 
     def __getattr__(self, name: str) -> Any:
-        return super().__getattr__(name) if name == "inner" else getattr(super().__getattr__("inner"), name)
+        return (
+            super().__getattr__(name)
+            if name == "inner"
+            else getattr(super().__getattr__("inner"), name)
+        )
 
 
 def test_a_model_that_does_more_after_its_last_layer_is_found_out(small: Classifier) -> None:
@@ -249,7 +293,9 @@ def test_a_model_that_does_more_after_its_last_layer_is_found_out(small: Classif
 @pytest.mark.parametrize("spoil", ["nan", "wide", "shift"])
 def test_logits_of_another_head_are_reported(spoil: str) -> None:
     rng = np.random.default_rng(0)
-    head = LinearHead(rng.normal(size=(5, 64)).astype(np.float32), rng.normal(size=5).astype(np.float32))
+    head = LinearHead(
+        rng.normal(size=(5, 64)).astype(np.float32), rng.normal(size=5).astype(np.float32)
+    )
     features = rng.normal(size=(7, 64)).astype(np.float32)
     logits = features @ head.weight.T + head.bias
     refuse_other_logits("m", head, features, logits)
@@ -263,7 +309,9 @@ def test_logits_of_another_head_are_reported(spoil: str) -> None:
 
 def test_logits_of_many_rows_are_those_of_each() -> None:
     rng = np.random.default_rng(0)
-    head = LinearHead(rng.normal(size=(3, 8)).astype(np.float32), rng.normal(size=3).astype(np.float32))
+    head = LinearHead(
+        rng.normal(size=(3, 8)).astype(np.float32), rng.normal(size=3).astype(np.float32)
+    )
     features = rng.normal(size=(9001, 8)).astype(np.float32)
     wanted = features.astype(np.float64) @ head.weight.T.astype(np.float64) + head.bias
     assert np.abs(head.logits(features) - wanted).max() < 1e-5

@@ -1,4 +1,5 @@
-"""A graph of ONNX Runtime scores as the same network in torch; what is no such graph is refused before it runs."""
+"""A graph of ONNX Runtime scores as the same network in torch; what is no such graph is refused
+before it runs."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def save_graph(
     change: Callable[[onnx.ModelProto], None] | None = None,
     **config: Any,
 ) -> str:
-    """Save the mean colour of an image times a matrix, with its config.json; return the model's name."""
+    """Save the mean colour of an image times a matrix, with its config.json; return the model's
+    name."""
     folder.mkdir(parents=True, exist_ok=True)
     kind, dtype = (TensorProto.FLOAT16, np.float16) if half else (TensorProto.FLOAT, np.float32)
     nodes = [
@@ -57,13 +59,22 @@ def save_graph(
         "mean-colour",
         [helper.make_tensor_value_info("images", kind, [batch, 3, side, side])],
         [helper.make_tensor_value_info("shares" if ends else "scores", kind, [batch, len(NAMES)])],
-        [numpy_helper.from_array(WEIGHT.astype(dtype), "weight"), numpy_helper.from_array(BIAS.astype(dtype), "bias")],
+        [
+            numpy_helper.from_array(WEIGHT.astype(dtype), "weight"),
+            numpy_helper.from_array(BIAS.astype(dtype), "bias"),
+        ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     if change is not None:
         change(model)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
-    document = {"architecture": "mean-colour", "num_classes": 3, "label_names": NAMES, "pretrained_cfg": FORM, **config}
+    document = {
+        "architecture": "mean-colour",
+        "num_classes": 3,
+        "label_names": NAMES,
+        "pretrained_cfg": FORM,
+        **config,
+    }
     (folder / "config.json").write_text(json.dumps(document), encoding="utf-8")
     return f"onnx:{folder / 'model.onnx'}"
 
@@ -71,7 +82,9 @@ def save_graph(
 def pictures(count: int) -> list[Image.Image]:
     draw = np.random.default_rng(2)
     darkest = draw.integers(0, 200, (count, 3))  # by picture, so that answers differ
-    return [Image.fromarray(draw.integers(low, 256, (40, 32, 3), dtype=np.uint8)) for low in darkest]
+    return [
+        Image.fromarray(draw.integers(low, 256, (40, 32, 3), dtype=np.uint8)) for low in darkest
+    ]
 
 
 def plain_scores(images: list[Image.Image]) -> np.ndarray:
@@ -92,7 +105,9 @@ def scores_of(name: str, images: list[Image.Image]) -> np.ndarray:
 @pytest.mark.parametrize("batch", ["n", 1, 4])
 def test_scores_are_those_of_the_same_network(tmp_path: Path, batch: int | str) -> None:
     images = pictures(6)
-    np.testing.assert_allclose(scores_of(save_graph(tmp_path, batch), images), plain_scores(images), atol=1e-5)
+    np.testing.assert_allclose(
+        scores_of(save_graph(tmp_path, batch), images), plain_scores(images), atol=1e-5
+    )
 
 
 def test_probabilities_become_scores(tmp_path: Path) -> None:
@@ -104,9 +119,16 @@ def test_probabilities_become_scores(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ends", "scale"),
-    [("", "logits"), ("Softmax", "probabilities"), ("LogSoftmax", "log-probabilities"), ("Sigmoid", "unknown")],
+    [
+        ("", "logits"),
+        ("Softmax", "probabilities"),
+        ("LogSoftmax", "log-probabilities"),
+        ("Sigmoid", "unknown"),
+    ],
 )
-def test_the_end_of_a_graph_decides_what_its_scores_are(tmp_path: Path, ends: str, scale: str) -> None:
+def test_the_end_of_a_graph_decides_what_its_scores_are(
+    tmp_path: Path, ends: str, scale: str
+) -> None:
     name = save_graph(tmp_path, ends=ends)
     classifier = load_classifier(name)
     assert classifier.score_scale == scale and bool(classifier.read) == (scale != "logits")
@@ -115,25 +137,34 @@ def test_the_end_of_a_graph_decides_what_its_scores_are(tmp_path: Path, ends: st
         np.testing.assert_allclose(scores_of(name, pictures(5)), expected, atol=1e-5)
     else:
         shares = torch.from_numpy(plain_scores(pictures(5))).softmax(1).numpy()
-        np.testing.assert_allclose(shares_of(classifier.score_scale)(scores_of(name, pictures(5))), shares, atol=1e-5)
+        np.testing.assert_allclose(
+            shares_of(classifier.score_scale)(scores_of(name, pictures(5))), shares, atol=1e-5
+        )
 
 
 def test_a_graph_of_half_precision_takes_its_own_numbers(tmp_path: Path) -> None:
     images = pictures(5)
-    np.testing.assert_allclose(scores_of(save_graph(tmp_path, half=True), images), plain_scores(images), atol=2e-2)
+    np.testing.assert_allclose(
+        scores_of(save_graph(tmp_path, half=True), images), plain_scores(images), atol=2e-2
+    )
 
 
 def _with_outputs(**shares: float) -> Callable[[onnx.ModelProto], None]:
-    """Add outputs before the first one: a share of the scores each, or their mean where the share is 0."""
+    """Add outputs before the first one: a share of the scores each, or their mean where the share
+    is 0."""
 
     def change(model: onnx.ModelProto) -> None:
         for name, share in shares.items():
-            model.graph.initializer.append(numpy_helper.from_array(np.asarray(share, np.float32), f"{name}_share"))
+            model.graph.initializer.append(
+                numpy_helper.from_array(np.asarray(share, np.float32), f"{name}_share")
+            )
             node = helper.make_node("Mul", ["scores", f"{name}_share"], [name])
             if not share:
                 node = helper.make_node("ReduceMean", ["scores"], [name], axes=[1], keepdims=1)
             model.graph.node.append(node)
-            model.graph.output.insert(0, helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+            model.graph.output.insert(
+                0, helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+            )
 
     return change
 
@@ -175,7 +206,10 @@ def test_a_folder_of_one_graph_is_that_graph(tmp_path: Path) -> None:
 
 def test_an_export_with_the_files_of_transformers(tmp_path: Path) -> None:
     save_graph(tmp_path)
-    config = {"model_type": "resnet", "id2label": {str(index): name for index, name in enumerate(NAMES)}}
+    config = {
+        "model_type": "resnet",
+        "id2label": {str(index): name for index, name in enumerate(NAMES)},
+    }
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     processor = {
         "image_processor_type": "ViTImageProcessor", "size": {"height": SIDE, "width": SIDE}, "do_resize": True,
@@ -183,7 +217,9 @@ def test_an_export_with_the_files_of_transformers(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor), encoding="utf-8")
     images = [Image.new("RGB", (30, 30), colour) for colour in ("red", "green", "navy")]
-    np.testing.assert_allclose(scores_of(f"onnx:{tmp_path}", images), plain_scores(images), atol=1e-4)
+    np.testing.assert_allclose(
+        scores_of(f"onnx:{tmp_path}", images), plain_scores(images), atol=1e-4
+    )
     assert describe_classifier(f"onnx:{tmp_path}").label_names == tuple(NAMES)
 
 
@@ -195,7 +231,9 @@ def test_it_is_scored_like_any_classifier(tmp_path: Path) -> None:
     name = save_graph(tmp_path / "net")
     evaluation = evaluate(tmp_path / "photos", name, out=tmp_path / "out", device="cpu", workers=2)
     images: list[Image.Image] = [
-        Image.open(tmp_path / "photos" / class_name / f"{number}.png") for class_name in NAMES for number in range(3)
+        Image.open(tmp_path / "photos" / class_name / f"{number}.png")
+        for class_name in NAMES
+        for number in range(3)
     ]
     right = plain_scores(images).argmax(1) == np.repeat(np.arange(3), 3)
     assert evaluation.models[0].architecture == "mean-colour"
@@ -208,7 +246,11 @@ def test_the_hash_is_of_the_graph(tmp_path: Path) -> None:
     def negated(model: onnx.ModelProto) -> None:
         model.graph.initializer[1].CopyFrom(numpy_helper.from_array(-BIAS, "bias"))
 
-    names = [save_graph(tmp_path / "a"), save_graph(tmp_path / "b"), save_graph(tmp_path / "c", change=negated)]
+    names = [
+        save_graph(tmp_path / "a"),
+        save_graph(tmp_path / "b"),
+        save_graph(tmp_path / "c", change=negated),
+    ]
     first, same, other = (load_classifier(name).sha256 for name in names)
     assert first == same != other
 
@@ -230,11 +272,31 @@ def own_operator(model: onnx.ModelProto) -> None:
 
 REFUSED: list[tuple[str, dict[str, Any], type[CounterfoilError], str]] = [
     ("no configuration", {}, UserError, "has no config.json"),
-    ("other size", {"side": 32}, UserError, r"takes images of \[3, 32, 32\], and config.json prepares"),
-    ("other outputs", {"num_classes": 4, "label_names": None}, UserError, "a score for each output"),
+    (
+        "other size",
+        {"side": 32},
+        UserError,
+        r"takes images of \[3, 32, 32\], and config.json prepares",
+    ),
+    (
+        "other outputs",
+        {"num_classes": 4, "label_names": None},
+        UserError,
+        "a score for each output",
+    ),
     ("names and number", {"num_classes": 0}, UserError, "num_classes"),
-    ("weights in the folder", {"change": partial(external, location="secret")}, RunFailure, "could not be loaded"),
-    ("weights elsewhere", {"change": partial(external, location="../secret")}, RunFailure, "could not be loaded"),
+    (
+        "weights in the folder",
+        {"change": partial(external, location="secret")},
+        RunFailure,
+        "could not be loaded",
+    ),
+    (
+        "weights elsewhere",
+        {"change": partial(external, location="../secret")},
+        RunFailure,
+        "could not be loaded",
+    ),
     ("an operator of its own", {"change": own_operator}, RunFailure, "could not be loaded"),
 ]
 
@@ -249,7 +311,9 @@ def test_a_name_without_a_path_is_not_the_working_folder(
         describe_classifier(name)
 
 
-@pytest.mark.parametrize(("case", "options", "error", "says"), REFUSED, ids=[case for case, *_ in REFUSED])
+@pytest.mark.parametrize(
+    ("case", "options", "error", "says"), REFUSED, ids=[case for case, *_ in REFUSED]
+)
 def test_what_is_no_such_graph_is_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

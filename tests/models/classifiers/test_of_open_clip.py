@@ -1,4 +1,5 @@
-"""Zero-shot scores are CLIP's scale times cosines with the mean caption of each class, computed here by hand."""
+"""Zero-shot scores are CLIP's scale times cosines with the mean caption of each class, computed
+here by hand."""
 
 from __future__ import annotations
 
@@ -37,7 +38,10 @@ def test_scores_are_cosines_with_the_mean_of_the_captions(
 ) -> None:
     clip = load_clip("lab:clip")
     captions = np.stack(
-        [clip.embed_texts([t.format(name) for t in templates or TWO[:1]]).mean(axis=0) for name in CLASSES]
+        [
+            clip.embed_texts([t.format(name) for t in templates or TWO[:1]]).mean(axis=0)
+            for name in CLASSES
+        ]
     )
     captions /= np.linalg.norm(captions, axis=1, keepdims=True)
     expected = float(clip.module.logit_scale.exp()) * clip.embed_images(images, 20) @ captions.T
@@ -48,7 +52,9 @@ def test_scores_are_cosines_with_the_mean_of_the_captions(
     np.testing.assert_allclose(scores.numpy(), expected, atol=2e-4)
     truth = np.arange(2000, 2060) % len(CLASSES)
     assert (scores.argmax(1).numpy() == truth).mean() > 0.5
-    np.testing.assert_allclose(classifier.features(batch, "cpu").numpy(), clip.embed_images(images, 20), atol=2e-6)
+    np.testing.assert_allclose(
+        classifier.features(batch, "cpu").numpy(), clip.embed_images(images, 20), atol=2e-6
+    )
 
 
 def test_the_outputs_are_the_classes_in_their_order_each_by_a_name_of_its_own() -> None:
@@ -63,7 +69,9 @@ def test_the_outputs_are_the_classes_in_their_order_each_by_a_name_of_its_own() 
 def test_a_model_of_full_size_is_asked_by_open_clips_own_templates() -> None:
     full = of_open_clip.default_templates("ViT-B-32")
     assert len(full) == 80
-    assert [text.replace("{}", "cat") for text in full] == [template("cat") for template in OPENAI_IMAGENET_TEMPLATES]
+    assert [text.replace("{}", "cat") for text in full] == [
+        template("cat") for template in OPENAI_IMAGENET_TEMPLATES
+    ]
     assert of_open_clip.default_templates("lab:clip") == TWO[:1]
     facts = describe_classifier("open_clip:ViT-B-32/laion2b_s34b_b79k", LAB)
     assert (facts.architecture, facts.num_classes) == ("ViT-B-32", 10)
@@ -81,11 +89,17 @@ def test_the_hash_follows_weights_names_and_templates() -> None:
     ("name", "says"),
     [
         ("open_clip:ViT-B-23/openai", "open_clip has no 'ViT-B-23'; did you mean 'ViT-B-32'"),
-        ("open_clip:ViT-B-32/opnai", "found the tag 'opnai', expected one of .*did you mean 'openai'"),
+        (
+            "open_clip:ViT-B-32/opnai",
+            "found the tag 'opnai', expected one of .*did you mean 'openai'",
+        ),
         ("open_clip:ViT-B-32", "found no tag, expected one of"),
         ("open_clip:lab:resnet10t", "has no open_clip_config.json"),
         ("open_clip:./no/such", "there is no folder"),
-        ("open-clip:ViT-B-32/openai", "no kind of classifier 'open-clip'; did you mean 'open_clip'"),
+        (
+            "open-clip:ViT-B-32/openai",
+            "no kind of classifier 'open-clip'; did you mean 'open_clip'",
+        ),
     ],
 )
 def test_a_name_that_is_no_model_is_a_users_mistake(name: str, says: str) -> None:

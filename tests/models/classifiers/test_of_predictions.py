@@ -1,4 +1,5 @@
-"""Files of predictions of strangers: other files are refused with a message, and reading them is bounded."""
+"""Files of predictions of strangers: other files are refused with a message, and reading them is
+bounded."""
 
 from __future__ import annotations
 
@@ -43,11 +44,18 @@ def csv(path: Path, text: str | bytes) -> str:
 
 
 def recorded(
-    name: str, keys: list[str], paths: list[str] | None = None, classes: Sequence[RecipeClass] = CLASSES
+    name: str,
+    keys: list[str],
+    paths: list[str] | None = None,
+    classes: Sequence[RecipeClass] = CLASSES,
 ) -> dict[str, list[float]]:
     chunks = load_classifier(name, classes=classes).recorded(keys, paths)
     assert chunks is not None
-    return {keys[row]: scores.tolist() for indices, rows in chunks for row, scores in zip(indices, rows, strict=True)}
+    return {
+        keys[row]: scores.tolist()
+        for indices, rows in chunks
+        for row, scores in zip(indices, rows, strict=True)
+    }
 
 
 def test_scores_come_by_key_whatever_the_order_and_what_else_is_there(tmp_path: Path) -> None:
@@ -58,9 +66,14 @@ def test_scores_come_by_key_whatever_the_order_and_what_else_is_there(tmp_path: 
 
 @pytest.mark.parametrize("column", ["key", "path"])
 def test_a_path_names_an_image_as_its_key_does(tmp_path: Path, column: str) -> None:
-    # A spreadsheet's text has a mark before what would be a formula; keys come before paths of the same name.
-    message = f"{column},t-shirt,ankle boot\nnight/x.jpg,1,2\n'=1.jpg,3,4\nb,5,6\nelsewhere.jpg,7,8\n"
-    scores = recorded(csv(tmp_path / "a.csv", message), ["a", "b", "c"], ["night/x.jpg", "other.jpg", "=1.jpg"])
+    # A spreadsheet's text has a mark before what would be a formula; keys come before paths of the
+    # same name.
+    message = (
+        f"{column},t-shirt,ankle boot\nnight/x.jpg,1,2\n'=1.jpg,3,4\nb,5,6\nelsewhere.jpg,7,8\n"
+    )
+    scores = recorded(
+        csv(tmp_path / "a.csv", message), ["a", "b", "c"], ["night/x.jpg", "other.jpg", "=1.jpg"]
+    )
     assert scores == {"a": [1, 2], "b": [5, 6], "c": [3, 4]}
     beside = csv(tmp_path / "b.csv", "key,path,t-shirt,ankle boot\na,elsewhere.jpg,1,2\n")
     assert recorded(beside, ["a"], ["night/x.jpg"]) == {"a": [1, 2]}
@@ -69,7 +82,10 @@ def test_a_path_names_an_image_as_its_key_does(tmp_path: Path, column: str) -> N
 def test_numbers_as_keys_and_ids_stay_text(tmp_path: Path) -> None:
     name = csv(tmp_path / "a.csv", "key,class_id\n007,01\n8,00\n")
     facts = describe_classifier(name, CLASSES)
-    assert (facts.label_names, facts.most_ranked) == (("t-shirt", "ankle boot", "(another label)"), 1)
+    assert (facts.label_names, facts.most_ranked) == (
+        ("t-shirt", "ankle boot", "(another label)"),
+        1,
+    )
     scores = recorded(name, ["007", "8"])
     assert [int(np.argmax(scores[key])) for key in ("007", "8")] == [1, 0]
 
@@ -91,10 +107,19 @@ ODD: dict[str, tuple[str | bytes, str]] = {
         "may be the answers.*\n.*may be the true label",
     ),
     "two answers": ("key,label,class_id\na,t-shirt,00\n", "several of them may be the answers"),
-    "answers and truth": ("key,prediction,truth\na,t-shirt,t-shirt\n", "several of them may be the answers"),
+    "answers and truth": (
+        "key,prediction,truth\na,t-shirt,t-shirt\n",
+        "several of them may be the answers",
+    ),
     "best five": ("key,top1,top2\na,t-shirt,ankle boot\n", "several of them may be the answers"),
-    "template": ("key,path,class_id,label\na,x.jpg,00,t-shirt\n", "several of them may be the answers"),
-    "template and answers": ("key,path,class_id,label,mine\na,x.jpg,00,t-shirt,t-shirt\n", "may be the answers"),
+    "template": (
+        "key,path,class_id,label\na,x.jpg,00,t-shirt\n",
+        "several of them may be the answers",
+    ),
+    "template and answers": (
+        "key,path,class_id,label,mine\na,x.jpg,00,t-shirt,t-shirt\n",
+        "may be the answers",
+    ),
     "image": ("filename,label\na,t-shirt\n", "Call the column of the images key or path"),
     "other image": ("path,label\nphotos/x.jpg,t-shirt\n", "there: 'photos/x.jpg'\n  expected: 'a'"),
     "other ids": ("key,class_id\na,7\n", "2 classes are never answered, and 1 answer is no class"),
@@ -103,12 +128,24 @@ ODD: dict[str, tuple[str | bytes, str]] = {
         "key,label\na,böot\n".encode("latin-1"),
         "cannot be read.*neither UTF-8 nor UTF-16.*save it as CSV in UTF-8",
     ),
-    "half UTF-16": ("key,label\na,t-shirt\n".encode("utf-16-le"), "neither UTF-8 nor UTF-16 text with its mark"),
+    "half UTF-16": (
+        "key,label\na,t-shirt\n".encode("utf-16-le"),
+        "neither UTF-8 nor UTF-16 text with its mark",
+    ),
     "spaced": ("key, label\na, t-shirt, red\n", "expected 2 columns, got 3"),
     "twice": ("key,t-shirt,t-shirt\na,1,2\n", "'t-shirt' more than once"),
-    "text": ("key,t-shirt,ankle boot\na,high,2\n", "column 't-shirt'.*must have the scores of one class"),
-    "no number": ("key,t-shirt,ankle boot\na,nan,2\n", "a score that is not a number for 'a', in column 't-shirt'"),
-    "endless": ("key,t-shirt,ankle boot\na,2,inf\n", "a score that is not a number for 'a', in column 'ankle boot'"),
+    "text": (
+        "key,t-shirt,ankle boot\na,high,2\n",
+        "column 't-shirt'.*must have the scores of one class",
+    ),
+    "no number": (
+        "key,t-shirt,ankle boot\na,nan,2\n",
+        "a score that is not a number for 'a', in column 't-shirt'",
+    ),
+    "endless": (
+        "key,t-shirt,ankle boot\na,2,inf\n",
+        "a score that is not a number for 'a', in column 'ankle boot'",
+    ),
     "half empty": ("key,t-shirt,ankle boot\na,,2\n", "a score that is not a number for 'a'"),
     "no key": ("key,label\n,t-shirt\n", "rows without a key"),
     "row": ("row,label\n7,t-shirt\n", "has row 7, and there are 1 images"),
@@ -134,7 +171,8 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and no more")
     (tmp_path / "model.pkl").write_bytes(b"")
     for file, says in (
-        ("pipe.csv", "is a pipe"), ("folder.parquet", "is a folder"), ("cut.parquet", "cannot be read"),
+        ("pipe.csv", "is a pipe"), ("folder.parquet", "is a folder"), ("cut.parquet", "cannot be"
+            " read"),
         ("model.pkl", "expected .parquet, .csv"), ("none.csv", "there is no file"),
     ):  # fmt: skip
         with pytest.raises(CounterfoilError, match=says):
@@ -143,16 +181,24 @@ def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_columns_of_other_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"'label' of list<.*expected text"):
-        describe_classifier(parquet(tmp_path / "a.parquet", key=["a"], label=[["t-shirt"]]), CLASSES)
+        describe_classifier(
+            parquet(tmp_path / "a.parquet", key=["a"], label=[["t-shirt"]]), CLASSES
+        )
     scores = {"t-shirt": [1.0], "ankle boot": [[2.0]]}
     with pytest.raises(UserError, match=r"'ankle boot' of list<.*expected numbers"):
         recorded(parquet(tmp_path / "b.parquet", key=["a"], **scores), ["a"])
-    coded = parquet(tmp_path / "c.parquet", key=["a"], label=pa.array(["t-shirt"]).dictionary_encode())
+    coded = parquet(
+        tmp_path / "c.parquet", key=["a"], label=pa.array(["t-shirt"]).dictionary_encode()
+    )
     assert recorded(coded, ["a"])
 
 
-def test_sizes_are_bounded_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = parquet(tmp_path / "small.parquet", key=[f"k{i}" for i in range(5000)], label=["t-shirt"] * 5000)
+def test_sizes_are_bounded_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = parquet(
+        tmp_path / "small.parquet", key=[f"k{i}" for i in range(5000)], label=["t-shirt"] * 5000
+    )
     monkeypatch.setattr(foreign_tables, "_MOST_UNFOLDED", 4000)
     with pytest.raises(UserError, match=r"bytes in its column '\w+', expected at most 4,000"):
         describe_classifier(small, CLASSES)
@@ -165,7 +211,10 @@ def test_two_classes_of_one_name_need_ids(tmp_path: Path) -> None:
     cranes = [RecipeClass("n1", "crane", 0, 0, ()), RecipeClass("n2", "crane", 1, 1, ())]
     with pytest.raises(UserError, match=r"'crane', which is the name of two classes.*\n.*class_id"):
         describe_classifier(csv(tmp_path / "a.csv", "key,label\na,crane\n"), cranes)
-    assert describe_classifier(csv(tmp_path / "b.csv", "key,class_id\na,n2\n"), cranes).num_classes == 3
+    assert (
+        describe_classifier(csv(tmp_path / "b.csv", "key,class_id\na,n2\n"), cranes).num_classes
+        == 3
+    )
 
 
 def test_it_scores_no_image_that_it_has_not_seen(tmp_path: Path) -> None:
@@ -220,13 +269,17 @@ def test_delimiters_in_names_of_classes_part_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["a.csv", "a.parquet"])
 def test_pandas_with_its_index_and_capitals_is_read(tmp_path: Path, kind: str) -> None:
-    table = pd.DataFrame({"Path": ["b.jpg", "a.jpg"], "Label": ["t-shirt", "ankle boot"]}, index=[7, 3])
+    table = pd.DataFrame(
+        {"Path": ["b.jpg", "a.jpg"], "Label": ["t-shirt", "ankle boot"]}, index=[7, 3]
+    )
     table.to_csv(tmp_path / kind) if kind.endswith("csv") else table.to_parquet(tmp_path / kind)
     scores = recorded(f"predictions:{tmp_path / kind}", ["0", "1"], ["a.jpg", "b.jpg"])
     assert {key: int(np.argmax(row)) for key, row in scores.items()} == {"0": 1, "1": 0}
 
 
-@pytest.mark.parametrize("written", ["./red/u\u0308.jpg", "red\\ü.jpg", ".\\red\\ü.jpg", "red//ü.jpg", "red/ü.jpg"])
+@pytest.mark.parametrize(
+    "written", ["./red/u\u0308.jpg", "red\\ü.jpg", ".\\red\\ü.jpg", "red//ü.jpg", "red/ü.jpg"]
+)
 def test_one_path_is_written_in_several_ways(tmp_path: Path, written: str) -> None:
     name = csv(tmp_path / "a.csv", f"path,label\n{written},t-shirt\n")
     assert list(recorded(name, ["a", "b"], ["red/ü.jpg", "blue/ü.jpg"])) == ["a"]
@@ -235,7 +288,9 @@ def test_one_path_is_written_in_several_ways(tmp_path: Path, written: str) -> No
 def test_a_path_that_may_be_two_images_is_none_of_them(tmp_path: Path) -> None:
     paths = ["red\\1.jpg", "red/1.jpg"]
     both = csv(tmp_path / "a.csv", "path,label\nred/1.jpg,t-shirt\nred\\1.jpg,ankle boot\n")
-    assert [int(np.argmax(row)) for row in recorded(both, ["a", "b"], paths).values()] == [0, 1], "written exactly"
+    assert [int(np.argmax(row)) for row in recorded(both, ["a", "b"], paths).values()] == [0, 1], (
+        "written exactly"
+    )
     with pytest.raises(UserError, match=r"'./red/1.jpg' fits several images"):
         recorded(csv(tmp_path / "b.csv", "path,label\n./red/1.jpg,t-shirt\n"), ["a", "b"], paths)
 
@@ -276,7 +331,8 @@ def answered(path: Path, classes: Sequence[RecipeClass]) -> dict[str, int]:
 )
 def test_what_is_written_is_read(names: list[str], ids: bool, image: str) -> None:
     classes = [
-        RecipeClass(f"{label:04d}" if ids else f"c{label}", name, label, label, ()) for label, name in enumerate(names)
+        RecipeClass(f"{label:04d}" if ids else f"c{label}", name, label, label, ())
+        for label, name in enumerate(names)
     ]
     keys = written_keys(classes)
     raw = list(standard_csv.DictReader(io.StringIO(keys)))
@@ -284,7 +340,8 @@ def test_what_is_written_is_read(names: list[str], ids: bool, image: str) -> Non
         "csv": pd.read_csv(io.StringIO(keys), dtype=str, keep_default_na=False),
         "raw": pd.DataFrame({name: [row[name] for row in raw] for name in KEY_COLUMNS}),
         "names": pd.DataFrame(
-            [(f"k{cls.label}", f"p/{cls.label}.jpg", cls.id, cls.name) for cls in classes], columns=[*KEY_COLUMNS]
+            [(f"k{cls.label}", f"p/{cls.label}.jpg", cls.id, cls.name) for cls in classes],
+            columns=[*KEY_COLUMNS],
         ),
     }
     if ids:  # leading zeros are lost where pandas guesses
@@ -302,7 +359,10 @@ def test_what_is_written_is_read(names: list[str], ids: bool, image: str) -> Non
             for path in (Path(folder, f"{kind}-names.csv"), Path(folder, f"{kind}-names.parquet")):
                 save(table[[image, "label"]], path)
                 spelled = [{name, as_cell(name)} for name in names]
-                if len({*itertools.chain(*spelled)}) == sum(map(len, spelled)) and not {"", "\r"} & {
+                if len({*itertools.chain(*spelled)}) == sum(map(len, spelled)) and not {
+                    "",
+                    "\r",
+                } & {
                     *names,
                     *"".join(names),
                 }:
@@ -326,7 +386,9 @@ def save(table: pd.DataFrame, path: Path) -> None:
 @given(names=st.lists(HOSTILE, min_size=2, max_size=6, unique_by=plain_name))
 def test_scores_are_read_by_what_columns_are_called(names: list[str]) -> None:
     classes = [RecipeClass(f"c{label}", name, label, label, ()) for label, name in enumerate(names)]
-    scores = {name: [float(label == row) for row in range(len(names))] for label, name in enumerate(names)}
+    scores = {
+        name: [float(label == row) for row in range(len(names))] for label, name in enumerate(names)
+    }
     table = {"key": [f"k{label}" for label in range(len(names))], **scores}
     with tempfile.TemporaryDirectory() as folder:
         for path in (Path(folder, "a.csv"), Path(folder, "a.parquet"), Path(folder, "cells.csv")):
@@ -342,25 +404,42 @@ def test_scores_are_read_by_what_columns_are_called(names: list[str]) -> None:
             assert facts.label_names is not None
             for label in range(len(names)):
                 assert (
-                    np.argmax(rows[f"k{label}"]) == targets[label][0] and facts.label_names[targets[label][0]] in names
+                    np.argmax(rows[f"k{label}"]) == targets[label][0]
+                    and facts.label_names[targets[label][0]] in names
                 )
 
 
 def test_classes_that_differ_in_case_or_spaces_alone_are_told_apart(tmp_path: Path) -> None:
     names = ["STRASSE", "Straße", "strasse", " a", "a"]
-    for ids in (["strasse", "strasse-2", "strasse-3", "a", "a-2"], [f"{label:04d}" for label in range(5)], names):
-        classes = [RecipeClass(*pair, label, label, ()) for label, pair in enumerate(zip(ids, names, strict=True))]
+    for ids in (
+        ["strasse", "strasse-2", "strasse-3", "a", "a-2"],
+        [f"{label:04d}" for label in range(5)],
+        names,
+    ):
+        classes = [
+            RecipeClass(*pair, label, label, ())
+            for label, pair in enumerate(zip(ids, names, strict=True))
+        ]
         for column, values in (("class_id", ids), ("label", names)):
             path = tmp_path / "a.csv"
-            pd.DataFrame({"key": [f"k{label}" for label in range(5)], column: values}).to_csv(path, index=False)
-            assert answered(path, classes) == {f"k{label}": label for label in range(5)}, (column, ids)
-        with pytest.raises(UserError, match=r"'strassE', which is the name of two classes.*\n.*class_id"):
+            pd.DataFrame({"key": [f"k{label}" for label in range(5)], column: values}).to_csv(
+                path, index=False
+            )
+            assert answered(path, classes) == {f"k{label}": label for label in range(5)}, (
+                column,
+                ids,
+            )
+        with pytest.raises(
+            UserError, match=r"'strassE', which is the name of two classes.*\n.*class_id"
+        ):
             describe_classifier(csv(tmp_path / "b.csv", "key,label\nk0,strassE\n"), classes)
 
 
 def test_a_number_is_a_class_that_is_called_so_before_it_is_a_place(tmp_path: Path) -> None:
     names = ["0", "1", "10", "2"]  # folders, sorted
-    classes = [RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in enumerate(names)]
+    classes = [
+        RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in enumerate(names)
+    ]
     path = tmp_path / "a.parquet"
     parquet(path, key=["k0", "k1", "k2", "k3"], label=[0, 1, 10, 2])
     assert answered(path, classes) == {f"k{label}": label for label in range(4)}

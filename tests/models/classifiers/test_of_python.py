@@ -1,4 +1,5 @@
-"""Models that code hands over: what of them is refused, how they take images, and what of their answers are scores.
+"""Models that code hands over: what of them is refused, how they take images, and what of their
+answers are scores.
 
 A name means nothing once its run is over.
 """
@@ -49,7 +50,9 @@ def test_what_is_no_model_with_a_name_is_refused(models: Any, transform: Any, me
 
 def test_a_name_is_of_one_run() -> None:
     with handed_over({"mine": model, "theirs": "lab:resnet10t"}) as (names, held):
-        assert names == ["python:mine", "lab:resnet10t"] and [handed.model for handed in held] == [model]
+        assert names == ["python:mine", "lab:resnet10t"] and [handed.model for handed in held] == [
+            model
+        ]
         with pytest.raises(UserError, match="no other run"), handed_over({"mine": model}):
             raise AssertionError("it was held twice")
     with pytest.raises(UserError, match="only if you name it yourself"):
@@ -116,16 +119,25 @@ class TestScores:
             (lambda logits: logits, "logits", lambda logits: logits.softmax(1)),
             (lambda logits: logits.softmax(1), "probabilities", lambda logits: logits.softmax(1)),
             (lambda logits: 100 * logits.softmax(1), "percent", lambda logits: logits.softmax(1)),
-            (lambda logits: logits.log_softmax(1), "log-probabilities", lambda logits: logits.softmax(1)),
+            (
+                lambda logits: logits.log_softmax(1),
+                "log-probabilities",
+                lambda logits: logits.softmax(1),
+            ),
             (lambda logits: logits.sigmoid(), "unknown", None),
             (lambda logits: logits.sigmoid() - 0.1, "logits", None),
         ],
     )
     def test_the_end_of_a_network_decides_what_its_scores_are(
-        self, ends: Callable[[torch.Tensor], torch.Tensor], scale: str, shares: Callable[[torch.Tensor], Any] | None
+        self,
+        ends: Callable[[torch.Tensor], torch.Tensor],
+        scale: str,
+        shares: Callable[[torch.Tensor], Any] | None,
     ) -> None:
         def logits_of(means: torch.Tensor) -> torch.Tensor:
-            return torch.stack([9 * means[:, 0] - 6, 2 - 5 * means[:, 1], 3 * means[:, 2] - 4], dim=1)
+            return torch.stack(
+                [9 * means[:, 0] - 6, 2 - 5 * means[:, 1], 3 * means[:, 2] - 4], dim=1
+            )
 
         network = Scoring(lambda means: ends(logits_of(means)))
         _, classifier = classifier_of("mine", network, ToTensor(), IMAGE, more=[IMAGE] * 3)
@@ -145,7 +157,10 @@ class TestScores:
         bright = Scoring(lambda means: means * 3 - 1.9)
         greys = [Image.new("RGB", (32, 32), (shade,) * 3) for shade in (170, 180, 250)]
         assert classifier_of("mine", bright, ToTensor(), greys[0])[1].score_scale == "unknown"
-        assert classifier_of("mine", bright, ToTensor(), greys[0], more=greys[1:])[1].score_scale == "logits"
+        assert (
+            classifier_of("mine", bright, ToTensor(), greys[0], more=greys[1:])[1].score_scale
+            == "logits"
+        )
 
     def test_doubles_that_float32_holds_are_rounded_to_it(self) -> None:
         double = scores_of(lambda batch: batch.mean(axis=(2, 3)).astype(np.float64), ToTensor())
@@ -176,7 +191,9 @@ class TestTransforms:
             assert transform(IMAGE).shape[0] == 3 and torch.is_floating_point(transform(IMAGE))
 
     def test_torchvisions_are_torchvisions_and_imagenets_are_imagenets(self) -> None:
-        first, second, _ = (eval(code, {"torchvision": torchvision, "T": transforms}) for code in USUAL_TRANSFORMS)
+        first, second, _ = (
+            eval(code, {"torchvision": torchvision, "T": transforms}) for code in USUAL_TRANSFORMS
+        )
         preset = torchvision.models.ResNet50_Weights.DEFAULT.transforms()
         assert torch.equal(first(IMAGE), preset(IMAGE))
         assert second.transforms[-1].mean == pytest.approx(preset.mean)
@@ -191,11 +208,15 @@ class TestTransforms:
             expected = module.eval()(timms(IMAGE)[None])
         facts, classifier = classifier_of("mine", module, None, IMAGE)
         assert torch.equal(scores_of(module), expected) and facts.num_classes == 5
-        assert classifier.input_size == tuple(form["input_size"]) and classifier.crop_pct == form["crop_pct"]
+        assert (
+            classifier.input_size == tuple(form["input_size"])
+            and classifier.crop_pct == form["crop_pct"]
+        )
 
     def test_a_function_takes_images_as_they_are(self) -> None:
         assert torch.equal(
-            scores_of(lambda batch: batch.mean(axis=(2, 3))), scores_of(lambda b: b.mean((2, 3)), ToTensor())
+            scores_of(lambda batch: batch.mean(axis=(2, 3))),
+            scores_of(lambda b: b.mean((2, 3)), ToTensor()),
         )
 
 

@@ -1,4 +1,5 @@
-"""Classifiers of timm: what is no classifier is refused in words before a weight is read, and no pickle runs."""
+"""Classifiers of timm: what is no classifier is refused in words before a weight is read, and no
+pickle runs."""
 
 from __future__ import annotations
 
@@ -87,24 +88,36 @@ def test_a_model_that_transformers_wrapped_answers_as_there(tmp_path: Path) -> N
     processor = AutoImageProcessor.from_pretrained(tmp_path)
     classifier = load_classifier(f"local-dir:{tmp_path}")
     assert classifier.label_names == ("a", "b", "c")
-    assert classifier.input_size == (3, 32, 32)  # the processor's, which does not look at test_input_size
+    # the processor's, which does not look at test_input_size
+    assert classifier.input_size == (3, 32, 32)
     for sides in ((40, 60), (32, 32), (97, 31)):
-        image = Image.fromarray(np.random.default_rng(5).integers(0, 256, (*sides, 3), dtype=np.uint8))
+        image = Image.fromarray(
+            np.random.default_rng(5).integers(0, 256, (*sides, 3), dtype=np.uint8)
+        )
         pixels = processor(image, return_tensors="pt")["pixel_values"]
         torch.testing.assert_close(classifier.transform()(image)[None], pixels, rtol=0, atol=0)
-        torch.testing.assert_close(classifier.logits(pixels, "cpu"), module(pixel_values=pixels).logits)
+        torch.testing.assert_close(
+            classifier.logits(pixels, "cpu"), module(pixel_values=pixels).logits
+        )
 
 
 def test_half_precision_weights_load_into_float32(folder: Path, tmp_path: Path) -> None:
     half = Path(shutil.copytree(folder, tmp_path / "half"))
     stored = load_file(half / "model.safetensors")
     save_file(
-        {key: value.half() if value.is_floating_point() else value for key, value in stored.items()},
+        {
+            key: value.half() if value.is_floating_point() else value
+            for key, value in stored.items()
+        },
         half / "model.safetensors",
     )
     loaded = load_classifier(f"local-dir:{half}").module.state_dict()
-    assert all(value.dtype == torch.float32 for value in loaded.values() if value.is_floating_point())
-    assert all(torch.equal(loaded[k], v.half().float()) for k, v in stored.items() if v.is_floating_point())
+    assert all(
+        value.dtype == torch.float32 for value in loaded.values() if value.is_floating_point()
+    )
+    assert all(
+        torch.equal(loaded[k], v.half().float()) for k, v in stored.items() if v.is_floating_point()
+    )
 
 
 def test_the_hash_follows_the_weights_and_not_the_place(folder: Path, tmp_path: Path) -> None:
@@ -164,7 +177,9 @@ def test_a_name_that_is_no_model_is_a_users_mistake(name: str, says: str) -> Non
 def test_an_architecture_without_trained_weights_is_refused() -> None:
     trained = set(timm.list_models(pretrained=True))
     untrained = next(
-        name for name in timm.list_models() if not any(full.startswith(f"{name}.") or full == name for full in trained)
+        name
+        for name in timm.list_models()
+        if not any(full.startswith(f"{name}.") or full == name for full in trained)
     )
     with pytest.raises(UserError, match="no trained weights"):
         describe_classifier(untrained)
@@ -181,7 +196,9 @@ def test_an_architecture_without_trained_weights_is_refused() -> None:
         (lambda folder: change(folder, num_classes=0), "no classification head"),
     ],
 )
-def test_a_broken_folder_says_what_is_missing(folder: Path, tmp_path: Path, break_it: Any, says: str) -> None:
+def test_a_broken_folder_says_what_is_missing(
+    folder: Path, tmp_path: Path, break_it: Any, says: str
+) -> None:
     broken = Path(shutil.copytree(folder, tmp_path / "broken"))
     break_it(broken)
     with pytest.raises(UserError, match=says):
@@ -196,8 +213,11 @@ def test_a_hub_model_out_of_reach_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     assert caught.value.exit_code == 1
 
 
-# Heads differ: a plain layer, one behind a hidden layer wider than num_features, one behind a norm, one on a token.
-@pytest.mark.parametrize("architecture", ["test_resnet", "mobilenetv3_small_050", "test_convnext", "test_vit"])
+# Heads differ: a plain layer, one behind a hidden layer wider than num_features, one behind a norm,
+# one on a token.
+@pytest.mark.parametrize(
+    "architecture", ["test_resnet", "mobilenetv3_small_050", "test_convnext", "test_vit"]
+)
 def test_features_are_what_the_last_layer_sees(tmp_path: Path, architecture: str) -> None:
     torch.manual_seed(3)
     model: Any = timm.create_model(architecture, num_classes=5)
@@ -220,7 +240,12 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     configured = tmp_path_factory.mktemp("classifier") / "tiny"
     torch.manual_seed(7)
     model: Any = timm.create_model("test_resnet", num_classes=4)
-    save_for_hf(model, str(configured), model_config={"label_names": ["a", "b", "c", "d"]}, safe_serialization=True)
+    save_for_hf(
+        model,
+        str(configured),
+        model_config={"label_names": ["a", "b", "c", "d"]},
+        safe_serialization=True,
+    )
     return configured
 
 
@@ -275,7 +300,9 @@ def test_an_input_that_no_image_can_have_is_refused(mine: Path, key: str, value:
     with pytest.raises(UserError) as refused:
         describe_classifier(name)
     (problem,) = refused.value.problems
-    assert name in problem and f"pretrained_cfg.{key}: found " in problem and ", expected " in problem
+    assert (
+        name in problem and f"pretrained_cfg.{key}: found " in problem and ", expected " in problem
+    )
     assert "\n" not in problem and len(problem) < 400 + len(name)
 
 
@@ -285,14 +312,17 @@ def test_sides_and_crop_that_fit_alone_may_be_too_much_together(mine: Path) -> N
         describe_classifier(change(mine, its_input_size=[3, 4096, 4096], its_crop_pct=0.1))
 
 
-@pytest.mark.parametrize("value", [True, False, -1, 0, HUGE, "ten", "4", 4.0, [4], {}, float("nan")])
+@pytest.mark.parametrize(
+    "value", [True, False, -1, 0, HUGE, "ten", "4", 4.0, [4], {}, float("nan")]
+)
 def test_a_number_of_classes_that_is_none_is_refused(mine: Path, value: Any) -> None:
     with pytest.raises(UserError, match="no classification head"):
         describe_classifier(change(mine, num_classes=value, model_args={}))
 
 
 @pytest.mark.parametrize(
-    "value", [["resnet18"], {"a": 1}, None, 3, "", "hf-hub:eve/evil", "local-dir:/tmp", "../x", "a" * 9999]
+    "value",
+    [["resnet18"], {"a": 1}, None, 3, "", "hf-hub:eve/evil", "local-dir:/tmp", "../x", "a" * 9999],
 )
 def test_an_architecture_that_timm_does_not_know_is_refused(mine: Path, value: Any) -> None:
     with pytest.raises(UserError, match="does not know") as refused:
@@ -302,7 +332,18 @@ def test_an_architecture_that_timm_does_not_know_is_refused(mine: Path, value: A
 
 @pytest.mark.parametrize(
     "value",
-    ["abcd", [1, 2, 3, 4], ["a", None], {"a": 1}, 7, ["a\ud800"], ["a\x1b[31m"], ["a\nb"], ["a" * 10_000], [["a"]]],
+    [
+        "abcd",
+        [1, 2, 3, 4],
+        ["a", None],
+        {"a": 1},
+        7,
+        ["a\ud800"],
+        ["a\x1b[31m"],
+        ["a\nb"],
+        ["a" * 10_000],
+        [["a"]],
+    ],
 )
 def test_names_of_outputs_that_are_no_text_are_refused(mine: Path, value: Any) -> None:
     with pytest.raises(UserError, match=r"label_names(\.\d)?: found") as refused:
@@ -345,7 +386,9 @@ def test_a_part_that_is_no_mapping_is_refused(mine: Path, key: str, value: Any) 
         ({"img_size": [3, 3, 3]}, "sides from 1 to 4,096"),
     ],
 )  # fmt: skip
-def test_arguments_that_are_not_the_models_are_refused(mine: Path, arguments: dict[str, Any], says: str) -> None:
+def test_arguments_that_are_not_the_models_are_refused(
+    mine: Path, arguments: dict[str, Any], says: str
+) -> None:
     with pytest.raises(UserError, match=says):
         describe_classifier(change(mine, model_args=arguments))
 
@@ -361,16 +404,31 @@ def test_all_problems_are_reported_together(mine: Path) -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=8,
 )
 _PLACES = ("architecture", "num_classes", "label_names", "pretrained_cfg", "model_args")
-_INNER = ("input_size", "crop_pct", "interpolation", "crop_mode", "mean", "std", "fixed_input_size", "num_classes")
+_INNER = (
+    "input_size",
+    "crop_pct",
+    "interpolation",
+    "crop_mode",
+    "mean",
+    "std",
+    "fixed_input_size",
+    "num_classes",
+)
 
 
 @given(st.data())
 def test_any_value_in_any_place_is_taken_or_refused(data: st.DataObject) -> None:
-    document: dict[str, Any] = {"architecture": "test_resnet", "num_classes": 4, "pretrained_cfg": {}}
+    document: dict[str, Any] = {
+        "architecture": "test_resnet",
+        "num_classes": 4,
+        "pretrained_cfg": {},
+    }
     for key in data.draw(st.lists(st.sampled_from(_PLACES), max_size=2)):
         document[key] = data.draw(json_values)
     if isinstance(document["pretrained_cfg"], dict):
@@ -432,7 +490,9 @@ def test_weights_come_from_the_folder_whatever_the_configuration_names(
     name = change(mine, **{f"its_{setting}": value for setting, value in named.items()})
     read: list[str] = []
     opened = builtins.open
-    monkeypatch.setattr(builtins, "open", lambda file, *a, **k: read.append(str(file)) or opened(file, *a, **k))
+    monkeypatch.setattr(
+        builtins, "open", lambda file, *a, **k: read.append(str(file)) or opened(file, *a, **k)
+    )
     assert load_classifier(name).sha256 == wanted
     assert not [file for file in read if file.startswith("/etc")]
 
@@ -444,7 +504,8 @@ def test_weights_come_from_the_folder_whatever_the_configuration_names(
         ({"num_classes": 1_000_000, "model_args": {}}, "a tensor of 96,000,000 numbers"),
         ({"model_args": {"channels": [60_000] * 4}}, "a tensor of 32,400,000,000 numbers"),
         ({"model_args": {"layers": [60_000] * 4}}, "asks for more than"),
-        ({"architecture": "vit_tiny_patch16_224", "model_args": {"depth": 60_000}}, "asks for more than"),
+        ({"architecture": "vit_tiny_patch16_224", "model_args": {"depth": 60_000}}, "asks for more"
+            " than"),
         ({"architecture": "vit_tiny_patch16_224", "model_args": {"img_size": 4096, "embed_dim": 60_000}}, "a tensor"),
         ({"architecture": "swin_tiny_patch4_window7_224", "model_args": {"img_size": 4096, "window_size": 1024}},
          "a tensor of 1,099,511,627,776"),
@@ -469,12 +530,16 @@ def test_a_model_larger_than_its_file_is_refused_before_memory_is_taken(
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kB
 
 
-def test_as_many_parameters_as_the_weights_have_bytes_may_be_built_and_not_one_more(tmp_path: Path) -> None:
+def test_as_many_parameters_as_the_weights_have_bytes_may_be_built_and_not_one_more(
+    tmp_path: Path,
+) -> None:
     weights = tmp_path / "weights.safetensors"
     weights.write_bytes(bytes(30))
     trials.refuse_overgrown("m", [weights], lambda: torch.nn.Linear(5, 5))
     weights.write_bytes(bytes(29))
-    with pytest.raises(UserError, match=r"asks for 30 parameters, and its weights .* have 29 bytes"):
+    with pytest.raises(
+        UserError, match=r"asks for 30 parameters, and its weights .* have 29 bytes"
+    ):
         trials.refuse_overgrown("m", [weights], lambda: torch.nn.Linear(5, 5))
 
 
@@ -485,7 +550,10 @@ LEGITIMATE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"input_size": [3, 192, 128], "crop_pct": 1.0},
     ),
     "wide crop": ({"crop_pct": 1.15}, {"crop_pct": 1.15}),
-    "squash": ({"crop_mode": "squash", "mean": [0, 0, 0], "std": [1, 1, 1]}, {"crop_mode": "squash", "std": [1, 1, 1]}),
+    "squash": (
+        {"crop_mode": "squash", "mean": [0, 0, 0], "std": [1, 1, 1]},
+        {"crop_mode": "squash", "std": [1, 1, 1]},
+    ),
     "border": ({"crop_mode": "border", "interpolation": "bicubic"}, {"crop_mode": "border"}),
     "nulls": ({"crop_pct": None, "test_input_size": None, "mean": None}, {"crop_pct": 0.875}),
 } | {name: ({"interpolation": name}, {"interpolation": name}) for name in INTERPOLATIONS}
@@ -496,13 +564,17 @@ def test_a_form_that_models_have_is_followed(
     configured: Path, tmp_path: Path, form: dict[str, Any], resolved: dict
 ) -> None:
     shutil.copytree(configured, tmp_path / "mine")
-    classifier = of_timm.load(change(tmp_path / "mine", **{f"its_{key}": value for key, value in form.items()}))
+    classifier = of_timm.load(
+        change(tmp_path / "mine", **{f"its_{key}": value for key, value in form.items()})
+    )
     assert {key: classifier.data_config[key] for key in resolved} == resolved
     image = Image.fromarray(np.zeros((50, 70, 3), np.uint8))
     assert list(classifier.transform()(image).shape) == classifier.data_config["input_size"]
 
 
-def test_an_export_of_old_with_everything_in_one_mapping_loads(configured: Path, tmp_path: Path) -> None:
+def test_an_export_of_old_with_everything_in_one_mapping_loads(
+    configured: Path, tmp_path: Path
+) -> None:
     shutil.copytree(configured, tmp_path / "mine")
     document = json.loads((configured / "config.json").read_text())
     # Not every version of timm writes the number of outputs into this part.
@@ -515,18 +587,24 @@ def test_an_export_of_old_with_everything_in_one_mapping_loads(configured: Path,
 
 
 def test_a_fixed_input_size_is_that_of_the_arguments(tmp_path: Path) -> None:
-    """timm repairs its older exports, which kept the size of the initial weights, in the same way."""
+    """timm repairs its older exports, which kept the size of the initial weights, in the same
+    way."""
     model: Any = timm.create_model("test_vit", num_classes=4, img_size=64)
     save_for_hf(model, str(tmp_path / "vit"), safe_serialization=True)
     name = change(
-        tmp_path / "vit", model_args={"img_size": 64}, its_fixed_input_size=True, its_input_size=[3, 160, 160]
+        tmp_path / "vit",
+        model_args={"img_size": 64},
+        its_fixed_input_size=True,
+        its_input_size=[3, 160, 160],
     )
     classifier = of_timm.load(name)
     assert classifier.data_config["input_size"] == [3, 64, 64]
     assert classifier.module(torch.zeros(1, 3, 64, 64)).shape == (1, 4)
 
 
-@pytest.mark.parametrize(("sides", "mode"), [((1, 60_000), "center"), ((60_000, 1), "center"), ((1, 60_000), "border")])
+@pytest.mark.parametrize(
+    ("sides", "mode"), [((1, 60_000), "center"), ((60_000, 1), "center"), ((1, 60_000), "border")]
+)
 def test_an_image_of_one_row_is_refused_rather_than_resized(
     configured: Path, tmp_path: Path, sides: tuple, mode: str
 ) -> None:
@@ -572,7 +650,8 @@ def test_no_pickle_runs(beside: Path, tmp_path: Path, form: str, name: str) -> N
 def test_no_pickle_runs_whatever_timm_would_do(
     beside: Path, tmp_path: Path, source: str, loopback: LoopbackHub
 ) -> None:
-    """timm before 1.0.26 trusts every pickle; the process of this test makes the installed timm do so too."""
+    """timm before 1.0.26 trusts every pickle; the process of this test makes the installed timm do
+    so too."""
     proof = tmp_path / "proof"
     (beside / "pytorch_model.bin").write_bytes(FORMS["zipped"](Attack(proof)))
     name = f"local-dir:{beside}"
@@ -581,7 +660,10 @@ def test_no_pickle_runs_whatever_timm_would_do(
         client(loopback).upload_folder(repo_id="someone/evil", folder_path=str(beside))
         name = "hf-hub:someone/evil"
     output = in_a_process(TRUSTING + LOAD, name, loopback, tmp_path)
-    assert output.startswith("UserError: ") and "pytorch_model.bin cannot be read as weights alone" in output
+    assert (
+        output.startswith("UserError: ")
+        and "pytorch_model.bin cannot be read as weights alone" in output
+    )
     assert not proof.exists()
 
 
@@ -613,14 +695,18 @@ def in_a_process(code: str, name: str, hub: LoopbackHub, home: Path) -> str:
 
 
 @pytest.mark.release(of="hub")
-def test_a_model_of_the_hub_is_that_of_its_folder(configured: Path, tmp_path: Path, loopback: LoopbackHub) -> None:
+def test_a_model_of_the_hub_is_that_of_its_folder(
+    configured: Path, tmp_path: Path, loopback: LoopbackHub
+) -> None:
     pickled = shutil.copytree(configured, tmp_path / "pickled")
     torch.save(weights(configured), pickled / "pytorch_model.bin")
     (pickled / "model.safetensors").unlink()
     hashes = {f"{load_classifier(f'local-dir:{configured}').sha256}\n"}
     for model_folder in (configured, pickled):
         client(loopback).create_repo(f"someone/{model_folder.name}")
-        client(loopback).upload_folder(repo_id=f"someone/{model_folder.name}", folder_path=str(model_folder))
+        client(loopback).upload_folder(
+            repo_id=f"someone/{model_folder.name}", folder_path=str(model_folder)
+        )
         hashes.add(in_a_process(LOAD, f"hf-hub:someone/{model_folder.name}", loopback, tmp_path))
     assert len(hashes) == 1
     first = client(loopback).repo_info("someone/tiny").sha
@@ -629,11 +715,16 @@ def test_a_model_of_the_hub_is_that_of_its_folder(configured: Path, tmp_path: Pa
     assert {in_a_process(LOAD, f"hf-hub:someone/tiny@{first}", loopback, tmp_path)} == hashes
 
 
-def test_a_repository_without_weights_is_reported(beside: Path, tmp_path: Path, loopback: LoopbackHub) -> None:
+def test_a_repository_without_weights_is_reported(
+    beside: Path, tmp_path: Path, loopback: LoopbackHub
+) -> None:
     client(loopback).create_repo("someone/empty")
     client(loopback).upload_folder(repo_id="someone/empty", folder_path=str(beside))
     output = in_a_process(LOAD, "hf-hub:someone/empty", loopback, tmp_path)
-    assert output.startswith("UserError: ") and "none of model.safetensors, pytorch_model.bin" in output
+    assert (
+        output.startswith("UserError: ")
+        and "none of model.safetensors, pytorch_model.bin" in output
+    )
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "checkpoint-12.pth.tar"])
@@ -651,7 +742,9 @@ def test_weights_alone_load_from_any_file_of_torch(
 
 
 def test_an_archive_of_old_loads(configured: Path, beside: Path) -> None:
-    torch.save(weights(configured), beside / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    torch.save(
+        weights(configured), beside / "pytorch_model.bin", _use_new_zipfile_serialization=False
+    )
     assert same(configured, f"local-dir:{beside}")
 
 
@@ -677,7 +770,8 @@ def test_a_pipe_is_no_weights_file(beside: Path) -> None:
      {f"layer{number}": value for number, value in enumerate([torch.zeros(10**5)] * 40)}],
 )  # fmt: skip
 def test_what_is_no_weights_by_name_is_refused(tmp_path: Path, pickled: Any) -> None:
-    """Declared but absent numbers are refused too: a layer of a million copies of one would fill memory."""
+    """Declared but absent numbers are refused too: a layer of a million copies of one would fill
+    memory."""
     torch.save(pickled, tmp_path / "model.pth")
     with pytest.raises(UserError, match=r"model\.pth"):
         read_pickled(tmp_path / "model.pth", "mine")
@@ -686,7 +780,10 @@ def test_what_is_no_weights_by_name_is_refused(tmp_path: Path, pickled: Any) -> 
 @pytest.mark.parametrize("stored", [0, 1], ids=["all of it", "but one member"])
 def test_a_packed_archive_is_refused(stored: int, tmp_path: Path) -> None:
     torch.save({"fc.weight": torch.zeros(10**6)}, tmp_path / "plain.pth")
-    with zipfile.ZipFile(tmp_path / "plain.pth") as plain, zipfile.ZipFile(tmp_path / "p.pth", "w", 8) as packed:
+    with (
+        zipfile.ZipFile(tmp_path / "plain.pth") as plain,
+        zipfile.ZipFile(tmp_path / "p.pth", "w", 8) as packed,
+    ):
         for index, member in enumerate(plain.infolist()):
             how = zipfile.ZIP_STORED if index < stored else zipfile.ZIP_DEFLATED
             packed.writestr(member.filename, plain.read(member), how)
@@ -695,7 +792,9 @@ def test_a_packed_archive_is_refused(stored: int, tmp_path: Path) -> None:
         read_pickled(tmp_path / "p.pth", "mine")
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\3\4", b"PK\3\4" + b"\0" * 60, b"\x80\x02.", b"not weights" * 100])
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\3\4", b"PK\3\4" + b"\0" * 60, b"\x80\x02.", b"not weights" * 100]
+)
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
 def test_weights_of_anything_are_reported(beside: Path, name: str, content: bytes) -> None:
     (beside / name).write_bytes(content)
@@ -706,9 +805,15 @@ def test_weights_of_anything_are_reported(beside: Path, name: str, content: byte
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("key", ["fc.weight", "bn1.running_mean"])
-def test_weights_that_are_no_numbers_are_refused(configured: Path, beside: Path, key: str, value: float) -> None:
+def test_weights_that_are_no_numbers_are_refused(
+    configured: Path, beside: Path, key: str, value: float
+) -> None:
     state = weights(configured)
-    key = next(name for name in state if name.endswith(key) or (key != "fc.weight" and name.endswith("running_mean")))
+    key = next(
+        name
+        for name in state
+        if name.endswith(key) or (key != "fc.weight" and name.endswith("running_mean"))
+    )
     state[key].view(-1)[-1] = value
     save_file(state, beside / "model.safetensors")
     with pytest.raises(UserError, match="not finite") as refused:
@@ -717,7 +822,9 @@ def test_weights_that_are_no_numbers_are_refused(configured: Path, beside: Path,
 
 
 @pytest.mark.parametrize("shape", [(4, 95), (5, 96), (96,), (0,)])
-def test_weights_of_another_shape_are_reported(configured: Path, beside: Path, shape: tuple[int, ...]) -> None:
+def test_weights_of_another_shape_are_reported(
+    configured: Path, beside: Path, shape: tuple[int, ...]
+) -> None:
     state = weights(configured)
     assert state["fc.weight"].shape == (4, 96)
     state["fc.weight"] = torch.zeros(shape)

@@ -30,7 +30,9 @@ from support.images import noise
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_colour_transformer(tmp_path_factory.mktemp("transformers") / "vit", names=("blue", "x", "red", "green"))
+    return save_colour_transformer(
+        tmp_path_factory.mktemp("transformers") / "vit", names=("blue", "x", "red", "green")
+    )
 
 
 @pytest.fixture
@@ -41,7 +43,9 @@ def mine(folder: Path, tmp_path: Path) -> Path:
 def edited(folder: Path, file: str = "config.json", **values: Any) -> str:
     """Change settings of the classifier, None removes one, and return its name."""
     document = json.loads((folder / file).read_text()) | values
-    (folder / file).write_text(json.dumps({key: value for key, value in document.items() if value is not None}))
+    (folder / file).write_text(
+        json.dumps({key: value for key, value in document.items() if value is not None})
+    )
     return f"transformers:{folder}"
 
 
@@ -67,7 +71,9 @@ def test_scores_equal_those_of_transformers_own_loading(folder: Path) -> None:
     batch = torch.stack([classifier.transform()(image) for image in images])
     torch.testing.assert_close(batch, prepared["pixel_values"])
     torch.testing.assert_close(classifier.logits(batch, "cpu"), expected)
-    assert not classifier.module.training and not any(p.requires_grad for p in classifier.module.parameters())
+    assert not classifier.module.training and not any(
+        p.requires_grad for p in classifier.module.parameters()
+    )
     assert (classifier.input_size, classifier.interpolation) == ((3, 32, 32), "bilinear")
     assert classifier.param_count == sum(p.numel() for p in model.parameters())
 
@@ -79,9 +85,13 @@ def test_equal_input_keys_mean_equal_tensors(folder: Path, mine: Path) -> None:
     assert same.input_key == key != other.input_key
 
 
-def test_the_hash_follows_what_it_computes_and_neither_place_nor_names(folder: Path, mine: Path) -> None:
+def test_the_hash_follows_what_it_computes_and_neither_place_nor_names(
+    folder: Path, mine: Path
+) -> None:
     first = load_classifier(f"transformers:{folder}").sha256
-    renamed = edited(mine, id2label={"0": "a", "1": "b", "2": "c", "3": "d"}, label2id=None, dtype="float16")
+    renamed = edited(
+        mine, id2label={"0": "a", "1": "b", "2": "c", "3": "d"}, label2id=None, dtype="float16"
+    )
     assert load_classifier(renamed).sha256 == first
     assert load_classifier(edited(mine, hidden_act="relu")).sha256 != first
     stored = load_file(mine / "model.safetensors")
@@ -94,7 +104,10 @@ def test_the_hash_follows_what_it_computes_and_neither_place_nor_names(folder: P
 def test_half_precision_and_shards_load_whole_in_float32(folder: Path, mine: Path) -> None:
     stored = {key: value.half() for key, value in load_file(folder / "model.safetensors").items()}
     names = sorted(stored)
-    shards = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    shards = {
+        "model-00001-of-00002.safetensors": names[::2],
+        "model-00002-of-00002.safetensors": names[1::2],
+    }
     for file, keys in shards.items():
         save_file({key: stored[key] for key in keys}, mine / file, metadata={"format": "pt"})
     (mine / "model.safetensors").unlink()
@@ -111,17 +124,29 @@ def test_half_precision_and_shards_load_whole_in_float32(folder: Path, mine: Pat
 
 def test_a_processor_that_follows_the_image_has_no_size(mine: Path) -> None:
     size = {"shortest_edge": 32}
-    name = edited(mine, "preprocessor_config.json", image_processor_type="ConvNextImageProcessor", size={**size})
+    name = edited(
+        mine,
+        "preprocessor_config.json",
+        image_processor_type="ConvNextImageProcessor",
+        size={**size},
+    )
     assert load_classifier(name).input_size == (3, 32, 32)
     name = edited(
-        mine, "preprocessor_config.json", image_processor_type="CLIPImageProcessor", size=size, do_center_crop=False
+        mine,
+        "preprocessor_config.json",
+        image_processor_type="CLIPImageProcessor",
+        size=size,
+        do_center_crop=False,
     )
     assert load_classifier(name).input_size is None
 
 
 def test_an_image_without_end_is_refused(mine: Path) -> None:
     name = edited(
-        mine, "preprocessor_config.json", image_processor_type="CLIPImageProcessor", size={"shortest_edge": 32}
+        mine,
+        "preprocessor_config.json",
+        image_processor_type="CLIPImageProcessor",
+        size={"shortest_edge": 32},
     )
     with pytest.raises(UserError, match="would be resized"):
         load_classifier(name).transform()(Image.new("RGB", (500_000, 1)))
@@ -132,7 +157,10 @@ def test_an_image_without_end_is_refused(mine: Path) -> None:
     [
         ("transformers:./no/such", "there is no folder"),
         ("transformer:x", "no kind of classifier 'transformer'; did you mean 'transformers'"),
-        ("transformers:lab:resnet10t", "it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER"),
+        (
+            "transformers:lab:resnet10t",
+            "it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER",
+        ),
         ("transformers:lab:clip", "has no config.json"),
     ],
 )
@@ -174,9 +202,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def loaded(hub: LoopbackHub, home: Path, *names: str) -> list[str]:
-    """Load each model in a new process, with its cache and working folder in `home`, and return its lines."""
+    """Load each model in a new process, with its cache and working folder in `home`, and return its
+    lines."""
     (home / "here").mkdir(parents=True, exist_ok=True)
-    run = warm.run([sys.executable, "-c", LOAD, *names], client_environment(hub, home), cwd=home / "here")
+    run = warm.run(
+        [sys.executable, "-c", LOAD, *names], client_environment(hub, home), cwd=home / "here"
+    )
     assert run.returncode == 0, run.stderr
     return run.stdout.splitlines()
 
@@ -198,7 +229,11 @@ def test_a_model_of_the_hub_is_that_of_its_folder_at_each_commit(
 ) -> None:
     first = upload(loopback, folders[0])
     upload(loopback, folders[1])
-    names = (f"transformers:{REPO}@{first}", f"transformers:{REPO}", f"transformers:hf-hub:{REPO}@{first}")
+    names = (
+        f"transformers:{REPO}@{first}",
+        f"transformers:{REPO}",
+        f"transformers:hf-hub:{REPO}@{first}",
+    )
     assert loaded(loopback, tmp_path, *names) == [expected(folders[index]) for index in (0, 1, 0)]
 
 
@@ -236,9 +271,14 @@ def test_pickles_stay_there_and_a_folder_of_the_same_name_is_not_taken_for_it(
     upload(loopback, pickled, "someone/pickled")
     upload(loopback, folders[0])
     shutil.copytree(folders[1], tmp_path / "here" / REPO)
-    first, second = loaded(loopback, tmp_path, "transformers:someone/pickled", f"transformers:{REPO}")
+    first, second = loaded(
+        loopback, tmp_path, "transformers:someone/pickled", f"transformers:{REPO}"
+    )
     assert first.startswith("UserError: ") and "has no model.safetensors" in first
-    assert not any(request.path.endswith("pytorch_model.bin") and not request.observer for request in loopback.requests)
+    assert not any(
+        request.path.endswith("pytorch_model.bin") and not request.observer
+        for request in loopback.requests
+    )
     assert second.startswith("UserError: ") and "a local folder has this name" in second
 
 
@@ -274,7 +314,11 @@ def test_pickles_beside_safetensors_are_left_aside(mine: Path, tmp_path: Path) -
     ("file", "named", "base"),
     [
         ("config.json", {"AutoConfig": "evil.Evil"}, "ViTConfig"),
-        ("config.json", {"AutoModelForImageClassification": "evil.Evil"}, "ViTForImageClassification"),
+        (
+            "config.json",
+            {"AutoModelForImageClassification": "evil.Evil"},
+            "ViTForImageClassification",
+        ),
         (PROCESSOR, {"AutoImageProcessor": "evil.Evil"}, "ViTImageProcessor"),
     ],
 )
@@ -285,7 +329,10 @@ def test_code_of_an_author_never_runs(
     (mine / "evil.py").write_text(AUTHORS_CODE.format(str(tmp_path / "ran"), base))
     edit(mine / file, lambda document: document.update(auto_map=named))
     if not known:
-        edit(mine / file, lambda document: document.update(model_type="evil", image_processor_type="Evil"))
+        edit(
+            mine / file,
+            lambda document: document.update(model_type="evil", image_processor_type="Evil"),
+        )
     with pytest.raises(UserError, match="auto_map names code of its author, which is never run"):
         describe_classifier(f"transformers:{mine}")
     assert not (tmp_path / "ran").exists()
@@ -299,20 +346,31 @@ ODD_MODELS: dict[str, tuple[dict[str, Any], str]] = {
     "depth": ({"num_hidden_layers": 10**5}, "num_hidden_layers is 100000, expected at most 256"),
     "endless": ({"layer_norm_eps": float("inf")}, "expected a finite number"),
     "kernels": ({"attn_implementation": "someone/kernels"}, "attn_implementation is not followed"),
-    "quantised": ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config is not followed"),
-    "other weights": ({"transformers_weights": "../../x.bin"}, "transformers_weights is not followed"),
+    "quantised": (
+        {"quantization_config": {"quant_method": "gptq"}},
+        "quantization_config is not followed",
+    ),
+    "other weights": (
+        {"transformers_weights": "../../x.bin"},
+        "transformers_weights is not followed",
+    ),
     "backbone": ({"nested": [{"use_timm_backbone": True}]}, "use_timm_backbone is not followed"),
     "channels": ({"num_channels": 4}, "dataset's images are RGB"),
     "no labels": ({"id2label": None}, "no classification head"),
     "labels of nobody": ({"id2label": {"1": "a", "2": "b"}}, "none for output 0"),
     "labels": ({"id2label": {"0": "a\u001b[31m"}}, "expected printable text"),
-    "label": ({"id2label": {"0": "a", "1": "b", "2": "a\tb"}}, "id2label.2: found 'a\\tb', expected printable text"),
+    "label": (
+        {"id2label": {"0": "a", "1": "b", "2": "a\tb"}},
+        "id2label.2: found 'a\\tb', expected printable text",
+    ),
     "number": ({"num_labels": 7}, "num_labels is 7, and id2label has 4 names"),
 }
 
 
 @pytest.mark.parametrize("case", ODD_MODELS)
-def test_a_configuration_of_no_classifier_is_reported_before_a_weight_is_read(mine: Path, case: str) -> None:
+def test_a_configuration_of_no_classifier_is_reported_before_a_weight_is_read(
+    mine: Path, case: str
+) -> None:
     values, expected = ODD_MODELS[case]
     (mine / "model.safetensors").write_bytes(b"no weights")
     edit(mine / "config.json", lambda document: document.update(values))
@@ -329,7 +387,10 @@ ODD_PROCESSORS: dict[str, tuple[dict[str, Any], str]] = {
     "mean": ({"image_mean": [float("nan")] * 3}, "expected a finite number"),
     "class": ({"image_processor_type": "os.system"}, "expected a class of transformers"),
     "form": ({"size": "large"}, "no image processor of transformers|cannot prepare"),
-    "patches": ({"image_processor_type": "Siglip2ImageProcessor", "size": None}, "expected \\[channels"),
+    "patches": (
+        {"image_processor_type": "Siglip2ImageProcessor", "size": None},
+        "expected \\[channels",
+    ),
 }
 
 
@@ -345,7 +406,10 @@ OVERGROWN: dict[str, dict[str, Any]] = {
     "width": {"hidden_size": 900_000, "num_attention_heads": 1},
     "inner": {"intermediate_size": 1_000_000, "hidden_size": 999_936},
     "image": {"image_size": 1_000_000, "patch_size": 1},
-    "outputs": {"id2label": {str(index): f"c{index}" for index in range(200_000)}, "hidden_size": 4_800},
+    "outputs": {
+        "id2label": {str(index): f"c{index}" for index in range(200_000)},
+        "hidden_size": 4_800,
+    },
     "depth": {"num_hidden_layers": 256, "hidden_size": 4_800},
 }
 
@@ -397,7 +461,9 @@ def test_damaged_weights_are_reported(mine: Path) -> None:
 def test_an_index_names_files_of_its_folder_alone(mine: Path, tmp_path: Path, name: str) -> None:
     shutil.copy(mine / "model.safetensors", tmp_path / "outside.safetensors")
     (mine / "model.safetensors").unlink()
-    (mine / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"classifier.weight": name}}))
+    (mine / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"classifier.weight": name}})
+    )
     with pytest.raises(CounterfoilError, match=r"expected (files in the same folder|safetensors)"):
         load_classifier(f"transformers:{mine}")
 

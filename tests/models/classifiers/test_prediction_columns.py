@@ -1,4 +1,5 @@
-"""What the columns and labels of a file of predictions mean: an output of the model, an answer, or neither."""
+"""What the columns and labels of a file of predictions mean: an output of the model, an answer, or
+neither."""
 
 from __future__ import annotations
 
@@ -43,12 +44,16 @@ def save(table: pd.DataFrame, path: Path) -> str:
     return f"predictions:{path}"
 
 
-def answered(name: str, classes: Sequence[RecipeClass] = CLASSES) -> tuple[list[int], RecordedClassifier]:
+def answered(
+    name: str, classes: Sequence[RecipeClass] = CLASSES
+) -> tuple[list[int], RecordedClassifier]:
     """Return the class that each image is answered with, or -1, as scoring finds it."""
     class_map = map_classes(classes, describe_classifier(name, classes))
     classifier = load_classifier(name, classes=classes)
     assert isinstance(classifier, RecordedClassifier)
-    label_of = {output: label for label, outputs in enumerate(class_map.targets) for output in outputs}
+    label_of = {
+        output: label for label, outputs in enumerate(class_map.targets) for output in outputs
+    }
     answers = [-2] * len(PATHS)
     for rows, scores in classifier.recorded([f"k{row}" for row in range(len(PATHS))], PATHS):
         for row, best in zip(rows.tolist(), scores.argmax(axis=1).tolist(), strict=True):
@@ -68,7 +73,11 @@ BESIDE = {
     "an index": {"Unnamed: 0": range(6)},
     "a text": {"camera": ["a", "b"] * 3},
     "the truth": {"label": [NAMES[label] for label in TRUE[::-1]]},
-    "a label and how sure it is": {"label": ["mug"] * 6, "confidence": [9.0] * 6, "class_id": [1] * 6},
+    "a label and how sure it is": {
+        "label": ["mug"] * 6,
+        "confidence": [9.0] * 6,
+        "class_id": [1] * 6,
+    },
     "a number of any name": {"angle": np.linspace(0, 300, 6)},
 }
 WRITTEN = {
@@ -83,29 +92,45 @@ WRITTEN = {
 
 @pytest.mark.parametrize("written", WRITTEN)
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl", ".json"])
-def test_columns_of_classes_are_the_outputs_and_others_are_left_out(tmp_path: Path, written: str, ending: str) -> None:
+def test_columns_of_classes_are_the_outputs_and_others_are_left_out(
+    tmp_path: Path, written: str, ending: str
+) -> None:
     for case, others in BESIDE.items():
         table = scores(SHARES, WRITTEN[written], **others)[["path", *[*others], *WRITTEN[written]]]
         answers, classifier = answered(save(table, tmp_path / f"a{ending}"))
-        assert (answers, classifier.num_classes, classifier.score_scale) == (TRUE, 4, "probabilities"), case
+        assert (answers, classifier.num_classes, classifier.score_scale) == (
+            TRUE,
+            4,
+            "probabilities",
+        ), case
         named = [name for name in others if name != "Unnamed: 0"]
         assert all(name in classifier.read for name in named), case
 
 
 def test_logits_do_not_show_whether_another_number_is_an_output(tmp_path: Path) -> None:
     for others in (BESIDE["entropy"], BESIDE["id"], BESIDE["a text"], BESIDE["the truth"]):
-        assert answered(save(scores(LOGITS, **dict[str, Any](others)), tmp_path / "a.csv"))[0] == TRUE
+        assert (
+            answered(save(scores(LOGITS, **dict[str, Any](others)), tmp_path / "a.csv"))[0] == TRUE
+        )
     table = scores(LOGITS, angle=[300.0] * 6, zebra=[9.0] * 6)
-    with pytest.raises(UserError, match=r"2 columns of numbers name no class: 'angle', 'zebra'\n.*score_bowl"):
+    with pytest.raises(
+        UserError, match=r"2 columns of numbers name no class: 'angle', 'zebra'\n.*score_bowl"
+    ):
         answered(save(table, tmp_path / "a.csv"))
     with pytest.raises(UserError, match="1 column of numbers names no class"):
         answered(save(table.drop(columns="zebra"), tmp_path / "a.csv"))
 
 
-def test_further_outputs_are_those_that_complete_the_sum_or_are_called_alike(tmp_path: Path) -> None:
+def test_further_outputs_are_those_that_complete_the_sum_or_are_called_alike(
+    tmp_path: Path,
+) -> None:
     wide = np.concatenate([0.5 * SHARES, np.full((6, 1), 0.5)], axis=1)
     answers, classifier = answered(save(scores(wide, (*NAMES, "zebra")), tmp_path / "a.csv"))
-    assert (answers, classifier.num_classes, classifier.score_scale) == ([-1] * 6, 5, "probabilities")
+    assert (answers, classifier.num_classes, classifier.score_scale) == (
+        [-1] * 6,
+        5,
+        "probabilities",
+    )
     logits = np.concatenate([LOGITS, np.full((6, 1), 9.0)], axis=1)
     called = [f"logit_{name}" for name in (*NAMES, "zebra")]
     table = scores(logits, called, logit_max=LOGITS.max(axis=1), angle=[99.0] * 6)
@@ -116,14 +141,20 @@ def test_further_outputs_are_those_that_complete_the_sum_or_are_called_alike(tmp
 
 def test_numbered_columns_are_outputs_in_their_order(tmp_path: Path) -> None:
     classes = of_names(sorted(NAMES))
-    for called in ("0123", ["class_0", "class_1", "class_2", "class_3"], ["prob_0", "prob_1", "prob_2", "prob_3"]):
+    for called in (
+        "0123",
+        ["class_0", "class_1", "class_2", "class_3"],
+        ["prob_0", "prob_1", "prob_2", "prob_3"],
+    ):
         table = scores(SHARES, [*called], entropy=ENTROPY)[["path", "entropy", *[*called][::-1]]]
         assert answered(save(table, tmp_path / "a.csv"), classes)[0] == TRUE
 
 
 def test_a_class_without_a_column_is_refused_with_both_lists(tmp_path: Path) -> None:
     table = scores(SHARES, ("bowl", "mug", "tube", "spoon"), entropy=ENTROPY)
-    with pytest.raises(UserError, match=r"1 of 4 classes have no output of their name\n(.*\n)*.*test tube.*\| tube"):
+    with pytest.raises(
+        UserError, match=r"1 of 4 classes have no output of their name\n(.*\n)*.*test tube.*\| tube"
+    ):
         answered(save(table, tmp_path / "a.csv"))
     with pytest.raises(UserError, match="1 of 4 classes have no output"):
         answered(save(scores(SHARES)[["path", *NAMES[:3]]], tmp_path / "a.csv"))
@@ -134,7 +165,9 @@ def test_a_class_without_a_column_is_refused_with_both_lists(tmp_path: Path) -> 
 TEXTS = [NAMES[label] for label in TRUE]
 
 
-@pytest.mark.parametrize("column", ["label", "class", "prediction", "Predicted", "y_hat", "class_id", "score", "top1"])
+@pytest.mark.parametrize(
+    "column", ["label", "class", "prediction", "Predicted", "y_hat", "class_id", "score", "top1"]
+)
 def test_one_column_beside_the_key_holds_the_answers(tmp_path: Path, column: str) -> None:
     for ending in (".csv", ".parquet", ".jsonl"):
         table = pd.DataFrame({"path": PATHS, column: TEXTS})
@@ -154,7 +187,10 @@ def test_a_label_may_have_its_confidence_beside_it(tmp_path: Path) -> None:
 def test_a_class_in_another_word_is_refused_and_another_label_is_wrong(tmp_path: Path) -> None:
     for word in ("Auto", "tubes", "4", "TT"):
         texts = [word if text == "test tube" else text for text in TEXTS]
-        with pytest.raises(UserError, match=rf"1 class is never answered, and 1 answer is no class(.*\n)+.*\| {word}"):
+        with pytest.raises(
+            UserError,
+            match=rf"1 class is never answered, and 1 answer is no class(.*\n)+.*\| {word}",
+        ):
             answered(save(pd.DataFrame({"path": PATHS, "label": texts}), tmp_path / "a.csv"))
     for word in ("(another label)", "zebra"):
         texts = [*TEXTS[:4], word, word] if word == "zebra" else [word, *TEXTS[1:4], word, word]
@@ -162,7 +198,10 @@ def test_a_class_in_another_word_is_refused_and_another_label_is_wrong(tmp_path:
         if word == "zebra":
             answers, classifier = answered(name)
             assert answers == [*TRUE[:4], -1, -1]
-            assert "2 of 6 answers are no class of the dataset and count as wrong: 'zebra' (2)" in classifier.read
+            assert (
+                "2 of 6 answers are no class of the dataset and count as wrong: 'zebra' (2)"
+                in classifier.read
+            )
         else:
             assert answered(name)[0] == [-1, *TRUE[1:4], -1, -1]
 
@@ -188,7 +227,12 @@ ZEROS = of_names(("0001", "0002", "0003", "0004"))
         (NUMBERED, "label", [1, 10, 2, 20, 1, 10], TRUE),
         (NUMBERED, "label", [1.0, 10.0, 2.0, 20.0, 1.0, 10.0], TRUE),
         (NUMBERED, "prediction", [1, 10, 2, 20, 1, 10], TRUE),
-        (NUMBERED, "class_id", [1, 2, 1, 2, 1, 2], r"'1' is the name of '1' and the id of '10' \(0001\)"),
+        (
+            NUMBERED,
+            "class_id",
+            [1, 2, 1, 2, 1, 2],
+            r"'1' is the name of '1' and the id of '10' \(0001\)",
+        ),
         (NUMBERED, "prediction", [1, 2, 1, 2, 1, 2], "may hold names of classes or ids"),
         (NUMBERED, "label", [0, 1, 2, 3, 0, 1], "2 classes are never answered"),
         (ZEROS, "label", [1, 2, 3, 4, 1, 2], TRUE),
@@ -207,7 +251,11 @@ ZEROS = of_names(("0001", "0002", "0003", "0004"))
     ],
 )
 def test_numbers_are_names_or_ids_where_only_one_fits(
-    tmp_path: Path, classes: Sequence[RecipeClass], column: str, values: list[Any], right: list[int] | str
+    tmp_path: Path,
+    classes: Sequence[RecipeClass],
+    column: str,
+    values: list[Any],
+    right: list[int] | str,
 ) -> None:
     for ending in (".csv", ".parquet"):
         name = save(pd.DataFrame({"path": PATHS, column: values}), tmp_path / f"a{ending}")
@@ -226,12 +274,19 @@ def test_scores_keep_every_digit(tmp_path: Path) -> None:
     for ending in (".csv", ".parquet", ".jsonl"):
         path = tmp_path / f"a{ending}"
         if ending == ".jsonl":
-            lines = [{"path": key, **dict(zip(NAMES, row, strict=True))} for key, row in zip(PATHS, sure, strict=True)]
+            lines = [
+                {"path": key, **dict(zip(NAMES, row, strict=True))}
+                for key, row in zip(PATHS, sure, strict=True)
+            ]
             path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
             name = f"predictions:{path}"
         else:
             name = save(scores(sure), path)
-        rows = [row for _, rows in load_classifier(name, classes=CLASSES).recorded(PATHS) or () for row in rows]
+        rows = [
+            row
+            for _, rows in load_classifier(name, classes=CLASSES).recorded(PATHS) or ()
+            for row in rows
+        ]
         assert np.array_equal(np.array(rows), sure), ending
 
 
@@ -253,11 +308,14 @@ def test_json_of_another_form_is_refused(tmp_path: Path, text: str, says: str) -
 
 
 def test_lines_of_other_images_and_rules_of_paths_are_told(tmp_path: Path) -> None:
-    table = pd.DataFrame({"path": [f"/data/me/{path}" for path in PATHS] + ["other.jpg"], "label": [*TEXTS, "mug"]})
+    table = pd.DataFrame(
+        {"path": [f"/data/me/{path}" for path in PATHS] + ["other.jpg"], "label": [*TEXTS, "mug"]}
+    )
     _, classifier = answered(save(table, tmp_path / "a.csv"))
     sentence = classifier.told([(["k"] * 6, PATHS)], answered=6)
     assert sentence.endswith(
-        "paths agree without the first 2 folders of the file's paths; 6 of 7 lines are of these images, and the others"
+        "paths agree without the first 2 folders of the file's paths; 6 of 7 lines are of these"
+        " images, and the others"
         " are left out"
     )
     assert "lines" not in classifier.told([(["k"] * 6, PATHS)], answered=None)

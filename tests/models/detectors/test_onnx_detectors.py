@@ -1,4 +1,5 @@
-"""Graphs that find objects: boxes return to the pixels of each image, and what is no detector is refused."""
+"""Graphs that find objects: boxes return to the pixels of each image, and what is no detector is
+refused."""
 
 from __future__ import annotations
 
@@ -29,10 +30,14 @@ FORM = {
 }  # fmt: skip
 
 
-def save_graph(folder: Path, *, labels: tuple[int, ...] = (0, 1, 2), sides: bool = False, **form: Any) -> str:
-    """Save a graph whose scores are an image's mean red, green and blue, at fixed boxes; return the model's name.
+def save_graph(
+    folder: Path, *, labels: tuple[int, ...] = (0, 1, 2), sides: bool = False, **form: Any
+) -> str:
+    """Save a graph whose scores are an image's mean red, green and blue, at fixed boxes; return the
+    model's name.
 
-    sides: whether it also takes `orig_target_sizes`, and scales boxes by them, as the exports of RT-DETR do.
+    sides: whether it also takes `orig_target_sizes`, and scales boxes by them, as the exports of
+    RT-DETR do.
     """
     nodes = [
         helper.make_node("GlobalAveragePool", ["images"], ["pooled"]),
@@ -40,9 +45,15 @@ def save_graph(folder: Path, *, labels: tuple[int, ...] = (0, 1, 2), sides: bool
         helper.make_node("Identity", ["fixed_labels"], ["labels"]),
     ]
     inputs = [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 3, SIDE, SIDE])]
-    tensors = {"flat": np.asarray([1, 3]), "fixed_labels": np.asarray([labels]), "fixed": BOXES[None]}
+    tensors = {
+        "flat": np.asarray([1, 3]),
+        "fixed_labels": np.asarray([labels]),
+        "fixed": BOXES[None],
+    }
     if sides:
-        inputs.append(helper.make_tensor_value_info("orig_target_sizes", TensorProto.INT64, ["n", 2]))
+        inputs.append(
+            helper.make_tensor_value_info("orig_target_sizes", TensorProto.INT64, ["n", 2])
+        )
         tensors |= {"fixed": BOXES[None] / SIDE, "twice": np.asarray([1, 2])}
         nodes += [
             helper.make_node("Cast", ["orig_target_sizes"], ["floats"], to=TensorProto.FLOAT),
@@ -56,13 +67,26 @@ def save_graph(folder: Path, *, labels: tuple[int, ...] = (0, 1, 2), sides: bool
         helper.make_tensor_value_info("boxes", TensorProto.FLOAT, [1, 3, 4]),
         helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, 3]),
     ]
-    return _saved(folder, nodes, inputs, outputs, tensors, {"label_names": NAMES, "pretrained_cfg": FORM | form})
+    return _saved(
+        folder,
+        nodes,
+        inputs,
+        outputs,
+        tensors,
+        {"label_names": NAMES, "pretrained_cfg": FORM | form},
+    )
 
 
-def _saved(folder: Path, nodes: Any, inputs: Any, outputs: Any, tensors: dict[str, np.ndarray], config: Any) -> str:
+def _saved(
+    folder: Path, nodes: Any, inputs: Any, outputs: Any, tensors: dict[str, np.ndarray], config: Any
+) -> str:
     folder.mkdir(exist_ok=True)
     graph = helper.make_graph(
-        nodes, "detector", inputs, outputs, [numpy_helper.from_array(value, name) for name, value in tensors.items()]
+        nodes,
+        "detector",
+        inputs,
+        outputs,
+        [numpy_helper.from_array(value, name) for name, value in tensors.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, folder / "model.onnx")
@@ -114,13 +138,17 @@ def test_an_export_of_transformers_is_read_by_its_image_processor(tmp_path: Path
         logits=torch.from_numpy(logits) * mean,  # pyrefly: ignore[bad-argument-type]
         pred_boxes=torch.from_numpy(boxes),  # pyrefly: ignore[bad-argument-type]
     )
-    (expected,) = processor.post_process_object_detection(raw, threshold=0.0, target_sizes=[(50, 70)])
+    (expected,) = processor.post_process_object_detection(
+        raw, threshold=0.0, target_sizes=[(50, 70)]
+    )
     for key in ("boxes", "scores", "labels"):
         torch.testing.assert_close(detections[key], expected[key], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    "form", [{"crop_pct": 0.875}, {"crop_mode": "center"}, {"crop_mode": "border"}], ids=["share", "centre", "border"]
+    "form",
+    [{"crop_pct": 0.875}, {"crop_mode": "center"}, {"crop_mode": "border"}],
+    ids=["share", "centre", "border"],
 )
 def test_a_preparation_that_moves_boxes_is_refused(tmp_path: Path, form: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="crops or pads images"):
@@ -146,18 +174,28 @@ def answering(folder: Path, boxes: Any, scores: Any, labels: Any) -> str:
     tensors = {f"fixed_{name}": values for name, values in given.items()}
     config = {"label_names": NAMES, "pretrained_cfg": FORM}
     return _saved(
-        folder, [helper.make_node("Identity", ["images"], ["pixels"]), *nodes], [image], outputs, tensors, config
+        folder,
+        [helper.make_node("Identity", ["images"], ["pixels"]), *nodes],
+        [image],
+        outputs,
+        tensors,
+        config,
     )
 
 
 def test_answers_may_be_halves_empty_or_filled_up(tmp_path: Path) -> None:
     halves = answering(
-        tmp_path / "halves", BOXES.astype(np.float16), np.asarray([0.5, 0.25, 0], np.float16), [0.0, 2.0, -1.0]
+        tmp_path / "halves",
+        BOXES.astype(np.float16),
+        np.asarray([0.5, 0.25, 0], np.float16),
+        [0.0, 2.0, -1.0],
     )
     (detections,) = load_detector(halves)([noise(0, SIDE, SIDE)])
     np.testing.assert_array_equal(detections["boxes"].numpy(), BOXES[:2])
     assert detections["scores"].tolist() == [0.5, 0.25] and detections["labels"].tolist() == [0, 2]
-    nothing = answering(tmp_path / "nothing", np.zeros((1, 0, 4), np.float32), np.zeros((1, 0), np.float32), [[]])
+    nothing = answering(
+        tmp_path / "nothing", np.zeros((1, 0, 4), np.float32), np.zeros((1, 0), np.float32), [[]]
+    )
     (detections,) = load_detector(nothing)([noise(0)])
     assert detections["boxes"].shape == (0, 4) and not len(detections["scores"])
 
@@ -177,13 +215,17 @@ def test_answers_may_be_halves_empty_or_filled_up(tmp_path: Path) -> None:
 def test_an_answer_of_another_form_is_refused(
     tmp_path: Path, boxes: Any, scores: Any, labels: Any, problem: str
 ) -> None:
-    detector = load_detector(answering(tmp_path / "graph", boxes, np.asarray(scores, np.float32), labels))
+    detector = load_detector(
+        answering(tmp_path / "graph", boxes, np.asarray(scores, np.float32), labels)
+    )
     with pytest.raises((RunFailure, UserError), match=problem):
         detector([noise(0)])
 
 
 def test_a_graph_of_another_size_than_its_configuration_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"takes images of \[3, 24, 24\], and config.json prepares \[3, 32, 32\]"):
+    with pytest.raises(
+        UserError, match=r"takes images of \[3, 24, 24\], and config.json prepares \[3, 32, 32\]"
+    ):
         load_detector(save_graph(tmp_path / "graph", input_size=[3, 32, 32]))
 
 
@@ -192,7 +234,9 @@ def test_a_graph_of_other_outputs_or_inputs_is_refused(tmp_path: Path) -> None:
     scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, None)
     pool = helper.make_node("GlobalAveragePool", ["images"], ["scores"])
     config = {"label_names": NAMES, "pretrained_cfg": FORM}
-    with pytest.raises(UserError, match="its graph gives scores, expected boxes, scores and labels"):
+    with pytest.raises(
+        UserError, match="its graph gives scores, expected boxes, scores and labels"
+    ):
         load_detector(_saved(tmp_path / "scores", [pool], [image], [scores], {}, config))
     name = save_graph(tmp_path / "graph")
     model = onnx.load(tmp_path / "graph" / "model.onnx")

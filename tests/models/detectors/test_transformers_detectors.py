@@ -1,4 +1,5 @@
-"""Detectors of transformers answer as a plain call of transformers; strangers' configurations are refused first."""
+"""Detectors of transformers answer as a plain call of transformers; strangers' configurations are
+refused first."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def plain(folder: Path, image: Image.Image) -> dict[str, torch.Tensor]:
     processor: Any = AutoImageProcessor.from_pretrained(folder)
     with torch.inference_mode():
         outputs = model(**processor(images=[image], return_tensors="pt"))
-    (detections,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=[image.size[::-1]])
+    (detections,) = processor.post_process_object_detection(
+        outputs, threshold=0.0, target_sizes=[image.size[::-1]]
+    )
     return detections
 
 
@@ -62,11 +65,19 @@ def test_answers_equal_those_of_a_plain_call(folders: dict[str, Path], family: s
 
 def test_boxes_that_are_not_finite_are_no_answer() -> None:
     boxes = torch.tensor([[0.0, 0.0, float("inf"), 1.0]], dtype=torch.float64)
-    detections = {"boxes": boxes, "scores": torch.ones(1), "labels": torch.zeros(1, dtype=torch.int32)}
+    detections = {
+        "boxes": boxes,
+        "scores": torch.ones(1),
+        "labels": torch.zeros(1, dtype=torch.int32),
+    }
     with pytest.raises(RunFailure, match="not finite"):
         checked_detections("mine", detections)
     whole = checked_detections("mine", detections | {"boxes": boxes.clamp(max=2)})
-    assert [whole[key].dtype for key in ("boxes", "scores", "labels")] == [torch.float32, torch.float32, torch.int64]
+    assert [whole[key].dtype for key in ("boxes", "scores", "labels")] == [
+        torch.float32,
+        torch.float32,
+        torch.int64,
+    ]
 
 
 def test_no_image_has_no_answers(folders: dict[str, Path]) -> None:
@@ -74,10 +85,15 @@ def test_no_image_has_no_answers(folders: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_hash_follows_what_it_computes_and_no_names(folders: dict[str, Path], tmp_path: Path, family: str) -> None:
+def test_the_hash_follows_what_it_computes_and_no_names(
+    folders: dict[str, Path], tmp_path: Path, family: str
+) -> None:
     copy = Path(shutil.copytree(folders[family], tmp_path / "copy"))
     first = load_detector(f"transformers:{folders[family]}")
-    edit(copy / "config.json", lambda document: document.update(id2label={"0": "a", "1": "b", "2": "c"}))
+    edit(
+        copy / "config.json",
+        lambda document: document.update(id2label={"0": "a", "1": "b", "2": "c"}),
+    )
     renamed = load_detector(f"transformers:{copy}")
     assert (renamed.sha256, renamed.input_key) == (first.sha256, first.input_key)
     assert renamed.label_names == ("a", "b", "c")
@@ -95,7 +111,11 @@ def test_a_backbone_named_as_early_releases_name_it_is_built_and_not_fetched(
 
     pretrained: list[Any] = []
     create = timm.create_model
-    monkeypatch.setattr(timm, "create_model", lambda *a, **k: pretrained.append(k.get("pretrained")) or create(*a, **k))
+    monkeypatch.setattr(
+        timm,
+        "create_model",
+        lambda *a, **k: pretrained.append(k.get("pretrained")) or create(*a, **k),
+    )
 
     def early(document: dict[str, Any]) -> None:
         document.pop("backbone_config")
@@ -103,20 +123,46 @@ def test_a_backbone_named_as_early_releases_name_it_is_built_and_not_fetched(
 
     edit(mine / "config.json", early)
     (detections,) = load_detector(f"transformers:{mine}")(IMAGES[:1])
-    torch.testing.assert_close(detections["boxes"], plain(folders["detr"], IMAGES[0])["boxes"], rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(
+        detections["boxes"], plain(folders["detr"], IMAGES[0])["boxes"], rtol=1e-4, atol=1e-3
+    )
     assert pretrained and not any(pretrained)
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "a classifier": ("detr", {"model_type": "vit"}, "found 'vit', and transformers has no detector of that kind"),
-    "code": ("detr", {"auto_map": {"AutoConfig": "evil.Evil"}}, "auto_map names code of its author"),
-    "another's backbone": ("detr", {"backbone_config": None, "backbone": "someone/net"}, "an architecture of timm"),
+    "a classifier": (
+        "detr",
+        {"model_type": "vit"},
+        "found 'vit', and transformers has no detector of that kind",
+    ),
+    "code": (
+        "detr",
+        {"auto_map": {"AutoConfig": "evil.Evil"}},
+        "auto_map names code of its author",
+    ),
+    "another's backbone": (
+        "detr",
+        {"backbone_config": None, "backbone": "someone/net"},
+        "an architecture of timm",
+    ),
     "a number": ("detr", {"backbone_config": None, "backbone": 7}, "an architecture of timm"),
-    "beside another": ("rt_detr", {"backbone": "resnet10t"}, "found 'resnet10t', which is not followed here"),
-    "settings of a backbone": ("detr", {"backbone_kwargs": {"pretrained": True}}, "backbone_kwargs is not followed"),
+    "beside another": (
+        "rt_detr",
+        {"backbone": "resnet10t"},
+        "found 'resnet10t', which is not followed here",
+    ),
+    "settings of a backbone": (
+        "detr",
+        {"backbone_kwargs": {"pretrained": True}},
+        "backbone_kwargs is not followed",
+    ),
     "within": ("detr", {"nested": {"backbone": "resnet10t"}}, "backbone is not followed"),
     "width": ("detr", {"d_model": 2**40}, "expected at most 1,000,000"),
-    "depth": ("yolos", {"num_hidden_layers": 10**5}, "num_hidden_layers is 100000, expected at most 256"),
+    "depth": (
+        "yolos",
+        {"num_hidden_layers": 10**5},
+        "num_hidden_layers is 100000, expected at most 256",
+    ),
     "names": ("yolos", {"id2label": {"0": "a\u001b[31m"}}, "expected printable text"),
 }
 
@@ -135,7 +181,10 @@ def test_a_configuration_of_a_stranger_is_refused_before_a_weight_is_read(
 
 
 def test_a_model_larger_than_its_file_is_refused_before_memory_is_taken(mine: Path) -> None:
-    edit(mine / "config.json", lambda document: document.update(decoder_ffn_dim=900_000, d_model=900_000))
+    edit(
+        mine / "config.json",
+        lambda document: document.update(decoder_ffn_dim=900_000, d_model=900_000),
+    )
     with pytest.raises(UserError, match="its configuration asks for"):
         load_detector(f"transformers:{mine}")
 
@@ -156,7 +205,9 @@ def test_neither_code_nor_pickles_run(mine: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_weights_of_another_model_or_without_end_are_refused(folders: dict[str, Path], mine: Path) -> None:
+def test_weights_of_another_model_or_without_end_are_refused(
+    folders: dict[str, Path], mine: Path
+) -> None:
     stored = load_file(mine / "model.safetensors")
     key = next(key for key in sorted(stored) if key.endswith("bias"))
     stored[key][0] = float("nan")

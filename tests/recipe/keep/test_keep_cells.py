@@ -1,4 +1,5 @@
-"""Cells decide: every candidate has one reason, stricter rules never keep more, and all callers get the same."""
+"""Cells decide: every candidate has one reason, stricter rules never keep more, and all callers get
+the same."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ from clip_verdicts import clip_verdict
 from counterfoil.errors import UserError
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.keep import KEEP_RULES
-from counterfoil.recipe.keep.cells import before_judges, decide_cell, drawn, filled_at, keeps_image, passing
+from counterfoil.recipe.keep.cells import (
+    before_judges,
+    decide_cell,
+    drawn,
+    filled_at,
+    keeps_image,
+    passing,
+)
 from counterfoil.recipe.keep.misclassified import MisclassifiedRule
 from counterfoil.recipe.keep.rule import OBJECT, Verdict
 from counterfoil.recipe.keep.same_image import SOURCE_SIMILARITY, SameImageRule, similarity
@@ -25,17 +33,23 @@ from counterfoil.recipe.names import judge_column
 BOTH = (ThresholdsRule(),)
 REASONS = {"accepted", "low_object", "low_shift", "low_both", "surplus", "failed"}
 cosines = st.floats(-1, 1, width=32)
-scores = st.lists(st.one_of(st.none(), st.tuples(cosines, st.one_of(st.none(), cosines))), max_size=30)
+scores = st.lists(
+    st.one_of(st.none(), st.tuples(cosines, st.one_of(st.none(), cosines))), max_size=30
+)
 thresholds = st.tuples(cosines, st.one_of(st.none(), cosines))
 
 
 def _cell(
-    scores: list[tuple[float, float | None] | None], at: tuple[float, float | None], accepted: int | None = None
+    scores: list[tuple[float, float | None] | None],
+    at: tuple[float, float | None],
+    accepted: int | None = None,
 ) -> list[str]:
     return decide_cell(BOTH, _verdicts(scores, at), accepted)
 
 
-def _verdicts(scores: list[tuple[float, float | None] | None], at: tuple[float, float | None]) -> list[Verdict]:
+def _verdicts(
+    scores: list[tuple[float, float | None] | None], at: tuple[float, float | None]
+) -> list[Verdict]:
     return [clip_verdict(score or (None, None), at) for score in scores]
 
 
@@ -47,7 +61,12 @@ def test_each_candidate_has_the_reason_that_its_scores_say(scores, at) -> None:
             continue
         low_object = score[0] < at[0]
         low_shift = at[1] is not None and score[1] is not None and score[1] < at[1]
-        expected = {(0, 0): "accepted", (1, 0): "low_object", (0, 1): "low_shift", (1, 1): "low_both"}
+        expected = {
+            (0, 0): "accepted",
+            (1, 0): "low_object",
+            (0, 1): "low_shift",
+            (1, 1): "low_both",
+        }
         assert reason == expected[int(low_object), int(low_shift)]
 
 
@@ -77,7 +96,9 @@ def test_a_quota_keeps_the_first_that_pass(scores, at, quota: int) -> None:
 
 
 @given(scores, thresholds, st.integers(1, 5), st.integers(0, 30))
-def test_later_candidates_change_nothing_of_what_a_quota_kept(scores, at, quota: int, cut: int) -> None:
+def test_later_candidates_change_nothing_of_what_a_quota_kept(
+    scores, at, quota: int, cut: int
+) -> None:
     assert _cell(scores[:cut], at, quota) == _cell(scores, at, quota)[:cut]
 
 
@@ -111,7 +132,10 @@ def test_top_keeps_the_best_of_what_passes_and_no_more(scores, at, k: int, by) -
 
     for left_out in set(passed) - set(kept):
         # Every kept candidate is better than one left out, or equal and earlier.
-        assert all(score(row) > score(left_out) or (score(row) == score(left_out) and row < left_out) for row in kept)
+        assert all(
+            score(row) > score(left_out) or (score(row) == score(left_out) and row < left_out)
+            for row in kept
+        )
 
 
 @given(scores, thresholds, st.integers(1, 8))
@@ -120,16 +144,21 @@ def test_order_of_rules_is_order_of_application(scores, at, k: int) -> None:
     first = decide_cell((TopRule(k=k, by="object"), *BOTH), verdicts, None)
     drawn = [verdict for verdict in verdicts if not verdict.failed]
     assert first.count("below_top") == max(0, len(drawn) - k)
-    assert first.count("accepted") <= decide_cell((*BOTH, TopRule(k=k, by="object")), verdicts, None).count("accepted")
+    assert first.count("accepted") <= decide_cell(
+        (*BOTH, TopRule(k=k, by="object")), verdicts, None
+    ).count("accepted")
 
 
 @given(scores, thresholds, st.integers(1, 6), st.lists(st.integers(1, 5), min_size=1, max_size=10))
-def test_a_quota_draws_whole_batches_until_enough_pass(scores, at, accepted: int, batches: list[int]) -> None:
+def test_a_quota_draws_whole_batches_until_enough_pass(
+    scores, at, accepted: int, batches: list[int]
+) -> None:
     verdicts = _verdicts(scores, at)
     count = drawn(BOTH, verdicts, batches, accepted)
     ends = [sum(batches[: index + 1]) for index in range(len(batches))]
     assert count in ends
-    # As a build does, batch after batch: not enough before the last one, enough after it or nothing more to draw.
+    # As a build does, batch after batch: not enough before the last one, enough after it or nothing
+    # more to draw.
     before = [end for end in ends if end < count]
     assert all(passing(BOTH, verdicts[:end]) < accepted for end in before)
     assert passing(BOTH, verdicts[:count]) >= accepted or count == ends[-1]
@@ -168,7 +197,9 @@ ORDERS = (
     (ThresholdsRule(), TopRule(k=3)),
     (ThresholdsRule(),),
 )
-judged_scores = st.lists(st.tuples(st.none() | st.tuples(cosines, cosines), st.booleans()), max_size=20)
+judged_scores = st.lists(
+    st.tuples(st.none() | st.tuples(cosines, cosines), st.booleans()), max_size=20
+)
 
 
 @given(judged_scores, thresholds, st.sampled_from(ORDERS), st.none() | st.integers(1, 5))
@@ -215,10 +246,14 @@ def judged(right: list[float | None], object_score: float = 1.0) -> Verdict:
 
 
 @given(st.lists(answers, max_size=12), st.integers(1, 3))
-def test_kept_is_what_enough_judges_answer_wrongly(cell: list[list[float | None]], at_least: int) -> None:
+def test_kept_is_what_enough_judges_answer_wrongly(
+    cell: list[list[float | None]], at_least: int
+) -> None:
     rule = MisclassifiedRule(models=JUDGES, at_least=at_least)
     reasons = rule.dropped([judged(right) for right in cell])
-    assert [why is None for why in reasons] == [sum(value == 0 for value in right) >= at_least for right in cell]
+    assert [why is None for why in reasons] == [
+        sum(value == 0 for value in right) >= at_least for right in cell
+    ]
 
 
 @pytest.mark.parametrize("failure", ["top3", "parent", "answered:05"])
@@ -230,18 +265,24 @@ def test_by_another_failure_rule_its_own_record_decides(
     failed = [
         # That the first answer is wrong is not enough.
         Verdict(
-            {f"{name}_failed": value for name, value in zip(COLUMNS, row, strict=True)} | {"resnet10t_right": 0}, {}
+            {f"{name}_failed": value for name, value in zip(COLUMNS, row, strict=True)}
+            | {"resnet10t_right": 0},
+            {},
         )
         for row in cell
     ]
     assert [why is None for why in rule.dropped(failed)] == [
         sum(value == 1 for value in row) >= at_least for row in cell
     ]
-    assert set(rule.columns()) - set(MisclassifiedRule(models=JUDGES).columns()) == set(rule.scores())
+    assert set(rule.columns()) - set(MisclassifiedRule(models=JUDGES).columns()) == set(
+        rule.scores()
+    )
 
 
 @given(st.lists(st.tuples(answers, st.floats(-1, 1, width=32)), max_size=12))
-def test_the_generators_faults_are_not_collected(cell: list[tuple[list[float | None], float]]) -> None:
+def test_the_generators_faults_are_not_collected(
+    cell: list[tuple[list[float | None], float]],
+) -> None:
     rules = (ThresholdsRule(), MisclassifiedRule(models=JUDGES))
     reasons = decide_cell(rules, [judged(right, score) for right, score in cell], None)
     for (_, score), reason in zip(cell, reasons, strict=True):
@@ -249,7 +290,9 @@ def test_the_generators_faults_are_not_collected(cell: list[tuple[list[float | N
 
 
 def test_columns_are_named_after_the_judge() -> None:
-    assert [judge_column(judge, "answer") for judge in JUDGES] == [f"{name}_answer" for name in COLUMNS]
+    assert [judge_column(judge, "answer") for judge in JUDGES] == [
+        f"{name}_answer" for name in COLUMNS
+    ]
     columns = MisclassifiedRule(models=JUDGES[:1]).columns()
     assert {name: column.type for name, column in columns.items()} == {
         "resnet10t_answer": "int32",
@@ -277,7 +320,8 @@ def test_settings_that_mean_nothing_are_refused(settings: dict, message: str) ->
         MisclassifiedRule.model_validate(settings)
 
 
-# An edit that is no longer like its row is dropped; the number is float32, and is only compared where it is there.
+# An edit that is no longer like its row is dropped; the number is float32, and is only compared
+# where it is there.
 
 
 def similar(value: float | None) -> Verdict:
@@ -285,12 +329,18 @@ def similar(value: float | None) -> Verdict:
 
 
 @given(st.lists(cosines, max_size=10), cosines, cosines)
-def test_raising_the_setting_never_keeps_more(similarities: list[float], first: float, second: float) -> None:
+def test_raising_the_setting_never_keeps_more(
+    similarities: list[float], first: float, second: float
+) -> None:
     verdicts = [similar(value) for value in similarities]
     loose = SameImageRule(similarity=min(first, second)).dropped(verdicts)
     strict = SameImageRule(similarity=max(first, second)).dropped(verdicts)
-    assert all(kept == "other_image" or why is None for kept, why in zip(strict, loose, strict=True))
-    assert strict == [None if value >= max(first, second) else "other_image" for value in similarities]
+    assert all(
+        kept == "other_image" or why is None for kept, why in zip(strict, loose, strict=True)
+    )
+    assert strict == [
+        None if value >= max(first, second) else "other_image" for value in similarities
+    ]
 
 
 def test_without_a_setting_or_a_number_nothing_is_dropped() -> None:
@@ -300,7 +350,9 @@ def test_without_a_setting_or_a_number_nothing_is_dropped() -> None:
 
 def test_a_number_that_is_exactly_the_setting_passes() -> None:
     for value in (0.1, 0.7, 0.9):
-        assert SameImageRule(similarity=value).dropped([similar(float(np.float32(value)))]) == [None]
+        assert SameImageRule(similarity=value).dropped([similar(float(np.float32(value)))]) == [
+            None
+        ]
 
 
 def test_the_cosine_of_an_image_with_itself_is_in_bounds() -> None:
@@ -318,7 +370,8 @@ def test_only_edits_have_a_row_to_be_compared_with(key: str) -> None:
         load_recipe("wardrobe-mini", [f"{key}=[same_image, thresholds]"])
 
 
-# What is visible: measured of pixels, compared as it is stored, and decided by settings that are null by default.
+# What is visible: measured of pixels, compared as it is stored, and decided by settings that are
+# null by default.
 
 
 SIDE = 40
@@ -341,7 +394,8 @@ def test_it_is_what_pillow_and_numpy_say(seed: int, most: int) -> None:
     assert measures["white"] == np.float32((luma >= 247).mean())
     channels = pixels.reshape(-1, 3)
     ends = [np.percentile(channels, tail, axis=0, method="inverted_cdf") for tail in (5, 95)]
-    # 77 pixels: a twentieth of them is no whole number, so that every definition of a percentile of levels agrees.
+    # 77 pixels: a twentieth of them is no whole number, so that every definition of a percentile of
+    # levels agrees.
     assert measures["contrast"] == (ends[1].astype(int) - ends[0].astype(int)).max()
 
 
@@ -367,7 +421,11 @@ def test_what_differs_by_colour_alone_is_visible() -> None:
 def test_it_measures_only_where_nothing_is_set() -> None:
     black = measured(contrast=0.0, black=1.0, white=0.0)
     assert VisibleRule().dropped([black]) == [None]
-    assert set(VisibleRule().columns()) == set(VisibleRule().measures) == {"contrast", "black", "white"}
+    assert (
+        set(VisibleRule().columns())
+        == set(VisibleRule().measures)
+        == {"contrast", "black", "white"}
+    )
 
 
 def test_each_setting_has_its_reason_and_what_is_not_there_misses_nothing() -> None:
@@ -398,13 +456,22 @@ def test_a_share_that_is_exactly_the_setting_passes(parts: int) -> None:
 def test_it_stands_before_thresholds_and_fills_quotas() -> None:
     recipe = load_recipe(
         "wardrobe-mini",
-        ["screen.keep=[{visible: {contrast: 5}}, thresholds]", "samples={candidates: null, accepted: 2, at_most: 4}"],
+        [
+            "screen.keep=[{visible: {contrast: 5}}, thresholds]",
+            "samples={candidates: null, accepted: 2, at_most: 4}",
+        ],
     )
-    assert all(isinstance(shift.keep[0], VisibleRule) for shift in recipe.all_shifts())  # the base's too
+    # the base's too
+    assert all(isinstance(shift.keep[0], VisibleRule) for shift in recipe.all_shifts())
     shown = measured(contrast=80.0)
     dark = measured(contrast=1.0)
     rules = [VisibleRule(contrast=5)]
-    assert decide_cell(rules, [shown, dark, shown, shown], 2) == ["accepted", "low_contrast", "accepted", "surplus"]
+    assert decide_cell(rules, [shown, dark, shown, shown], 2) == [
+        "accepted",
+        "low_contrast",
+        "accepted",
+        "surplus",
+    ]
     assert passing(rules, [shown, dark, shown]) == 2
 
 
@@ -412,13 +479,19 @@ def test_its_columns_are_in_every_table_and_enter_the_screen_alone() -> None:
     plain = load_recipe("wardrobe-mini", ["screen.keep=thresholds"])
     visible = load_recipe("wardrobe-mini", ["screen.keep=[{visible: {}}, thresholds]"])
     assert visible.plan_hash == plain.plan_hash and visible.screen_hash != plain.screen_hash
-    assert [visible.added_columns[name].type for name in ("contrast", "black", "white")] == ["float32"] * 3
+    assert [visible.added_columns[name].type for name in ("contrast", "black", "white")] == [
+        "float32"
+    ] * 3
     assert Recipe.model_validate(visible.model_dump(mode="json")).screen_hash == visible.screen_hash
 
 
-@pytest.mark.parametrize("settings", [{"contrast": 256}, {"black": 1.1}, {"white": -0.1}, {"dark": 1}])
+@pytest.mark.parametrize(
+    "settings", [{"contrast": 256}, {"black": 1.1}, {"white": -0.1}, {"dark": 1}]
+)
 def test_what_cannot_be_is_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         VisibleRule.model_validate(settings)
     with pytest.raises(UserError):
-        load_recipe("wardrobe-mini", [f"screen.keep=[{{visible: {settings}}}, thresholds]".replace("'", "")])
+        load_recipe(
+            "wardrobe-mini", [f"screen.keep=[{{visible: {settings}}}, thresholds]".replace("'", "")]
+        )

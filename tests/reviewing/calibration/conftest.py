@@ -1,4 +1,5 @@
-"""Finished datasets with an open shift, written through the store: images are discs, scores are drawn by seed."""
+"""Finished datasets with an open shift, written through the store: images are discs, scores are
+drawn by seed."""
 
 from __future__ import annotations
 
@@ -41,7 +42,10 @@ samples: {candidates: 40, seed: 3}
 output: {rows_per_shard: 40}
 """
 INPUTS = {
-    "models": {"generator": pin_model("lab:sd").document(), "screen": pin_clip("lab:clip", None).document()},
+    "models": {
+        "generator": pin_model("lab:sd").document(),
+        "screen": pin_clip("lab:clip", None).document(),
+    },
     "source": {},
     "tokens": None,
     "thresholds": None,
@@ -56,24 +60,30 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def styled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a dataset with an object caption and a threshold of one shift, and every image kept. Read only."""
+    """Return a dataset with an object caption and a threshold of one shift, and every image kept.
+    Read only."""
     changes = (
         "prompts.shifts.rain.style=true",
         "prompts.shifts.plain.object_threshold=0.22",
         "screen.keep_rejected=true",
     )
-    return written(tmp_path_factory.mktemp("calibration") / "styled", load_recipe_text(RECIPE, changes))
+    return written(
+        tmp_path_factory.mktemp("calibration") / "styled", load_recipe_text(RECIPE, changes)
+    )
 
 
 @pytest.fixture(scope="session")
 def dark(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a dataset with measured contrast, of which rain asks for some; every image kept. Read only."""
+    """Return a dataset with measured contrast, of which rain asks for some; every image kept. Read
+    only."""
     changes = (
         "screen.keep=[visible, thresholds]",
         "prompts.shifts.rain.keep=[{visible: {contrast: 10, black: 0.8}}, thresholds]",
         "screen.keep_rejected=true",
     )
-    return written(tmp_path_factory.mktemp("calibration") / "dark", load_recipe_text(RECIPE, changes))
+    return written(
+        tmp_path_factory.mktemp("calibration") / "dark", load_recipe_text(RECIPE, changes)
+    )
 
 
 def written(out: Path, recipe: Recipe) -> Path:
@@ -87,7 +97,12 @@ def written(out: Path, recipe: Recipe) -> Path:
     ) as store:
         for shard in store.pending():
             store.writer.write(
-                shard, [candidate for cell in shard.cells for candidate in cell_of(plan, cell, thresholds)]
+                shard,
+                [
+                    candidate
+                    for cell in shard.cells
+                    for candidate in cell_of(plan, cell, thresholds)
+                ],
             )
         close_dataset(store)
     return out
@@ -112,13 +127,23 @@ def verdict_of(plan, sample: Sample, thresholds) -> Verdict:
         return Verdict({}, at, open=is_open)
     screened = plan.shift(sample.shift).caption is not None
     object_score, shift_score = (float(np.float32(score)) for score in scores)
-    measured = {"contrast": float(chance.integers(0, 60)), "black": float(np.float32(chance.random())), "white": 0.0}
+    measured = {
+        "contrast": float(chance.integers(0, 60)),
+        "black": float(np.float32(chance.random())),
+        "white": 0.0,
+    }
     columns = [name for rule in plan.shift(sample.shift).keep for name in rule.columns()]
     seen = {name: value for name, value in measured.items() if name in columns}
-    return Verdict({"object": object_score, "shift": shift_score if screened else None, **seen}, at, open=is_open)
+    return Verdict(
+        {"object": object_score, "shift": shift_score if screened else None, **seen},
+        at,
+        open=is_open,
+    )
 
 
 def picture(sample: Sample) -> bytes:
     image = Image.new("RGB", (160, 160), (200, 220, 240))
-    ImageDraw.Draw(image).ellipse((4, 4, 20 + sample.index, 60), fill="#cc3344" if sample.label else "#3366cc")
+    ImageDraw.Draw(image).ellipse(
+        (4, 4, 20 + sample.index, 60), fill="#cc3344" if sample.label else "#3366cc"
+    )
     return encoded(image)

@@ -1,4 +1,5 @@
-"""The page of thresholds: its counts are a build's, in the file, in a browser and by the command."""
+"""The page of thresholds: its counts are a build's, in the file, in a browser and by the
+command."""
 
 from __future__ import annotations
 
@@ -51,8 +52,15 @@ def test_every_step_counts_as_a_build_compares(values: np.ndarray, random) -> No
     assert (steps["atOrAbove"][0], steps["atOrAbove"][-1]) == (values.size, 0)
 
 
-@given(scores, st.randoms(use_true_random=False), st.one_of(st.none(), st.floats(-1, 1)), st.integers(8, 60))
-def test_pictures_lie_on_both_sides_of_any_line(values: np.ndarray, random, line: float | None, most: int) -> None:
+@given(
+    scores,
+    st.randoms(use_true_random=False),
+    st.one_of(st.none(), st.floats(-1, 1)),
+    st.integers(8, 60),
+)
+def test_pictures_lie_on_both_sides_of_any_line(
+    values: np.ndarray, random, line: float | None, most: int
+) -> None:
     """For every position of the slider, a shown image is near."""
     values = np.sort(values)
     present = np.array([random.random() < 0.7 for _ in values])
@@ -98,13 +106,17 @@ def at_a_glance(page: Page) -> dict[str, int]:
     return {name: int(count.split(" of ")[0]) for name, _, count, _ in cells}
 
 
-def accepted(dataset: Path, shifts: Mapping[str, float], objects: Callable[[dict], float]) -> dict[str, int]:
+def accepted(
+    dataset: Path, shifts: Mapping[str, float], objects: Callable[[dict], float]
+) -> dict[str, int]:
     """Return how many images of each shift the rows accept, compared as a build compares."""
     counts: dict[str, int] = dict.fromkeys(ALL, 0)
     for row in rows_of(dataset):
         object_passes = np.float32(row["object_score"]) >= np.float32(objects(row))
         least = shifts.get(row["shift"])
-        counts[row["shift"]] += bool(object_passes and (least is None or row["shift_score"] >= np.float32(least)))
+        counts[row["shift"]] += bool(
+            object_passes and (least is None or row["shift_score"] >= np.float32(least))
+        )
     return counts
 
 
@@ -112,15 +124,22 @@ def start(page: Page, slider: str) -> float:
     """Return a slider's threshold, of which the page shows three digits."""
     threshold = page.locator(f"#{slider} .threshold")
     value = float(threshold.get_attribute("data-value") or "")
-    assert threshold.text_content() == (f"{value:.0f}" if slider.startswith("contrast") else f"{value:.3f}")
+    assert threshold.text_content() == (
+        f"{value:.0f}" if slider.startswith("contrast") else f"{value:.3f}"
+    )
     return value
 
 
 def scores_in(pictures: Locator, kind: str) -> list[float]:
-    return [float(score) for score in re.findall(rf"{kind} ([\d.-]+)", "\n".join(pictures.all_inner_texts()))]
+    return [
+        float(score)
+        for score in re.findall(rf"{kind} ([\d.-]+)", "\n".join(pictures.all_inner_texts()))
+    ]
 
 
-def test_a_shift_slider_moves_by_keyboard_and_counts_as_the_rows(finished: Path, looked_at: OpenPage) -> None:
+def test_a_shift_slider_moves_by_keyboard_and_counts_as_the_rows(
+    finished: Path, looked_at: OpenPage
+) -> None:
     page = looked_at(finished)
     before = start(page, "shift-snow")
     assert at_a_glance(page) == accepted(finished, {"snow": before, "rain": 0.2}, lambda row: 0.2)
@@ -130,7 +149,9 @@ def test_a_shift_slider_moves_by_keyboard_and_counts_as_the_rows(finished: Path,
         assert at_a_glance(page) == expected
         words = f"{now:.3f}: accepts {expected['snow']} of 80"
         assert words in (page.locator("#shift-snow input").get_attribute("aria-valuetext") or "")
-        assert f"accepts {expected['snow']} of 80" in page.locator("#shift-snow .yield").inner_text()
+        assert (
+            f"accepts {expected['snow']} of 80" in page.locator("#shift-snow .yield").inner_text()
+        )
         assert page.locator("#total").inner_text() == f"accepted: {sum(expected.values())} of 320"
     button = page.locator("#shift-snow .starts button").first
     button.focus()
@@ -145,9 +166,13 @@ def test_an_object_slider_changes_every_shift_at_once(finished: Path, looked_at:
     first = at_a_glance(page)
     least = press(page, "object-0-01", *("ArrowRight",) * 25)
     assert least > 0.2
-    expected = accepted(finished, {"snow": snow, "rain": 0.2}, lambda row: least if row["class_id"] == "01" else 0.2)
+    expected = accepted(
+        finished, {"snow": snow, "rain": 0.2}, lambda row: least if row["class_id"] == "01" else 0.2
+    )
     assert at_a_glance(page) == expected
-    assert all(expected[shift] < first[shift] for shift in ALL), "the base and an unscreened shift too"
+    assert all(expected[shift] < first[shift] for shift in ALL), (
+        "the base and an unscreened shift too"
+    )
     rows = [row for row in rows_of(finished) if row["class_id"] == "01"]
     lines = {"snow": np.float32(snow), "rain": np.float32(0.2)}
     passing = sum(
@@ -164,14 +189,18 @@ def test_an_object_slider_changes_every_shift_at_once(finished: Path, looked_at:
         if row["reason"] not in ("accepted", "open") and row["object_score"] >= np.float32(loose)
         and (row["shift"] != "rain" or row["shift_score"] >= np.float32(0.2))
     ]  # fmt: skip
-    assert f"{len(unkept)} of these images were not kept" in page.locator("#object-0-01 .warn").inner_text()
+    assert (
+        f"{len(unkept)} of these images were not kept"
+        in page.locator("#object-0-01 .warn").inner_text()
+    )
 
 
 @pytest.mark.parametrize("name", [pytest.param("finished", marks=pytest.mark.whole), "styled"])
 def test_the_yaml_makes_the_dataset_that_the_page_showed(
     name: str, request: pytest.FixtureRequest, looked_at: OpenPage, tmp_path: Path
 ) -> None:
-    """Both kinds of slider, downloaded, applied by the command, verified; other captions keep their thresholds."""
+    """Both kinds of slider, downloaded, applied by the command, verified; other captions keep their
+    thresholds."""
     dataset: Path = request.getfixturevalue(name)
     page = looked_at(dataset)
     snow = press(page, "shift-snow", *("ArrowRight",) * 12)
@@ -183,17 +212,22 @@ def test_the_yaml_makes_the_dataset_that_the_page_showed(
     waited.value.save_as(tmp_path / "cut.yaml")
     text = (tmp_path / "cut.yaml").read_text()
     assert text == page.locator("#yaml").input_value()
-    assert ("screen:" in text) is (name == "finished"), "one place where it holds for all, else where it was moved"
+    assert ("screen:" in text) is (name == "finished"), (
+        "one place where it holds for all, else where it was moved"
+    )
     promised = at_a_glance(page)
     run(str(dataset), "--apply", str(tmp_path / "cut.yaml"), "--out", str(tmp_path / "cut"))
     assert verify_files(tmp_path / "cut") == []
     rows = list(read_rows(tmp_path / "cut", what="candidates"))
     assert promised == {
-        shift: sum((row["shift"], row["reason"]) == (shift, "accepted") for row in rows) for shift in ALL
+        shift: sum((row["shift"], row["reason"]) == (shift, "accepted") for row in rows)
+        for shift in ALL
     }
     shifts = ("base", "snow") if name == "styled" else ALL
     for shift in load_own_recipe(tmp_path / "cut").all_shifts():
-        assert shift.object_threshold.of_class("01") == (threshold if shift.name in shifts else None)
+        assert shift.object_threshold.of_class("01") == (
+            threshold if shift.name in shifts else None
+        )
         assert shift.name != "snow" or (shift.threshold and shift.threshold.value == snow)
     again = looked_at(tmp_path / "cut")
     assert at_a_glance(again) == promised
@@ -208,11 +242,17 @@ def test_the_address_holds_the_sliders(finished: Path, looked_at: OpenPage) -> N
 
 
 @pytest.mark.parametrize(("slider", "kind"), [("shift-rain", "shift"), ("object-0-00", "object")])
-def test_pictures_lie_around_the_line_wherever_it_is(slider: str, kind: str, styled: Path, looked_at: OpenPage) -> None:
+def test_pictures_lie_around_the_line_wherever_it_is(
+    slider: str, kind: str, styled: Path, looked_at: OpenPage
+) -> None:
     page = looked_at(styled)
     page.evaluate("id => unfolded(document.getElementById(id))", slider)
     shifts = {"rain"} if kind == "shift" else {"base", "snow"}
-    rows = [row for row in rows_of(styled) if row["shift"] in shifts and (kind == "shift" or row["class_id"] == "00")]
+    rows = [
+        row
+        for row in rows_of(styled)
+        if row["shift"] in shifts and (kind == "shift" or row["class_id"] == "00")
+    ]
     scores = np.sort([row[f"{kind}_score"] for row in rows])
     low, high = (float(page.locator(f"#{slider} .{end}").inner_text()) for end in ("low", "high"))
     steps = int(page.locator(f"#{slider} input").get_attribute("max") or 0)
@@ -225,17 +265,23 @@ def test_pictures_lie_around_the_line_wherever_it_is(slider: str, kind: str, sty
         line = start(page, slider)
         below = scores_in(page.locator(f"#{slider} .below figure"), kind)
         above = scores_in(page.locator(f"#{slider} .above figure"), kind)
-        assert all(score < line + 5e-4 for score in below) and all(score >= line - 5e-4 for score in above)
+        assert all(score < line + 5e-4 for score in below) and all(
+            score >= line - 5e-4 for score in above
+        )
         under = int((scores < np.float32(line)).sum())
         assert len(below) >= min(3, under) and len(above) >= min(3, scores.size - under)
         # Of some 80 candidates 40 or 60 are shown, and six on a side.
         near = scores[max(0, under - 20) : under + 20]
-        assert min(below) >= near[0] - 5e-4 and max(above) <= near[-1] + 5e-4, "near by rank, on both sides"
+        assert min(below) >= near[0] - 5e-4 and max(above) <= near[-1] + 5e-4, (
+            "near by rank, on both sides"
+        )
     states = page.locator(f"#{slider} .below .state").all_inner_texts()
     assert set(states) == {"below"}
 
 
-def test_rejected_images_are_shown_or_a_word_stands_for_them(finished: Path, styled: Path, looked_at: OpenPage) -> None:
+def test_rejected_images_are_shown_or_a_word_stands_for_them(
+    finished: Path, styled: Path, looked_at: OpenPage
+) -> None:
     page = looked_at(finished)
     assert "Rejected images were not kept" in page.locator("main").inner_text()
     assert "No kept image is here." in page.locator("#shift-rain .below").inner_text()
@@ -287,7 +333,9 @@ CONTRASTS = """() => {
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1300, False), (400, True)])
-def test_text_is_legible_dark_and_narrow(width: int, dark: bool, finished: Path, looked_at: OpenPage) -> None:
+def test_text_is_legible_dark_and_narrow(
+    width: int, dark: bool, finished: Path, looked_at: OpenPage
+) -> None:
     page = looked_at(finished, width=width, dark=dark)
     press(page, "object-0-00", "Home")
     page.locator(".take summary").click()
@@ -299,19 +347,27 @@ def test_text_is_legible_dark_and_narrow(width: int, dark: bool, finished: Path,
     assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) is dark
 
 
-def test_every_control_has_a_name_and_is_reached_by_keyboard(finished: Path, looked_at: OpenPage) -> None:
+def test_every_control_has_a_name_and_is_reached_by_keyboard(
+    finished: Path, looked_at: OpenPage
+) -> None:
     page = looked_at(finished)
     sliders = page.locator("input[type=range]").all()
     assert len(sliders) == 2 + 2
     for slider in sliders:
         assert slider.get_attribute("aria-label") and slider.get_attribute("aria-valuetext")
-    assert not page.locator("#object-0-00").is_visible() and page.locator("#shift-snow").is_visible()
+    assert (
+        not page.locator("#object-0-00").is_visible() and page.locator("#shift-snow").is_visible()
+    )
     page.locator("#objects > summary").click()
     page.locator("h1").click()
     reached = set()
     for _ in range(60):
         page.keyboard.press("Tab")
-        reached.add(page.evaluate("document.activeElement.closest('section')?.id || document.activeElement.id"))
+        reached.add(
+            page.evaluate(
+                "document.activeElement.closest('section')?.id || document.activeElement.id"
+            )
+        )
     assert {"shift-snow", "shift-rain", "object-0-00", "object-0-01", "copy", "download"} <= reached
     page.locator("nav a", has_text="coot").focus()
     page.keyboard.press("Enter")
@@ -319,8 +375,11 @@ def test_every_control_has_a_name_and_is_reached_by_keyboard(finished: Path, loo
     assert "#object" not in page.url, "the address holds the sliders"
 
 
-def test_contrast_is_reported_by_shift_and_becomes_a_keep_rule(dark: Path, looked_at: OpenPage, tmp_path: Path) -> None:
-    """Measured contrast shows how many accepted images are nearly black, and a slider of the least."""
+def test_contrast_is_reported_by_shift_and_becomes_a_keep_rule(
+    dark: Path, looked_at: OpenPage, tmp_path: Path
+) -> None:
+    """Measured contrast shows how many accepted images are nearly black, and a slider of the
+    least."""
     page = looked_at(dark)
     snow = start(page, "shift-snow")
 
@@ -328,9 +387,13 @@ def test_contrast_is_reported_by_shift_and_becomes_a_keep_rule(dark: Path, looke
         counts: dict[str, int] = dict.fromkeys(ALL, 0)
         for row in rows_of(dark):
             line = {"snow": snow, "rain": 0.2}.get(row["shift"], -1)
-            low = row["shift"] == "rain" and (row["contrast"] < 10 or row["black"] > np.float32(0.8))
+            low = row["shift"] == "rain" and (
+                row["contrast"] < 10 or row["black"] > np.float32(0.8)
+            )
             low = low or (row["shift"] == "snow" and row["contrast"] < least)
-            reached = row["object_score"] >= np.float32(0.2) and (row["shift_score"] or 1) >= np.float32(line)
+            reached = row["object_score"] >= np.float32(0.2) and (
+                row["shift_score"] or 1
+            ) >= np.float32(line)
             counts[row["shift"]] += bool(reached and not low)
         return counts
 
@@ -339,23 +402,39 @@ def test_contrast_is_reported_by_shift_and_becomes_a_keep_rule(dark: Path, looke
     contrasts = [r["contrast"] for r in rows_of(dark, "snow") if r["object_score"] >= np.float32(0.2)
            and r["shift_score"] >= np.float32(snow)]  # fmt: skip
     for limit in (5, 10, 20):
-        assert re.search(rf"\b{sum(value < limit for value in contrasts)} \(\d+ %\) under {limit}\b", shown)
-    assert f"Contrast of the {len(contrasts)} images" in shown and f"minimum {sorted(contrasts)[0]:.0f}," in shown
+        assert re.search(
+            rf"\b{sum(value < limit for value in contrasts)} \(\d+ %\) under {limit}\b", shown
+        )
+    assert (
+        f"Contrast of the {len(contrasts)} images" in shown
+        and f"minimum {sorted(contrasts)[0]:.0f}," in shown
+    )
     assert press(page, "contrast-snow", *("ArrowRight",) * 25) == 25
     promised = at_a_glance(page)
     assert promised == passing(25) != passing(0)
     (tmp_path / "cut.yaml").write_text(page.locator("#yaml").input_value())
     run(str(dark), "--apply", str(tmp_path / "cut.yaml"), "--out", str(tmp_path / "cut"))
     assert verify_files(tmp_path / "cut") == []
-    kept = [row["shift"] for row in read_rows(tmp_path / "cut", what="candidates") if row["reason"] == "accepted"]
+    kept = [
+        row["shift"]
+        for row in read_rows(tmp_path / "cut", what="candidates")
+        if row["reason"] == "accepted"
+    ]
     assert promised == {shift: kept.count(shift) for shift in ALL}
-    rain, other = (load_own_recipe(tmp_path / "cut").prompts.shifts[name].keep for name in ("rain", "snow"))
+    rain, other = (
+        load_own_recipe(tmp_path / "cut").prompts.shifts[name].keep for name in ("rain", "snow")
+    )
     assert rain is not None and other is not None
     assert [step.model_dump() for step in other] == [{"visible": {"contrast": 25}}, "thresholds"]
-    assert [step.model_dump() for step in rain] == [{"visible": {"contrast": 10, "black": 0.8}}, "thresholds"]
+    assert [step.model_dump() for step in rain] == [
+        {"visible": {"contrast": 10, "black": 0.8}},
+        "thresholds",
+    ]
 
 
-def test_without_a_measure_there_is_no_slider_of_contrast(finished: Path, looked_at: OpenPage) -> None:
+def test_without_a_measure_there_is_no_slider_of_contrast(
+    finished: Path, looked_at: OpenPage
+) -> None:
     assert looked_at(finished).locator('[data-slider="contrast"]').count() == 0
 
 
@@ -401,11 +480,15 @@ def test_the_page_is_one_safe_file_and_its_counts_are_true(finished: Path, tmp_p
     assert calibrate(finished, tmp_path / "again.html").page.read_text() == page
     shown = pages.Page(page)
     tags = shown.tags
-    assert "b" not in tags and "i" in tags, "the recipe's text is text; the template's own dots are marks"
+    assert "b" not in tags and "i" in tags, (
+        "the recipe's text is text; the template's own dots are marks"
+    )
     assert tags.count("i") == 3
     sources = shown.of("src", "href")
     assert sources
-    assert all(source.startswith(("data:image/webp;base64,", "#")) for source in sources), "its own places or pictures"
+    assert all(source.startswith(("data:image/webp;base64,", "#")) for source in sources), (
+        "its own places or pictures"
+    )
     assert len(page) < 1_000_000
     data = data_of(page)
     assert data["exact"]
@@ -413,7 +496,9 @@ def test_the_page_is_one_safe_file_and_its_counts_are_true(finished: Path, tmp_p
     assert [data["units"][shift["unit"]]["name"] for shift in data["shifts"]] == ["snow", "rain"]
     for name, kind in (("shift", "<f4"), ("object", "<f4"), ("label", "<u2"), ("flags", "u1")):
         values = np.frombuffer(base64.b64decode(data["rows"][name]), kind)
-        assert values.size == len(rows_of(finished)), "every candidate that has scores, exactly as they are stored"
+        assert values.size == len(rows_of(finished)), (
+            "every candidate that has scores, exactly as they are stored"
+        )
     scores = np.frombuffer(base64.b64decode(data["rows"]["object"]), "<f4")
     assert sorted(scores) == sorted(np.float32(row["object_score"]) for row in rows_of(finished))
     pictures = [(picture["unit"], picture["shift"]) for picture in data["pictures"]]
@@ -458,7 +543,9 @@ def test_the_command_pipes_a_cut_that_applies(finished: Path, tmp_path: Path) ->
     assert [shift["shift"] for shift in document["shifts"]] == ["rain"]
     assert "snow" not in document["cut"]
     open_before = json.loads(run(str(out), "--json").stdout)["shifts"][0]
-    applied = json.loads(run(str(out), "--apply", str(tmp_path / "cut.yaml"), "--in-place", "--yes", "--json").stdout)
+    applied = json.loads(
+        run(str(out), "--apply", str(tmp_path / "cut.yaml"), "--in-place", "--yes", "--json").stdout
+    )
     assert applied["open_shifts"] == []
     assert applied["counts"]["snow"]["accepted"] == open_before["accepted"]
     assert verify_files(out) == []

@@ -56,7 +56,10 @@ def test_a_place_must_be_named(dataset: Path, cut: Callable[[str], str]) -> None
     for words in ((), ("--in-place", "--out", str(dataset.parent / "new"))):
         refused = run(str(dataset), "--apply", cut(STRICT), *words, code=2)
         assert "--out NEW" in refused.stderr and "--in-place" in refused.stderr
-    assert "the dataset itself" in run(str(dataset), "--apply", cut(STRICT), "--out", str(dataset), code=2).stderr
+    assert (
+        "the dataset itself"
+        in run(str(dataset), "--apply", cut(STRICT), "--out", str(dataset), code=2).stderr
+    )
     assert "need --apply" in run(str(dataset), "--in-place", code=2).stderr
     for out, in_place in ((None, False), (dataset, False), (dataset.parent / "new", True)):
         with pytest.raises(UserError, match="in place"):
@@ -87,7 +90,9 @@ def test_what_is_lost_in_place_is_reported_and_refused_where_nobody_answers(
     assert verify_files(dataset) == []
 
 
-def test_another_directory_loses_nothing_and_asks_nothing(dataset: Path, cut: Callable[[str], str]) -> None:
+def test_another_directory_loses_nothing_and_asks_nothing(
+    dataset: Path, cut: Callable[[str], str]
+) -> None:
     with_results(dataset)
     before = published(dataset)
     done = run(str(dataset), "--apply", cut(STRICT), "--out", str(dataset.parent / "new"))
@@ -110,14 +115,26 @@ def test_what_can_be_undone_is_not_asked_about(dataset: Path, cut: Callable[[str
     assert sum(key.startswith("snow") for key in images(dataset)) == kept
 
 
-@pytest.mark.parametrize(("answer", "code"), [pytest.param("n", 1, marks=pytest.mark.whole), ("y", 0)])
-def test_on_a_terminal_it_asks(dataset: Path, cut: Callable[[str], str], answer: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("answer", "code"), [pytest.param("n", 1, marks=pytest.mark.whole), ("y", 0)]
+)
+def test_on_a_terminal_it_asks(
+    dataset: Path, cut: Callable[[str], str], answer: str, code: int
+) -> None:
     import pty
 
     before = published(dataset)
     mine, other = pty.openpty()
     os.write(mine, f"{answer}\n".encode())
-    words = ["-m", "counterfoil.cli.main", "calibrate", str(dataset), "--apply", cut(STRICT), "--in-place"]
+    words = [
+        "-m",
+        "counterfoil.cli.main",
+        "calibrate",
+        str(dataset),
+        "--apply",
+        cut(STRICT),
+        "--in-place",
+    ]
     done = warm.run([sys.executable, *words], environment(), stdin=other)
     assert done.returncode == code, done.stderr
     assert "cannot be undone" in done.stderr and "Apply the thresholds in place?" in done.stderr
@@ -126,17 +143,21 @@ def test_on_a_terminal_it_asks(dataset: Path, cut: Callable[[str], str], answer:
 
 
 def test_results_of_an_earlier_form_stay_and_the_card_says_so(dataset: Path) -> None:
-    """Closing the dataset again keeps earlier results; the card shows none of their numbers and says what to do."""
+    """Closing the dataset again keeps earlier results; the card shows none of their numbers and
+    says what to do."""
     with_results(dataset)
     assert (dataset / "evaluation" / "results.json").is_file()
     content = content_of_files(dataset)
     table = (dataset / "evaluation" / "results.csv").read_bytes()
-    before = sealed({"content": content}, {"results.csv": hashlib.sha256(table).hexdigest()}, version=1)
+    before = sealed(
+        {"content": content}, {"results.csv": hashlib.sha256(table).hexdigest()}, version=1
+    )
     EVALUATED.write(dataset, {"results.json": before, "results.csv": table})
     close_again(dataset)
     assert (dataset / "evaluation" / "results.csv").read_bytes() == table
     assert (
-        "results.json is of an earlier version of Counterfoil: found version 1" in (dataset / "README.md").read_text()
+        "results.json is of an earlier version of Counterfoil: found version 1"
+        in (dataset / "README.md").read_text()
     )
     assert verify_files(dataset) == []
     assert REVIEWED.version == 1

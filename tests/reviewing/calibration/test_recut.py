@@ -1,4 +1,5 @@
-"""A re-cut dataset is, byte for byte, what a fresh build of the re-cut recipe makes; nothing is lost on the way."""
+"""A re-cut dataset is, byte for byte, what a fresh build of the re-cut recipe makes; nothing is
+lost on the way."""
 
 from __future__ import annotations
 
@@ -35,16 +36,28 @@ def cut(tmp_path: Path) -> Cut:
 
     def write(**thresholds: float) -> Path:
         path = tmp_path / "cut.yaml"
-        shifts = {name: {"threshold": value} for name, value in thresholds.items() if name != "keep_rejected"}
-        kept = {"screen": {"keep_rejected": thresholds["keep_rejected"]}} if "keep_rejected" in thresholds else {}
+        shifts = {
+            name: {"threshold": value}
+            for name, value in thresholds.items()
+            if name != "keep_rejected"
+        }
+        kept = (
+            {"screen": {"keep_rejected": thresholds["keep_rejected"]}}
+            if "keep_rejected" in thresholds
+            else {}
+        )
         path.write_text(json.dumps({"prompts": {"shifts": shifts}} | kept))
         return path
 
     return write
 
 
-@pytest.fixture(scope="module", params=["parquet", pytest.param("webdataset", marks=pytest.mark.whole)])
-def opened(request: pytest.FixtureRequest, half_threshold: float, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(
+    scope="module", params=["parquet", pytest.param("webdataset", marks=pytest.mark.whole)]
+)
+def opened(
+    request: pytest.FixtureRequest, half_threshold: float, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Return a dataset with one open shift and one that is cut; every image kept. Read only."""
     out = tmp_path_factory.mktemp(f"opened-{request.param}") / "dataset"
     result = tiny(out, *changes(request.param, half_threshold, True))
@@ -59,7 +72,9 @@ def changes(format: str, object_threshold: float, keep_rejected: bool) -> list[s
 
 
 def middle(directory: Path, shift: str) -> float:
-    scores = sorted(r["shift_score"] for r in read_rows(directory, what="candidates") if r["shift"] == shift)
+    scores = sorted(
+        r["shift_score"] for r in read_rows(directory, what="candidates") if r["shift"] == shift
+    )
     return scores[len(scores) // 2]
 
 
@@ -83,9 +98,16 @@ def test_a_recut_is_a_fresh_build(
         result = recut(opened, file, tmp_path / "recut")
     assert heard == [Stage("shards", done, result.shards) for done in range(1, result.shards + 1)]
     assert published(opened) == before
-    again = f"prompts.shifts.in_the_snow.threshold={snow!r}", f"prompts.shifts.red.threshold={red!r}"
+    again = (
+        f"prompts.shifts.in_the_snow.threshold={snow!r}",
+        f"prompts.shifts.red.threshold={red!r}",
+    )
     fresh = tmp_path / "fresh"
-    settings = [change for change in changes(format, half_threshold, keep_rejected) if "percentile" not in change]
+    settings = [
+        change
+        for change in changes(format, half_threshold, keep_rejected)
+        if "percentile" not in change
+    ]
     built = tiny(fresh, *settings, *again)
     assert differing(tmp_path / "recut", fresh) == []
     assert verify_files(tmp_path / "recut") == []
@@ -103,7 +125,8 @@ def test_a_recut_is_a_fresh_build(
     assert differing(copy, fresh) == []
     page = copy / "index.html"
     text = page.read_text()
-    page.write_text(text.replace("accepted", "old"))  # a kill after the replacement leaves the page before the cut
+    # a kill after the replacement leaves the page before the cut
+    page.write_text(text.replace("accepted", "old"))
     assert recut(copy, file, in_place=True).changed == ()
     assert page.read_text() == text
     assert tiny(copy, *settings, *again).images_made == 0
@@ -112,13 +135,24 @@ def test_a_recut_is_a_fresh_build(
 
 def test_class_tokens_stay_as_they_are(cut: Cut, half_threshold: float, tmp_path: Path) -> None:
     learn = "tokens={learn: {steps: 1, classes_in_flight: 3}}"
-    settings = [learn, "prompts.shifts.pencil_sketch=null", f"screen.object_threshold={half_threshold!r}"]
+    settings = [
+        learn,
+        "prompts.shifts.pencil_sketch=null",
+        f"screen.object_threshold={half_threshold!r}",
+    ]
     tiny(tmp_path / "built", *settings, "screen.keep_rejected=true")
     red = middle(tmp_path / "built", "red")
     recut(tmp_path / "built", cut(red=red, keep_rejected=False), tmp_path / "recut")
-    tiny(tmp_path / "fresh", *settings, "screen.keep_rejected=false", f"prompts.shifts.red.threshold={red!r}")
+    tiny(
+        tmp_path / "fresh",
+        *settings,
+        "screen.keep_rejected=false",
+        f"prompts.shifts.red.threshold={red!r}",
+    )
     assert differing(tmp_path / "recut", tmp_path / "fresh") == []
-    assert "<bag-08>" in "".join(row["prompt"] for row in read_rows(tmp_path / "recut", what="candidates"))
+    assert "<bag-08>" in "".join(
+        row["prompt"] for row in read_rows(tmp_path / "recut", what="candidates")
+    )
 
 
 def test_results_stay_with_the_images_that_they_were_measured_on(
@@ -148,7 +182,9 @@ def test_results_stay_with_the_images_that_they_were_measured_on(
         assert differing(other, tmp_path / "expected") == []
 
 
-def test_images_that_were_not_kept_are_counted_by_shift(screened: Path, cut: Cut, tmp_path: Path) -> None:
+def test_images_that_were_not_kept_are_counted_by_shift(
+    screened: Path, cut: Cut, tmp_path: Path
+) -> None:
     copy = Path(shutil.copytree(screened, tmp_path / "place"))
     file = tmp_path / "less.yaml"
     file.write_text("screen: {keep_rejected: false}")
@@ -160,7 +196,12 @@ def test_images_that_were_not_kept_are_counted_by_shift(screened: Path, cut: Cut
         recut(copy, file, in_place=True)
     problems = refused.value.problems
     assert sum(int(line.split(" needs ")[1].split()[0]) for line in problems) == lost
-    assert {line.split(":")[0] for line in problems} <= {"base", "in_the_snow", "red", "pencil_sketch"}
+    assert {line.split(":")[0] for line in problems} <= {
+        "base",
+        "in_the_snow",
+        "red",
+        "pencil_sketch",
+    }
     file.write_text("screen: {object_threshold: -1}")
     with pytest.raises(UserError) as refused:
         recut(copy, file, tmp_path / "new")
@@ -187,7 +228,11 @@ recut(sys.argv[1], sys.argv[2], in_place=True)
 
 @pytest.mark.parametrize(
     ("folder", "count", "decided"),
-    [("replacement/new/receipts", 2, False), ("replacement/old", 1, True), ("dataset/data", 0, True)],
+    [
+        ("replacement/new/receipts", 2, False),
+        ("replacement/old", 1, True),
+        ("dataset/data", 0, True),
+    ],
 )
 def test_a_killed_recut_loses_nothing(
     opened: Path, folder: str, count: int, decided: bool, cut: Cut, tmp_path: Path
@@ -206,7 +251,9 @@ def test_a_killed_recut_loses_nothing(
     assert differing(out, tmp_path / "expected") == []
 
 
-def test_a_changed_file_is_not_cut_into_a_new_dataset(undisturbed: Path, cut: Cut, tmp_path: Path) -> None:
+def test_a_changed_file_is_not_cut_into_a_new_dataset(
+    undisturbed: Path, cut: Cut, tmp_path: Path
+) -> None:
     copy = Path(shutil.copytree(undisturbed, tmp_path / "place"))
     shard = copy / "data" / "red" / "test-00000-of-00002.parquet"
     shutil.copy(copy / "data" / "base" / "test-00000-of-00002.parquet", shard)
@@ -219,7 +266,9 @@ def tiny_recipe(directory: Path) -> bytes:
     return (directory / "recipe.yaml").read_bytes()
 
 
-def test_an_unfinished_dataset_and_a_stranger_are_refused(undisturbed: Path, cut: Cut, tmp_path: Path) -> None:
+def test_an_unfinished_dataset_and_a_stranger_are_refused(
+    undisturbed: Path, cut: Cut, tmp_path: Path
+) -> None:
     copy = Path(shutil.copytree(undisturbed, tmp_path / "place"))
     (copy / "receipts" / "red-00001.json").unlink()
     with pytest.raises(UserError, match="not finished: 7 of 8"):
@@ -231,7 +280,8 @@ def test_an_unfinished_dataset_and_a_stranger_are_refused(undisturbed: Path, cut
 
 def test_a_quota_is_filled_again_or_refused(tmp_path: Path) -> None:
     settings = [
-        "source.classes=[{id: bag, name: bag, source_label: 8}, {id: '05', name: sandal, source_label: 5}]",
+        "source.classes=[{id: bag, name: bag, source_label: 8}, {id: '05', name: sandal,"
+        " source_label: 5}]",
         "prompts.shifts.in_the_snow=null", "prompts.shifts.pencil_sketch=null",
         "samples=null", "samples={accepted: 2, at_most: 6, seed: 0}",
         "generator.batch_size=2", "output.rows_per_shard=12", "screen.keep_rejected=true",
@@ -249,7 +299,9 @@ def test_a_quota_is_filled_again_or_refused(tmp_path: Path) -> None:
     layer.write_text("screen: {object_threshold: 1}")
     with pytest.raises(UserError) as refused:
         recut(tmp_path / "recut", layer, in_place=True)
-    assert any("cells need candidates that were not rendered" in line for line in refused.value.problems)
+    assert any(
+        "cells need candidates that were not rendered" in line for line in refused.value.problems
+    )
 
 
 def test_object_percentiles_are_measured_once(cut: Cut, tmp_path: Path) -> None:
@@ -262,12 +314,23 @@ def test_object_percentiles_are_measured_once(cut: Cut, tmp_path: Path) -> None:
     ]  # fmt: skip
     out = tmp_path / "dataset"
     result = tiny(out, *settings)
-    assert [(few.class_id, few.n, few.needs) for few in result.few_images] == [("bag", 4, 20), ("sandal", 4, 20)]
-    assert "class 'bag': percentile 5 of 4 validation images, needs 20" in (out / "README.md").read_text()
+    assert [(few.class_id, few.n, few.needs) for few in result.few_images] == [
+        ("bag", 4, 20),
+        ("sandal", 4, 20),
+    ]
+    assert (
+        "class 'bag': percentile 5 of 4 validation images, needs 20"
+        in (out / "README.md").read_text()
+    )
     layer = tmp_path / "percentile.yaml"
     layer.write_text("screen: {object_threshold: {percentile: 50}}")
     recut(out, layer, tmp_path / "recut", source=str(source))
-    tiny(tmp_path / "fresh", *settings, "screen.object_threshold=null", "screen.object_threshold={percentile: 50}")
+    tiny(
+        tmp_path / "fresh",
+        *settings,
+        "screen.object_threshold=null",
+        "screen.object_threshold={percentile: 50}",
+    )
     assert differing(tmp_path / "recut", tmp_path / "fresh") == []
     shutil.rmtree(source)
     before = read_lock(out)
@@ -275,12 +338,16 @@ def test_object_percentiles_are_measured_once(cut: Cut, tmp_path: Path) -> None:
     recut(out, cut(red=0.9), in_place=True)
     after = read_lock(out)
     assert after is not None
-    assert [name for name in before.hashes if before.hashes[name] != after.hashes[name]] == ["screen"]
+    assert [name for name in before.hashes if before.hashes[name] != after.hashes[name]] == [
+        "screen"
+    ]
     with pytest.raises(UserError):
         recut(out, layer, in_place=True)
 
 
-def test_a_dataset_that_nobody_can_write_to_is_cut_elsewhere(opened: Path, cut: Cut, tmp_path: Path) -> None:
+def test_a_dataset_that_nobody_can_write_to_is_cut_elsewhere(
+    opened: Path, cut: Cut, tmp_path: Path
+) -> None:
     file = cut(in_the_snow=middle(opened, "in_the_snow"), keep_rejected=True)
     readonly = tmp_path / "readonly"
     readonly.mkdir()

@@ -1,4 +1,5 @@
-"""Whole datasets that a stranger has sealed: cut and closed again they are refused in words, and the way out works."""
+"""Whole datasets that a stranger has sealed: cut and closed again they are refused in words, and
+the way out works."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def with_other_rows(path: Path, column: str, index: int, value: Any) -> None:
     values = table[column].to_pylist()
     values[index] = value
     field = table.schema.get_field_index(column)
-    table = table.set_column(field, table.schema.field(column), pa.array(values, table.schema.field(column).type))
+    table = table.set_column(
+        field, table.schema.field(column), pa.array(values, table.schema.field(column).type)
+    )
     with atomic_file(path) as file:
         write_parquet(file, table.to_pylist(), table.schema)
 
@@ -61,7 +64,9 @@ def test_a_file_whose_name_is_a_path_elsewhere_is_reported_before_anything_is_wr
     assert published(copy) == before and not (tmp_path / "new").exists()
 
 
-def test_what_is_said_to_do_about_a_forged_shard_makes_it_whole(copy: Path, screened: Path, cut: Path) -> None:
+def test_what_is_said_to_do_about_a_forged_shard_makes_it_whole(
+    copy: Path, screened: Path, cut: Path
+) -> None:
     receipt = read_receipts(copy)[0]
     file = receipt.file("candidates")
     assert file is not None
@@ -69,7 +74,8 @@ def test_what_is_said_to_do_about_a_forged_shard_makes_it_whole(copy: Path, scre
     sealed(copy)
     for run in (
         lambda: close_again(copy),
-        lambda: regenerate(copy, copy, device="cpu", workers=1),  # receipt and manifest prove the file
+        # receipt and manifest prove the file
+        lambda: regenerate(copy, copy, device="cpu", workers=1),
         lambda: recut(copy, cut, in_place=True),
         lambda: recut(copy, cut, copy.parent / "recut"),
     ):
@@ -106,9 +112,13 @@ def test_a_receipt_more_than_the_recipe_plans_is_reported(copy: Path, cut: Path)
     for group in lock["groups"]:
         group["shards"] += group["name"] == "red"
     (copy / "lock.json").write_text(json.dumps(lock))
-    (copy / "receipts" / "red-00002.json").write_text(json.dumps({**receipt, "shard": 2, "of": 3, "files": []}))
+    (copy / "receipts" / "red-00002.json").write_text(
+        json.dumps({**receipt, "shard": 2, "of": 3, "files": []})
+    )
     sealed(copy)
-    with pytest.raises(RunFailure, match=r"red-00002\.json is of a shard that the recipe does not plan"):
+    with pytest.raises(
+        RunFailure, match=r"red-00002\.json is of a shard that the recipe does not plan"
+    ):
         recut(copy, cut, copy.parent / "recut")
 
 
@@ -128,7 +138,9 @@ LOCKS: dict[str, Callable[[Document], object]] = {
 
 
 @pytest.mark.parametrize("case", LOCKS)
-def test_a_lock_of_another_form_is_reported_where_a_dataset_is_cut(copy: Path, cut: Path, case: str) -> None:
+def test_a_lock_of_another_form_is_reported_where_a_dataset_is_cut(
+    copy: Path, cut: Path, case: str
+) -> None:
     lock = json.loads((copy / "lock.json").read_text())
     LOCKS[case](lock["inputs"])
     (copy / "lock.json").write_text(json.dumps(lock))

@@ -1,4 +1,5 @@
-"""Make the dataset card from finished shards alone: README.md, its figures, croissant.json and eval.yaml.
+"""Make the dataset card from finished shards alone: README.md, its figures, croissant.json and
+eval.yaml.
 
 Equal datasets give equal cards, because a card holds no time, host, path or duration.
 """
@@ -13,7 +14,13 @@ from typing import Any
 from counterfoil import __version__
 from counterfoil.corrupting.corruptions import SMALL_BELOW
 from counterfoil.dataset.card import markdown
-from counterfoil.dataset.card.contact_sheets import OVERVIEW, Tally, contact_sheets, sheet_name, tally_of
+from counterfoil.dataset.card.contact_sheets import (
+    OVERVIEW,
+    Tally,
+    contact_sheets,
+    sheet_name,
+    tally_of,
+)
 from counterfoil.dataset.card.croissant import croissant_bytes
 from counterfoil.dataset.card.markdown import with_marks
 from counterfoil.dataset.card.metadata import (
@@ -64,7 +71,8 @@ from counterfoil.store.sealed_folder import read_results
 
 TEMPLATE = "dataset-card.md.j2"
 
-# People do not read tables longer than this. The yield table then has one row per group, without thresholds by shift.
+# People do not read tables longer than this. The yield table then has one row per group, without
+# thresholds by shift.
 MOST_ROWS = 100
 
 # What every card says alike.
@@ -80,7 +88,8 @@ _CONSTANTS = {
 
 @dataclass(frozen=True)
 class Card:
-    """The text of README.md, figures by file name below `figures/`, the content of croissant.json and of eval.yaml."""
+    """The text of README.md, figures by file name below `figures/`, the content of croissant.json
+    and of eval.yaml."""
 
     readme: str
     figures: Mapping[str, bytes]
@@ -89,14 +98,19 @@ class Card:
 
     @property
     def documents(self) -> dict[str, bytes]:
-        return {CROISSANT: self.croissant} | ({} if self.benchmark is None else {BENCHMARK: self.benchmark})
+        return {CROISSANT: self.croissant} | (
+            {} if self.benchmark is None else {BENCHMARK: self.benchmark}
+        )
 
 
-def make_card(directory: Path, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]) -> Card:
-    """Make the card of a dataset directory whose shards are all done; `lock` is the content of lock.json.
+def make_card(
+    directory: Path, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]
+) -> Card:
+    """Make the card of a dataset directory whose shards are all done; `lock` is the content of
+    lock.json.
 
-    Reads candidates once, without images, and only the images shown. RunFailure, with the file, for shards or
-    thresholds that this version did not write, since anyone may have made them.
+    Reads candidates once, without images, and only the images shown. RunFailure, with the file, for
+    shards or thresholds that this version did not write, since anyone may have made them.
     """
     recipe = plan.recipe
     tally = tally_of(directory, plan, receipts)
@@ -123,7 +137,12 @@ def make_card(directory: Path, plan: Plan, lock: Mapping[str, Any], receipts: Se
 
 
 def card_page(
-    directory: Path, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt], tally: Tally, figures: Set[str]
+    directory: Path,
+    plan: Plan,
+    lock: Mapping[str, Any],
+    receipts: Sequence[Receipt],
+    tally: Tally,
+    figures: Set[str],
 ) -> dict[str, Any]:
     """Return what README.md shows, before any of it is Markdown, by the names that templates read.
 
@@ -157,7 +176,9 @@ def card_page(
     names = {shift.name for shift in shifts}
     looked_at = [shift for shift in reviewed.shifts if shift.name in names] if reviewed else []
     known, doubts = known_of(recipe, stored)
-    statements, its = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
+    statements, its = statements_of(
+        recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at)
+    )
     words = set().union(*map(uses, texts))
     sheets = [(shift.name, sheet_name(shift.name)) for shift in shifts]
     return {
@@ -208,8 +229,12 @@ def card_page(
         # What is wrong with a folder that is not shown.
         "unread": unread,
         "unread_review": unread_review,
-        "robustness": robustness_of(results) if results is not None and results.lead == "accuracy" else None,
-        "lead_drops": lead_drops_of(results) if results is not None and results.lead != "accuracy" else None,
+        "robustness": robustness_of(results)
+        if results is not None and results.lead == "accuracy"
+        else None,
+        "lead_drops": lead_drops_of(results)
+        if results is not None and results.lead != "accuracy"
+        else None,
         "measures": () if results is None else measure_tables(results, "card"),
         # Those of nested measures.
         "sections": nested,

@@ -1,6 +1,8 @@
-"""Draw contact sheets: an overview of classes by shifts, and for each shift base and shifted images in pairs.
+"""Draw contact sheets: an overview of classes by shifts, and for each shift base and shifted images
+in pairs.
 
-The number of sheets, their size and the number of images that are read are bounded. Images are left out evenly.
+The number of sheets, their size and the number of images that are read are bounded. Images are left
+out evenly.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from counterfoil.store.rows import TableForm, unique_names
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """(shift, label) → accepted indices as bits; (shift, class id) → images that the judge answered, contradicted."""
+    """(shift, label) → accepted indices as bits; (shift, class id) → images that the judge
+    answered, contradicted."""
 
     accepted: Mapping[tuple[str, int], int]
     judged: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
@@ -56,7 +59,8 @@ class Tally:
 
 
 def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
-    """Read every candidate's reason and second judge's answer once. RunFailure if they do not match plan and `data`."""
+    """Read every candidate's reason and second judge's answer once. RunFailure if they do not match
+    plan and `data`."""
     indices: dict[tuple[str, int], int] = {}
     judged: dict[tuple[str, str], tuple[int, int]] = {}
     judge = plan.recipe.screen.judge
@@ -82,7 +86,8 @@ def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
         rows = 0 if images is None else images.rows
         if accepted != rows:
             raise RunFailure(
-                f"{directory / file.path} accepts {accepted} candidates, and {receipt.path} lists {rows} rows of data",
+                f"{directory / file.path} accepts {accepted} candidates, and {receipt.path} lists"
+                f" {rows} rows of data",
                 remake_hint(directory, receipt.path),
             )
     return Tally(indices, judged)
@@ -107,7 +112,8 @@ class SampleId(NamedTuple):
 
 @dataclass(frozen=True)
 class Pictures:
-    """Reads images. files: (shift, label) → data file, absent without accepted images. receipts: file → its receipt."""
+    """Reads images. files: (shift, label) → data file, absent without accepted images. receipts:
+    file → its receipt."""
 
     plan: Plan
     directory: Path
@@ -115,7 +121,8 @@ class Pictures:
     receipts: Mapping[str, str]
 
     def read(self, samples: Iterable[SampleId]) -> dict[SampleId, Image.Image]:
-        """Read accepted images as RGB, at most `LARGEST` pixels a side. RunFailure for a missing one."""
+        """Read accepted images as RGB, at most `LARGEST` pixels a side. RunFailure for a missing
+        one."""
         wanted: dict[str, dict[str, SampleId]] = {}
         for sample in sorted(set(samples)):
             key = sample_key(sample.shift, self.plan.class_of(sample.label).id, sample.index)
@@ -127,7 +134,8 @@ class Pictures:
             missing = [key for key, sample in keys.items() if sample not in pictures]
             if missing:
                 raise RunFailure(
-                    f"{self.directory / path} has no row {some_of(missing, 1)}, which the candidates list as accepted",
+                    f"{self.directory / path} has no row {some_of(missing, 1)}, which the"
+                    " candidates list as accepted",
                     remake_hint(self.directory, self.receipts[path]),
                 )
         return pictures
@@ -161,7 +169,8 @@ def encoded_images(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def decode_reduced(encoded: bytes, where: str, side: int) -> Image.Image:
-    """Return an encoded image as RGB, at most `side` pixels a side. RunFailure if it does not open."""
+    """Return an encoded image as RGB, at most `side` pixels a side. RunFailure if it does not
+    open."""
     try:
         image = rgb_image(encoded)
     except UnreadableImage as error:
@@ -231,9 +240,18 @@ class Sheet:
         self.image.paste(fitted, (x + (side - width) // 2, y + (side - height) // 2))
 
     def text(
-        self, lines: list[str], x: int, y: int, size: int, *, anchor: str = "la", faint: bool = False, bold=False
+        self,
+        lines: list[str],
+        x: int,
+        y: int,
+        size: int,
+        *,
+        anchor: str = "la",
+        faint: bool = False,
+        bold=False,
     ) -> None:
-        """Draw lines of text; `anchor` is the point of the first line that is at (x, y), as in Pillow."""
+        """Draw lines of text; `anchor` is the point of the first line that is at (x, y), as in
+        Pillow."""
         fill = FAINT if faint else INK
         for number, line in enumerate(lines):
             at = (x, y + number * line_height(size))
@@ -293,17 +311,24 @@ def contact_sheets(
     for shift in evenly_spaced([shift for shift in shifts if shift.name != BASE], MOST_SHEETS):
         with_images = [label for label in shift.class_labels if tally.count(shift.name, label)]
         chosen = evenly_spaced(with_images, MOST_CLASSES)
-        sheets[shift.name] = {names[label]: pairs_first(tally, shift.name, label) for label in chosen}
+        sheets[shift.name] = {
+            names[label]: pairs_first(tally, shift.name, label) for label in chosen
+        }
     on_overview = {sample for row in grid.values() for sample in row if sample is not None}
     on_sheets = [pair for cells in sheets.values() for pairs in cells.values() for pair in pairs]
     bases = [base for base, _ in on_sheets if base is not None]
     shown = [*on_overview, *bases, *(shifted for _, shifted in on_sheets)]
-    pictures = locate_pictures(directory, plan, receipts, {(sample.shift, sample.label) for sample in shown})
+    pictures = locate_pictures(
+        directory, plan, receipts, {(sample.shift, sample.label) for sample in shown}
+    )
     yield OVERVIEW, _overview(grid, columns, pictures.read(on_overview))
     base_images = pictures.read(bases)  # the same ones mostly, so they are read once
     for shift in shifts:
         if shift.name in sheets:
-            yield sheet_name(shift.name), _shift_sheet(shift, sheets[shift.name], base_images, pictures)
+            yield (
+                sheet_name(shift.name),
+                _shift_sheet(shift, sheets[shift.name], base_images, pictures),
+            )
 
 
 def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
@@ -316,20 +341,28 @@ def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
 
 
 def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[SampleId | None]:
-    """Return one image of a class per column. Prefer the index that has a base image and is in the most columns."""
+    """Return one image of a class per column. Prefer the index that has a base image and is in the
+    most columns."""
     times = Counter[int]()
     for shift in shifts:
         times.update(tally.indices(shift, label))
-    common = min(times, key=lambda index: (not tally.has(BASE, label, index), -times[index], index), default=0)
+    common = min(
+        times,
+        key=lambda index: (not tally.has(BASE, label, index), -times[index], index),
+        default=0,
+    )
     row: list[SampleId | None] = []
     for shift in shifts:
-        index = common if tally.has(shift, label, common) else next(tally.indices(shift, label), None)
+        index = (
+            common if tally.has(shift, label, common) else next(tally.indices(shift, label), None)
+        )
         row.append(None if index is None else SampleId(shift, label, index))
     return row
 
 
 def pairs_first(tally: Tally, shift: str, label: int) -> ShownPairs:
-    """Return the images of a cell to show: those whose base is accepted too, then others, by index."""
+    """Return the images of a cell to show: those whose base is accepted too, then others, by
+    index."""
     pairs: list[tuple[SampleId | None, SampleId]] = []
     alone: list[tuple[SampleId | None, SampleId]] = []
     for index in tally.indices(shift, label):
@@ -343,7 +376,9 @@ def pairs_first(tally: Tally, shift: str, label: int) -> ShownPairs:
     return (*pairs, *alone)[:PAIRS_A_CLASS]
 
 
-def _overview(rows: Mapping[str, Sequence[SampleId | None]], columns: Sequence[Shift], images: Images) -> bytes:
+def _overview(
+    rows: Mapping[str, Sequence[SampleId | None]], columns: Sequence[Shift], images: Images
+) -> bytes:
     """Draw classes (name → its samples) as rows, the base and the shifts as columns."""
     left = _MARGIN + _LABEL_WIDTH
     across = (WIDEST - left - _MARGIN) // len(columns)
@@ -352,7 +387,9 @@ def _overview(rows: Mapping[str, Sequence[SampleId | None]], columns: Sequence[S
     size = _TEXT if side > 80 else 10
     titles = [wrapped(in_words(shift.name), size, side, 3) for shift in columns]
     top = _MARGIN + max(len(lines) for lines in titles) * line_height(size) + 4
-    sheet = Sheet.blank(left + len(columns) * (side + _GAP) + _MARGIN, top + len(rows) * (side + _GAP) + _MARGIN)
+    sheet = Sheet.blank(
+        left + len(columns) * (side + _GAP) + _MARGIN, top + len(rows) * (side + _GAP) + _MARGIN
+    )
     for column, lines in enumerate(titles):
         x = left + column * (side + _GAP) + side // 2
         y = top - 4 - len(lines) * line_height(size)
@@ -368,8 +405,11 @@ def _overview(rows: Mapping[str, Sequence[SampleId | None]], columns: Sequence[S
     return sheet.encoded()
 
 
-def _shift_sheet(shift: Shift, cells: Mapping[str, ShownPairs], base_images: Images, pictures: Pictures) -> bytes:
-    """Draw a block per class (name → its pairs), two side by side: the base above, the shift below."""
+def _shift_sheet(
+    shift: Shift, cells: Mapping[str, ShownPairs], base_images: Images, pictures: Pictures
+) -> bytes:
+    """Draw a block per class (name → its pairs), two side by side: the base above, the shift
+    below."""
     images = pictures.read(sample for pairs in cells.values() for _, sample in pairs)
     across = min(2, len(cells))
     block_width = PAIRS_A_CLASS * (_PAIR_SIDE + _GAP) - _GAP

@@ -1,10 +1,11 @@
-"""Write croissant.json, which describes the dataset for machines: Croissant 1.1 with its responsible-AI (RAI 1.0)
-fields.
+"""Write croissant.json, which describes the dataset for machines: Croissant 1.1 with its
+responsible-AI (RAI 1.0) fields.
 
-The file is written as plain JSON, so that its bytes do not depend on the version of a library. It leaves out
-manifest.json, which holds the hash of this file, and dates and versions that the recipe does not give. A Parquet config
-is a file set and its columns. A WebDataset config is a set of tar files, a set for each kind of member, and the columns
-joined by the names of members. Ids contain a hyphen, which the name of a config never contains.
+The file is written as plain JSON, so that its bytes do not depend on the version of a library. It
+leaves out manifest.json, which holds the hash of this file, and dates and versions that the recipe
+does not give. A Parquet config is a file set and its columns. A WebDataset config is a set of tar
+files, a set for each kind of member, and the columns joined by the names of members. Ids contain a
+hyphen, which the name of a config never contains.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from counterfoil.store.sealed_folder import EVALUATED, REVIEWED
 
 CONFORMS_TO = ("http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0")
 
-# The standard context of Croissant 1.1 with RAI 1.0: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html
+# The standard context of Croissant 1.1 with RAI 1.0:
+# https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html
 _OWN_TERMS = (
     "arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field", "fileProperty",
     "fileObject", "fileSet", "format", "includes", "isArray", "isLiveDataset", "jsonPath", "key", "md5",
@@ -52,7 +54,10 @@ CONTEXT: dict[str, Any] = {
 # What the file objects are for; those that a dataset lacks are left out.
 _DOCUMENTS = {
     RECIPE: ("application/yaml", "The recipe that the dataset was built from."),
-    LOCK: ("application/json", "Every pinned input, the three hashes, and the software that the bytes depend on."),
+    LOCK: (
+        "application/json",
+        "Every pinned input, the three hashes, and the software that the bytes depend on.",
+    ),
     THRESHOLDS: ("application/json", "The CLIP thresholds of every class and shift."),
 }
 
@@ -64,7 +69,10 @@ def croissant_bytes(directory: Path, page: Mapping[str, Any]) -> bytes:
     configs: Sequence[metadata.Config] = page["configs"]
     documents = dict(_DOCUMENTS)
     if page["results"] is not None:
-        documents[EVALUATED.path] = ("application/json", f"{recipe.task.measures}, measured on these images.")
+        documents[EVALUATED.path] = (
+            "application/json",
+            f"{recipe.task.measures}, measured on these images.",
+        )
     if page["looked_at"]:
         documents[REVIEWED.path] = (
             "application/json",
@@ -88,7 +96,11 @@ def croissant_bytes(directory: Path, page: Mapping[str, Any]) -> bytes:
             )
     based_on = []
     for row in page["inputs"]:
-        type_name = "sc:Dataset" if row.role in ("input dataset", "drawn images") else "sc:SoftwareApplication"
+        type_name = (
+            "sc:Dataset"
+            if row.role in ("input dataset", "drawn images")
+            else "sc:SoftwareApplication"
+        )
         based_on.append({"@type": type_name, "name": row.name, "description": row.role})
         if row.pinned:
             based_on[-1]["identifier"] = row.pinned
@@ -121,7 +133,10 @@ def croissant_bytes(directory: Path, page: Mapping[str, Any]) -> bytes:
         "rai:dataAnnotationProtocol": statements.annotation,
         "rai:annotationsPerItem": "1",
         "rai:machineAnnotationTools": list(statements.annotation_tools),
-        "rai:dataUseCases": [*statements.intended, *(f"Not for: {use}" for use in statements.unintended)],
+        "rai:dataUseCases": [
+            *statements.intended,
+            *(f"Not for: {use}" for use in statements.unintended),
+        ],
         "rai:dataBiases": list(statements.biases),
         "rai:dataLimitations": list(statements.limits),
         "rai:dataSocialImpact": statements.social_impact,
@@ -142,12 +157,19 @@ def _published(recipe: Recipe) -> dict[str, Any]:
     if publish.authors:
         kinds = {True: "sc:Organization", False: "sc:Person"}
         node["creator"] = [
-            {"@type": kinds[metadata.is_organisation(author)], "name": metadata.plain_author(author)}
+            {
+                "@type": kinds[metadata.is_organisation(author)],
+                "name": metadata.plain_author(author),
+            }
             for author in publish.authors
         ]
     elif publish.repo is not None:
         owner = publish.repo.partition("/")[0]
-        node["creator"] = {"@type": "sc:Organization", "name": owner, "url": f"https://huggingface.co/{owner}"}
+        node["creator"] = {
+            "@type": "sc:Organization",
+            "name": owner,
+            "url": f"https://huggingface.co/{owner}",
+        }
     if publish.year is not None:
         node["datePublished"] = str(publish.year)
     if publish.version is not None:
@@ -183,7 +205,11 @@ _PARTS_OF_OBJECTS: dict[str, Any] = {
 
 def class_names(recipe: Recipe) -> Node:
     names = unique_names(recipe.classes)
-    types: dict[str, Any] = {"label": "sc:Integer", "name": ["sc:Text", "sc:name"], "class_id": "sc:Text"}
+    types: dict[str, Any] = {
+        "label": "sc:Integer",
+        "name": ["sc:Text", "sc:name"],
+        "class_id": "sc:Text",
+    }
     return {
         "@type": "cr:RecordSet",
         "@id": CLASS_NAMES,
@@ -192,11 +218,20 @@ def class_names(recipe: Recipe) -> Node:
         "dataType": "sc:Enumeration",
         "key": {"@id": f"{CLASS_NAMES}/label"},
         "field": [
-            {"@type": "cr:Field", "@id": f"{CLASS_NAMES}/{column}", "name": column, "dataType": type}
+            {
+                "@type": "cr:Field",
+                "@id": f"{CLASS_NAMES}/{column}",
+                "name": column,
+                "dataType": type,
+            }
             for column, type in types.items()
         ],
         "data": [
-            {f"{CLASS_NAMES}/label": cls.label, f"{CLASS_NAMES}/name": name, f"{CLASS_NAMES}/class_id": cls.id}
+            {
+                f"{CLASS_NAMES}/label": cls.label,
+                f"{CLASS_NAMES}/name": name,
+                f"{CLASS_NAMES}/class_id": cls.id,
+            }
             for cls, name in zip(recipe.classes, names, strict=True)
         ],
     }
@@ -216,20 +251,29 @@ def _parquet(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], Node]
             "extract": {"fileProperty": "fullpath"},
             "transform": {"regex": "^data/([^/]+)/"},
         }
-        split = _field(config, "split", Column("string", "The group, which is a split here."), folder, ())
+        split = _field(
+            config, "split", Column("string", "The group, which is a split here."), folder, ()
+        )
         fields.append(split | {"dataType": ["sc:Text", "cr:Split"]})
     return [_file_set(files, config, "application/x-parquet")], _record_set(config, fields)
 
 
 def _webdataset(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], Node]:
     suffix = recipe.output.image.format
-    archives, images, labels, rows = (f"{config.name}-{part}" for part in ("files", "images", "labels", "rows"))
+    archives, images, labels, rows = (
+        f"{config.name}-{part}" for part in ("files", "images", "labels", "rows")
+    )
     sets = [_file_set(archives, config, "application/x-tar")]
     members = {labels: ("*.cls", "text/plain"), rows: ("*.json", "application/json")}
     if config.what != "candidates":
         members = {images: (f"*.{suffix}", _IMAGE_FORMATS[suffix]), **members}
     for id, (pattern, format) in members.items():
-        member: Node = {"@type": "cr:FileSet", "@id": id, "name": id, "containedIn": {"@id": archives}}
+        member: Node = {
+            "@type": "cr:FileSet",
+            "@id": id,
+            "name": id,
+            "containedIn": {"@id": archives},
+        }
         sets.append(member | {"encodingFormat": format, "includes": pattern})
     fields = []
     for name, column in described_columns(config.what, recipe).items():
@@ -244,14 +288,19 @@ def _webdataset(config: metadata.Config, recipe: Recipe) -> tuple[list[Node], No
             field["references"] = _stem(labels)
         fields.append(field)
     if config.what != "candidates":
-        # Members of a sample share their name: the key ties rows to labels, these two tie the images to both.
+        # Members of a sample share their name: the key ties rows to labels, these two tie the
+        # images to both.
         shared = Column("string", "The name that the members of a sample share.")
         for name, other in (("image_of_label", labels), ("image_of_row", rows)):
-            fields.append(_field(config, name, shared, _stem(images), ()) | {"references": _stem(other)})
+            fields.append(
+                _field(config, name, shared, _stem(images), ()) | {"references": _stem(other)}
+            )
     return sets, _record_set(config, fields)
 
 
-def _field(config: metadata.Config, name: str, column: Column, source: Node, names: Sequence[str]) -> Node:
+def _field(
+    config: metadata.Config, name: str, column: Column, source: Node, names: Sequence[str]
+) -> Node:
     node: Node = {
         "@type": "cr:Field",
         "@id": f"{config.name}/{name}",
@@ -298,7 +347,9 @@ def _numbered(names: Sequence[str]) -> str:
 
 def _record_set(config: metadata.Config, fields: Sequence[Node]) -> Node:
     rows = sum(split.rows for split in config.splits)
-    what = {"data": "accepted images", "candidates": "candidates", "rejected": "rejected images"}[config.what]
+    what = {"data": "accepted images", "candidates": "candidates", "rejected": "rejected images"}[
+        config.what
+    ]
     return {
         "@type": "cr:RecordSet",
         "@id": config.name,
@@ -311,8 +362,18 @@ def _record_set(config: metadata.Config, fields: Sequence[Node]) -> Node:
 
 def _file_set(id: str, config: metadata.Config, format: str) -> Node:
     paths = [path for split in config.splits for path in split.paths]
-    return {"@type": "cr:FileSet", "@id": id, "name": id, "encodingFormat": format, "includes": paths}
+    return {
+        "@type": "cr:FileSet",
+        "@id": id,
+        "name": id,
+        "encodingFormat": format,
+        "includes": paths,
+    }
 
 
 def _stem(files: str) -> Node:
-    return {"fileSet": {"@id": files}, "extract": {"fileProperty": "filename"}, "transform": {"regex": r"^([^.]+)\."}}
+    return {
+        "fileSet": {"@id": files},
+        "extract": {"fileProperty": "filename"},
+        "transform": {"regex": r"^([^.]+)\."},
+    }

@@ -1,4 +1,5 @@
-"""Write a directory's index page, `index.html`: a link to every page in it, each with a line about its content.
+"""Write a directory's index page, `index.html`: a link to every page in it, each with a line about
+its content.
 
 It belongs to this copy alone: manifests, publishing and verification ignore it.
 """
@@ -28,7 +29,16 @@ from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted, in_words, listed, percent, preview_sentence
 from counterfoil.store.atomic import disk_errors, write_atomically
 from counterfoil.store.inside import MOST_DOCUMENT, read_inside
-from counterfoil.store.layout import CARD, EVALUATION, FIGURES, INDEX, LOCK, PREVIEW, PRIVATE, REVIEW
+from counterfoil.store.layout import (
+    CARD,
+    EVALUATION,
+    FIGURES,
+    INDEX,
+    LOCK,
+    PREVIEW,
+    PRIVATE,
+    REVIEW,
+)
 from counterfoil.store.reading import read_receipts
 from counterfoil.store.receipts import preview_images
 
@@ -50,7 +60,8 @@ _MOST_FOLDERS = 100
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """A page of a directory: its path, name and line of content, and (name, path) of related pages."""
+    """A page of a directory: its path, name and line of content, and (name, path) of related
+    pages."""
 
     path: str
     title: str
@@ -59,7 +70,8 @@ class IndexEntry:
 
 
 def card_html(directory: Path, home: str = ".", above: str = "") -> str:
-    """Return the card as a page. home: the link to all pages. above: the way from the page to the directory."""
+    """Return the card as a page. home: the link to all pages. above: the way from the page to the
+    directory."""
     from markdown_it import MarkdownIt
 
     text = read_inside(directory, CARD, _MOST_CARD).decode(errors="replace")
@@ -73,10 +85,13 @@ def card_html(directory: Path, home: str = ".", above: str = "") -> str:
 
 
 def write_index(directory: Path) -> None:
-    """Write the index page of a directory, unless it has a user's own. Raises as `write_atomically`."""
+    """Write the index page of a directory, unless it has a user's own. Raises as
+    `write_atomically`."""
     if (directory / PRIVATE).is_dir() and _is_there(directory, CARD):
         with contextlib.suppress(OSError):  # a link, or too large
-            write_atomically(directory / CARD_PAGE, card_html(directory, f"../{INDEX}", "../").encode())
+            write_atomically(
+                directory / CARD_PAGE, card_html(directory, f"../{INDEX}", "../").encode()
+            )
     path = directory / INDEX
     content = index_html(directory, index_entries(directory)).encode()
     try:
@@ -87,7 +102,8 @@ def write_index(directory: Path) -> None:
         pass
     except OSError:
         return  # a link, or too large for a page of ours
-    # Write in the private folder first, so that a killed run leaves nothing half-written beside listed files.
+    # Write in the private folder first, so that a killed run leaves nothing half-written beside
+    # listed files.
     private = directory / PRIVATE
     if not private.is_dir():
         write_atomically(path, content)
@@ -103,7 +119,8 @@ def index_html(
     served: Mapping[str, str] | None = None,
     saved: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """Return the page as text. served: path → address of served pages. saved: what is saved, and its command."""
+    """Return the page as text. served: path → address of served pages. saved: what is saved, and
+    its command."""
     environment = template_environment(TEMPLATE, {"quoted": quote})
     return environment.get_template(TEMPLATE).render(
         name=directory.resolve().name.encode(errors="replace").decode(),
@@ -115,7 +132,8 @@ def index_html(
 
 
 def index_entries(directory: Path, served: Collection[str] = ()) -> list[IndexEntry]:
-    """List the pages that exist in a directory, and the `served` pages even if they do not exist."""
+    """List the pages that exist in a directory, and the `served` pages even if they do not
+    exist."""
     card = CARD if CARD in served or not _is_there(directory, CARD_PAGE) else CARD_PAGE
     entries = [*_dataset(directory, card), *_reports(directory)]
     for name in _folders(directory / "rounds"):  # the datasets that rounds of mining drew
@@ -129,7 +147,8 @@ def _dataset(directory: Path, card: str) -> Iterator[IndexEntry]:
         return
     recipe = None
     counts = ""
-    with contextlib.suppress(CounterfoilError, OSError):  # list the pages of a damaged directory too
+    # list the pages of a damaged directory too
+    with contextlib.suppress(CounterfoilError, OSError):
         recipe = load_own_recipe(directory)
         receipts = read_receipts(directory)
         reasons = [reasons for receipt in receipts for reasons in receipt.counts.values()]
@@ -138,7 +157,9 @@ def _dataset(directory: Path, card: str) -> Iterator[IndexEntry]:
         classes = counted(len(recipe.task.names(recipe.source)), *recipe.task.nouns)
         shifts = counted(len(recipe.prompts.shifts), "shift")
         counts = f"{recipe.name}: {accepted:,} of {candidates} accepted, {classes}, {shifts}."
-        counts = " ".join(filter(None, (preview_sentence(preview_images(recipe, receipts)), counts)))
+        counts = " ".join(
+            filter(None, (preview_sentence(preview_images(recipe, receipts)), counts))
+        )
     yield IndexEntry(card, "Dataset card", counts)
     every = recipe.all_shifts() if recipe else ()
     sheets = [(in_words(shift.name), f"{FIGURES}/{sheet_name(shift.name)}") for shift in every]
@@ -149,18 +170,28 @@ def _dataset(directory: Path, card: str) -> Iterator[IndexEntry]:
         tuple(sheet for sheet in sheets if _is_there(directory, sheet[1])),
     )
     waiting = open_shifts(recipe) if recipe else ()
-    line = f"Without a threshold: {listed([in_words(name) for name in waiting])}." if waiting else ""
+    line = (
+        f"Without a threshold: {listed([in_words(name) for name in waiting])}." if waiting else ""
+    )
     yield IndexEntry(CALIBRATE, "Thresholds", line or "Choose thresholds by looking at the images.")
     raters = _document(directory, f"{REVIEW}/selection.json").get("raters")
-    line = f"Answered by {counted(len(raters), 'person', 'people')}." if isinstance(raters, list) else ""
-    yield IndexEntry(ANSWER, "Review", line or "Say what the images show. The answers go on the card.")
+    line = (
+        f"Answered by {counted(len(raters), 'person', 'people')}."
+        if isinstance(raters, list)
+        else ""
+    )
+    yield IndexEntry(
+        ANSWER, "Review", line or "Say what the images show. The answers go on the card."
+    )
     full = _is_there(directory, f"{PRIVATE}/{EVALUATION}/report.html")
     yield from _evaluation(directory, f"{PRIVATE}/{EVALUATION if full else PREVIEW}/")
 
 
 def _reports(directory: Path) -> Iterator[IndexEntry]:
     if _is_there(directory, MENDED):
-        yield IndexEntry("report.html", "Mended", _said(_document(directory, MENDED).get("headline")))
+        yield IndexEntry(
+            "report.html", "Mended", _said(_document(directory, MENDED).get("headline"))
+        )
         models = [f"models/{name}/{CARD}" for name in _folders(directory / "models")]
         cards = [path for path in (f"model/{CARD}", *models) if _is_there(directory, path)]
         for path in cards:
@@ -169,8 +200,12 @@ def _reports(directory: Path) -> Iterator[IndexEntry]:
         document = _document(directory, FINDINGS)
         limit = document.get("preview")
         preview = preview_sentence(limit, "part") if isinstance(limit, int) else ""
-        yield IndexEntry("report.html", "Findings", " ".join(filter(None, (preview, _found(document)))))
-        yield IndexEntry("recipe.yaml", "Recipe of the findings", "Builds a dataset of these failures.")
+        yield IndexEntry(
+            "report.html", "Findings", " ".join(filter(None, (preview, _found(document))))
+        )
+        yield IndexEntry(
+            "recipe.yaml", "Recipe of the findings", "Builds a dataset of these failures."
+        )
     else:
         yield from _evaluation(directory, "")
 
@@ -178,13 +213,21 @@ def _reports(directory: Path) -> Iterator[IndexEntry]:
 def _found(document: Mapping[str, Any]) -> str:
     try:
         confirmed = [finding for finding in document["findings"] if finding["confirmed"]]
-        trusted = [f"“{finding['words']}”" for finding in confirmed if not finding.get("words_untrusted")]
+        trusted = [
+            f"“{finding['words']}”" for finding in confirmed if not finding.get("words_untrusted")
+        ]
         rest = len(confirmed) - len(trusted)
-        words = "; ".join(filter(None, (listed(trusted, most=3), f"{rest} with {WORDS_UNTRUSTED}" if rest else "")))
+        words = "; ".join(
+            filter(
+                None, (listed(trusted, most=3), f"{rest} with {WORDS_UNTRUSTED}" if rest else "")
+            )
+        )
         tested = counted(int(document["tested"]), "hypothesis", "hypotheses")
         if not confirmed:
             return _said(f"{document['target']['name']}: none of {tested} confirmed.")
-        return _said(f"{document['target']['name']}: {len(confirmed)} of {tested} confirmed: {words}.")
+        return _said(
+            f"{document['target']['name']}: {len(confirmed)} of {tested} confirmed: {words}."
+        )
     except (KeyError, TypeError, ValueError):
         return ""
 
@@ -209,13 +252,17 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
             right = results.rows.value("top1", model=best)
             line += f"{best} is right about {percent(right)} of images."
     yield IndexEntry(f"{below}report.html", "Evaluation", _said(line))
-    yield IndexEntry(f"{below}failures.html", "Failures", "The images that models get wrong, by model and shift.")
+    yield IndexEntry(
+        f"{below}failures.html", "Failures", "The images that models get wrong, by model and shift."
+    )
 
 
 def _folders(folder: Path) -> list[str]:
     if folder.is_symlink() or not folder.is_dir():
         return []
-    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.is_symlink())[:_MOST_FOLDERS]
+    return sorted(
+        path.name for path in folder.iterdir() if path.is_dir() and not path.is_symlink()
+    )[:_MOST_FOLDERS]
 
 
 def _is_there(directory: Path, path: str) -> bool:

@@ -1,6 +1,7 @@
 """Make text from recipes and models safe inside Markdown: as prose, as code, as a fenced block.
 
-Marks around the part of a card that this package writes let publishing it again keep what people wrote around it.
+Marks around the part of a card that this package writes let publishing it again keep what people
+wrote around it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from counterfoil.errors import UserError
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.report.words import Table
 
-# What starts something anywhere in a line: code, emphasis, links, tables, HTML, formulas, strikethrough.
+# What starts something anywhere in a line: code, emphasis, links, tables, HTML, formulas,
+# strikethrough.
 _ANYWHERE = re.compile(r"([\\`*\[\]<>|~$])")
 # An underscore inside a word starts nothing; at its edge it may.
 _EDGE_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
@@ -28,16 +30,21 @@ _NUMBERED = re.compile(r"^(\d+)([.)])")
 _BLOCK = re.compile(r"\A---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*\r?\n?", re.DOTALL | re.MULTILINE)
 _BEGIN = "<!-- Counterfoil writes this part, {}: write above or below it, and your text stays -->"
 _END = "<!-- End of the part that Counterfoil writes -->"
-# A text in the part, such as that of a recipe, may hold marks of its own: the first begins the part, the last ends it.
+# A text in the part, such as that of a recipe, may hold marks of its own: the first begins the
+# part, the last ends it.
 _PART = re.compile(
     rf"^{re.escape(_BEGIN).replace(re.escape('{}'), '(?P<hash>[0-9a-f]{8})')}\r?\n(?P<part>.*)^{re.escape(_END)}\r?\n?",
     re.DOTALL | re.MULTILINE,
 )
-_MARK = re.compile(rf"^(?:{re.escape(_END)}|{re.escape(_BEGIN).replace(re.escape('{}'), '.*')})\r?\n?", re.MULTILINE)
+_MARK = re.compile(
+    rf"^(?:{re.escape(_END)}|{re.escape(_BEGIN).replace(re.escape('{}'), '.*')})\r?\n?",
+    re.MULTILINE,
+)
 
 
 def prose(text: str) -> str:
-    """Return paragraphs that read as the text itself, whatever marks it holds; empty lines separate them."""
+    """Return paragraphs that read as the text itself, whatever marks it holds; empty lines separate
+    them."""
     paragraphs = re.split(r"\n\s*\n", "\n".join(text.splitlines()).strip())
     written = []
     for paragraph in paragraphs:
@@ -93,13 +100,22 @@ def _longest_run(text: str) -> int:
 
 
 def markdown_table(shown: Table) -> str:
-    """Write a table; a cell's small print follows its text in brackets, and the last line says what was cut off."""
+    """Write a table; a cell's small print follows its text in brackets, and the last line says what
+    was cut off."""
     headings = []
     for column in shown.columns:
-        label = code_cell(column.label) if column.named else _within(column.label[0].upper() + column.label[1:])
+        label = (
+            code_cell(column.label)
+            if column.named
+            else _within(column.label[0].upper() + column.label[1:])
+        )
         headings.append(f"{label} ({_within(column.note)})" if column.note else label)
     lines = ["| " + " | ".join(headings) + " |"]
-    lines.append("|" + "|".join("--:" if column.kind == "number" else ":--" for column in shown.columns) + "|")
+    lines.append(
+        "|"
+        + "|".join("--:" if column.kind == "number" else ":--" for column in shown.columns)
+        + "|"
+    )
     for row in shown.rows:
         cells = []
         for column, cell in row.of(shown):
@@ -133,7 +149,8 @@ def with_marks(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MarkedText:
-    """The text of a card: the marked part, the texts above and below it, and whether the part is as it was written."""
+    """The text of a card: the marked part, the texts above and below it, and whether the part is as
+    it was written."""
 
     above: str
     part: str

@@ -1,8 +1,8 @@
-"""Write what the Hub reads, the YAML block at the top of the card and a benchmark's `eval.yaml`, and the dataset's
-citation.
+"""Write what the Hub reads, the YAML block at the top of the card and a benchmark's `eval.yaml`,
+and the dataset's citation.
 
-`default` has a split per group, and `all` every group in one; each group is a config of its own; `candidates` and
-`rejected` hold what was screened.
+`default` has a split per group, and `all` every group in one; each group is a config of its own;
+`candidates` and `rejected` hold what was screened.
 A config without rows is left out, since it does not load.
 """
 
@@ -56,7 +56,9 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
         annotations_creators=[recipe.kind.annotations],
         task_categories=[category],
         task_ids=forms,
-        source_datasets=list(dict.fromkeys(name for source in sources for name in source_datasets(source))),
+        source_datasets=list(
+            dict.fromkeys(name for source in sources for name in source_datasets(source))
+        ),
         size_categories=[size_category(images)],
         configs=configs_metadata(configs),
         dataset_info=dataset_info_metadata(configs, recipe),
@@ -81,9 +83,9 @@ def source_datasets(dataset: str) -> list[str]:
 DEFAULT = "default"
 ALL = "all"
 
-# Class names are declared in every config of a WebDataset card up to here, about 200 kB of metadata.
-# Beyond, only `default` names the classes and the others keep plain numbers (24 shifts of 1000 classes
-# would make a card of a megabyte that takes a second to parse).
+# Class names are declared in every config of a WebDataset card up to here, about 200 kB of
+# metadata. Beyond, only `default` names the classes and the others keep plain numbers (24 shifts of
+# 1000 classes would make a card of a megabyte that takes a second to parse).
 MOST_DECLARED_NAMES = 5000
 
 
@@ -105,7 +107,8 @@ class Config:
 
 
 def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
-    """Return every config with a row: `default`, `all`, the groups in the plan's order, `candidates`, `rejected`."""
+    """Return every config with a row: `default`, `all`, the groups in the plan's order,
+    `candidates`, `rejected`."""
     output = plan.recipe.output
     rows: dict[tuple[What, str], list[int]] = {}
     for receipt in receipts:
@@ -131,7 +134,10 @@ def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
     configs = [Config(group, "data", (split("data", [group], output.split),)) for group in groups]
     if groups:
         every = tuple(split("data", [group], group) for group in groups)
-        configs[:0] = [Config(DEFAULT, "data", every), Config(ALL, "data", (split("data", groups, output.split),))]
+        configs[:0] = [
+            Config(DEFAULT, "data", every),
+            Config(ALL, "data", (split("data", groups, output.split),)),
+        ]
     for what in ("candidates", "rejected"):
         if any((what, group) in rows for group in plan.groups):
             configs.append(Config(what, what, (split(what, plan.groups, output.split),)))
@@ -139,7 +145,8 @@ def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
 
 
 def configs_metadata(configs: Sequence[Config]) -> list[dict[str, Any]]:
-    """Return the card's `configs`, with explicit globs, since guessing would take stray files and words for splits."""
+    """Return the card's `configs`, with explicit globs, since guessing would take stray files and
+    words for splits."""
     listed: list[dict[str, Any]] = []
     for config in configs:
         listed.append({"config_name": config.name})
@@ -147,13 +154,19 @@ def configs_metadata(configs: Sequence[Config]) -> list[dict[str, Any]]:
             listed[-1]["default"] = True
         files = []
         for split in config.splits:
-            files.append({"split": split.name, "path": split.paths[0] if len(split.paths) == 1 else list(split.paths)})
+            files.append(
+                {
+                    "split": split.name,
+                    "path": split.paths[0] if len(split.paths) == 1 else list(split.paths),
+                }
+            )
         listed[-1]["data_files"] = files
     return listed
 
 
 def dataset_info_metadata(configs: Sequence[Config], recipe: Recipe) -> list[dict[str, Any]]:
-    """Return the card's `dataset_info`: row counts, which `load_dataset` checks, and for tar files the features."""
+    """Return the card's `dataset_info`: row counts, which `load_dataset` checks, and for tar files
+    the features."""
     names = unique_names(recipe.classes)
     infos = []
     for config in configs:
@@ -161,32 +174,46 @@ def dataset_info_metadata(configs: Sequence[Config], recipe: Recipe) -> list[dic
         if recipe.output.format == "webdataset":
             from datasets import Features, Value
 
-            declared = webdataset_features(config.what, names, TableForm.of(recipe), recipe.output.image.format)
+            declared = webdataset_features(
+                config.what, names, TableForm.of(recipe), recipe.output.image.format
+            )
             features = Features.from_dict(declared)
             if not classes_are_named(config, configs, recipe):
                 features["cls"] = Value("int64")
             info["features"] = features._to_yaml_list()
         info["splits"] = [
-            {"name": split.name, "num_bytes": split.bytes, "num_examples": split.rows} for split in config.splits
+            {"name": split.name, "num_bytes": split.bytes, "num_examples": split.rows}
+            for split in config.splits
         ]
         infos.append(info)
     return infos
 
 
 def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> bytes | None:
-    """Return eval.yaml, with a task for the base and each shift's top level; None without `evaluation_framework`."""
+    """Return eval.yaml, with a task for the base and each shift's top level; None without
+    `evaluation_framework`."""
     import yaml
 
-    accepted = {name for receipt in receipts for name, reasons in receipt.counts.items() if reasons.get(ACCEPTED)}
+    accepted = {
+        name
+        for receipt in receipts
+        for name, reasons in receipt.counts.items()
+        if reasons.get(ACCEPTED)
+    }
     shifts = [shift for shift in recipe.all_shifts() if shift.name in accepted and shift.top]
     if recipe.publish.evaluation_framework is None or not shifts:
         return None
     document = {
         "name": pretty_name(recipe.name),
-        "description": f"Top-1 accuracy of image classifiers, in percent: {len(recipe.classes):,} classes,"
-        f" {images:,} images. Each image counts once. Tasks are the base and shifts of the same classes.",
+        "description": f"Top-1 accuracy of image classifiers, in percent: {len(recipe.classes):,}"
+        " classes,"
+        f" {images:,} images. Each image counts once. Tasks are the base and shifts of the same"
+        " classes.",
         "evaluation_framework": recipe.publish.evaluation_framework,
-        "tasks": [{"id": shift.name, "config": shift.group, "split": recipe.output.split} for shift in shifts],
+        "tasks": [
+            {"id": shift.name, "config": shift.group, "split": recipe.output.split}
+            for shift in shifts
+        ],
     }
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000).encode()
 
@@ -212,7 +239,8 @@ def license_metadata(license: str) -> tuple[str, str | None]:
 
 
 def license_for_people(license: str) -> str:
-    """Return a licence as people read it: "CC BY 4.0" for `cc-by-4.0`; an unlisted one as it is written."""
+    """Return a licence as people read it: "CC BY 4.0" for `cc-by-4.0`; an unlisted one as it is
+    written."""
     listed = hub_license(license)
     if listed is None or listed in _NO_LICENSE:
         return license
@@ -223,8 +251,14 @@ def license_for_people(license: str) -> str:
     return f"{family.upper().replace('CC-', 'CC ', 1)} {version}"
 
 
-# The SPDX identifiers of licences that the Hub spells in lower case, beside those of Creative Commons.
-_SPDX = {"apache-2.0": "Apache-2.0", "bsd-3-clause": "BSD-3-Clause", "mit": "MIT", "odc-by": "ODC-By-1.0"}
+# The SPDX identifiers of licences that the Hub spells in lower case, beside those of Creative
+# Commons.
+_SPDX = {
+    "apache-2.0": "Apache-2.0",
+    "bsd-3-clause": "BSD-3-Clause",
+    "mit": "MIT",
+    "odc-by": "ODC-By-1.0",
+}
 
 
 def license_reference(license: str) -> str:
@@ -251,7 +285,8 @@ _ESCAPED = {
 
 
 def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
-    """Return the dataset's own BibTeX entry, from the recipe's `publish`; `version` is Counterfoil's."""
+    """Return the dataset's own BibTeX entry, from the recipe's `publish`; `version` is
+    Counterfoil's."""
     publish = recipe.publish
     name = recipe.name
     key = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
@@ -260,7 +295,11 @@ def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
     for author in publish.authors or (("{" + owner + "}",) if owner else ()):
         plain = escaped(plain_author(author))
         # BibTeX splits a name at `and`, and knows at most two commas in one.
-        whole = is_organisation(author) or re.search(r"\band\b", plain, re.IGNORECASE) or plain.count(",") > 2
+        whole = (
+            is_organisation(author)
+            or re.search(r"\band\b", plain, re.IGNORECASE)
+            or plain.count(",") > 2
+        )
         named.append(f"{{{plain}}}" if whole else plain)
     fields = {
         "author": " and ".join(named),
@@ -276,7 +315,8 @@ def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
 
 
 def address_of(recipe: Recipe) -> str | None:
-    """Return the dataset's address as far as its recipe says: one of its own, or its repository on the Hub."""
+    """Return the dataset's address as far as its recipe says: one of its own, or its repository on
+    the Hub."""
     repo = recipe.publish.repo
     return recipe.publish.url or (f"https://huggingface.co/datasets/{repo}" if repo else None)
 
@@ -296,15 +336,18 @@ def plain_author(author: str) -> str:
 
 
 def example_group(plan: Plan, receipts: Sequence[Receipt]) -> str | None:
-    """Return the group that examples load: the first with an accepted image that is not the base, else the base."""
+    """Return the group that examples load: the first with an accepted image that is not the base,
+    else the base."""
     with_rows = {receipt.group for receipt in receipts if receipt.file("data")}
     return next(
-        (group for group in plan.groups if group in with_rows and group != BASE), BASE if BASE in with_rows else None
+        (group for group in plan.groups if group in with_rows and group != BASE),
+        BASE if BASE in with_rows else None,
     )
 
 
 def timm_splits(receipts: Sequence[Receipt]) -> dict[str, str]:
-    """Return group → split for timm's WebDataset reader, which takes names with "tar" in them for lists of files."""
+    """Return group → split for timm's WebDataset reader, which takes names with "tar" in them for
+    lists of files."""
     files: dict[str, list[tuple[str, int]]] = {}
     for receipt in receipts:
         file = receipt.file("data")

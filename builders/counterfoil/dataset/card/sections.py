@@ -1,8 +1,9 @@
-"""Compute what the card's sections show: failures that chose images, mined shifts, labels, robustness, hashes.
+"""Compute what the card's sections show: failures that chose images, mined shifts, labels,
+robustness, hashes.
 
-The statements are what must be said of synthetic, screened images, on the card and in Croissant: origin, use, biases,
-limits, risks. They are in `cards/statements.txt.j2`, those of one kind of generator in `cards/kind-NAME.txt.j2`. Each
-follows from the recipe and the pins of lock.json.
+The statements are what must be said of synthetic, screened images, on the card and in Croissant:
+origin, use, biases, limits, risks. They are in `cards/statements.txt.j2`, those of one kind of
+generator in `cards/kind-NAME.txt.j2`. Each follows from the recipe and the pins of lock.json.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ _STATEMENTS = "statements.txt.j2"
 _OVER = {
     "plan": "what is rendered: classes, prompts, seed, samples, generator, format and layout",
     "screen": "what is kept: captions, CLIP model, thresholds, keep rule",
-    "inputs": "the content of the inputs: commits and hashes of models, input dataset, tokens, thresholds",
+    "inputs": "the content of the inputs: commits and hashes of models, input dataset, tokens,"
+    " thresholds",
 }
 
 
@@ -97,7 +99,9 @@ class AdversarialImages:
     """The sum over all rows."""
 
 
-def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) -> AdversarialImages | None:
+def adversarial_of(
+    recipe: Recipe, receipts: Sequence[Receipt], most_rows: int
+) -> AdversarialImages | None:
     """Return how classifiers' failures chose images; None if no keep rule asks a classifier."""
     counts = counts_of(receipts)
     rows: list[JudgedRow] = []
@@ -106,7 +110,9 @@ def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) 
         for rule in shift.keep:
             if isinstance(rule, MisclassifiedRule):
                 reasons = counts.get(shift.name, {})
-                screened = sum(count for why, count in reasons.items() if before_judges(shift.keep, why))
+                screened = sum(
+                    count for why, count in reasons.items() if before_judges(shift.keep, why)
+                )
                 right = sum(count for why, count in reasons.items() if why in rule.reasons)
                 row = JudgedRow(
                     name=shift.name,
@@ -158,8 +164,12 @@ def mined_of(recipe: Recipe, most_rows: int) -> MinedShifts | None:
     shifts = [shift for shift in recipe.all_shifts() if shift.kind == MINED]
     if not shifts:
         return None
-    facts = {shift.name: mined_facts(recipe.prompts.shifts[shift.of].mined_from) for shift in shifts}
-    judges = [without_folders(name) for shift in shifts for rule in shift.keep for name in rule.judges()]
+    facts = {
+        shift.name: mined_facts(recipe.prompts.shifts[shift.of].mined_from) for shift in shifts
+    }
+    judges = [
+        without_folders(name) for shift in shifts for rule in shift.keep for name in rule.judges()
+    ]
     return MinedShifts(
         rows=list(facts.items())[:most_rows],
         all_shifts=len(shifts),
@@ -168,21 +178,27 @@ def mined_of(recipe: Recipe, most_rows: int) -> MinedShifts | None:
         judges=list(dict.fromkeys(judges)),
         compared=any(row.role not in (None, *FAILING) for row in facts.values()),
         pairs=any(row.tested_on == "pairs" for row in facts.values()),
-        rows_tested=any(row.rest_rate is not None and row.tested_on != "pairs" for row in facts.values()),
+        rows_tested=any(
+            row.rest_rate is not None and row.tested_on != "pairs" for row in facts.values()
+        ),
     )
 
 
 def judged_labels(
     recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows: int
 ) -> tuple[LabelChecks, Table, bool]:
-    """Return the second judge's checks, their table, and whether a keep rule chose by its failures. RunFailure for odd
-    pins.
+    """Return the second judge's checks, their table, and whether a keep rule chose by its failures.
+    RunFailure for odd pins.
     """
     try:
         checks = checks_of_dataset(recipe, inputs, tally.judged)
     except ValueError as error:
-        raise RunFailure(f"{LOCK} is not a lock that a build wrote: {error}", "Restore it from a copy.") from error
-    class_names = dict(zip([cls.id for cls in recipe.classes], unique_names(recipe.classes), strict=True))
+        raise RunFailure(
+            f"{LOCK} is not a lock that a build wrote: {error}", "Restore it from a copy."
+        ) from error
+    class_names = dict(
+        zip([cls.id for cls in recipe.classes], unique_names(recipe.classes), strict=True)
+    )
     table = labels_table(checks, [shift.shift for shift in checks.shifts], people=False)
     rows = []
     for row, shift in zip(table.rows, checks.shifts, strict=True):
@@ -195,7 +211,9 @@ def judged_labels(
         rows.append(replace(row, cells=(*row.cells, TableCell("; ".join(worst) or NOTHING))))
     columns = (*table.columns, TableColumn("classes doubted most", "text"))
     table = replace(table, columns=columns, rows=tuple(rows))
-    picked = any(recipe.screen.judge in rule.judges() for shift in recipe.all_shifts() for rule in shift.keep)
+    picked = any(
+        recipe.screen.judge in rule.judges() for shift in recipe.all_shifts() for rule in shift.keep
+    )
     return checks, table.first(most_rows, "shifts", "the columns of the rows"), picked
 
 
@@ -215,7 +233,9 @@ class ZeroShotAnswers:
     high: float
 
 
-def known_of(recipe: Recipe, stored: Thresholds) -> tuple[ZeroShotAnswers | None, ScreenDoubts | None]:
+def known_of(
+    recipe: Recipe, stored: Thresholds
+) -> tuple[ZeroShotAnswers | None, ScreenDoubts | None]:
     """Return how well CLIP knows the classes, and the doubts about the screen."""
     thresholds = stored.with_known(stored.known, recipe)
     known = thresholds.known
@@ -224,10 +244,13 @@ def known_of(recipe: Recipe, stored: Thresholds) -> tuple[ZeroShotAnswers | None
         return None, doubts
     ends = wilson_interval(known.right, known.n)
     accuracy = known.right / known.n
-    return ZeroShotAnswers(known.caption, known.captions, known.n, known.chance, accuracy, *ends), doubts
+    return ZeroShotAnswers(
+        known.caption, known.captions, known.n, known.chance, accuracy, *ends
+    ), doubts
 
 
-# What a person reads; evaluation/ has all of it. The first table, the only one that is not folded, is the shortest.
+# What a person reads; evaluation/ has all of it. The first table, the only one that is not folded,
+# is the shortest.
 MOST_SUMMARISED = 10
 MOST_LARGEST = 2
 MOST_MODELS = 20
@@ -244,7 +267,8 @@ class Robustness:
 
 
 def robustness_of(results: Results) -> Robustness:
-    """Make the section: the best models and the largest drops first; what was not measured comes last."""
+    """Make the section: the best models and the largest drops first; what was not measured comes
+    last."""
     models = results.best_first
     columns = [
         TableColumn("model", "name"),
@@ -278,10 +302,14 @@ def robustness_of(results: Results) -> Robustness:
     by_shift = by_shift.without_empty().first(MOST_SHIFTS, "shifts", "robustness.csv")
     if len(models) > MOST_COLUMNS:
         more = f"{len(models) - MOST_COLUMNS:,} more models, in robustness.csv"
-        by_shift = replace(by_shift, more=f"{by_shift.more}; and {more}" if by_shift.more else f"and {more}")
+        by_shift = replace(
+            by_shift, more=f"{by_shift.more}; and {more}" if by_shift.more else f"and {more}"
+        )
     return Robustness(
         _summary(results, models),
-        Table.of("Models", columns, rows).without_empty().first(MOST_MODELS, "models", "results.csv"),
+        Table.of("Models", columns, rows)
+        .without_empty()
+        .first(MOST_MODELS, "models", "results.csv"),
         by_shift,
         (
             *filter(None, [headline_of(results)]),
@@ -293,17 +321,30 @@ def robustness_of(results: Results) -> Robustness:
 
 
 def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
-    """Return a row per model: its accuracy on the base, its mean drop, and its largest drops, each with its shift."""
-    columns = [TableColumn("model", "name"), "accuracy on base", "mean drop", "loses most under", "next most"]
+    """Return a row per model: its accuracy on the base, its mean drop, and its largest drops, each
+    with its shift."""
+    columns = [
+        TableColumn("model", "name"),
+        "accuracy on base",
+        "mean drop",
+        "loses most under",
+        "next most",
+    ]
     rows = []
     for model in models:
         accuracy = _cell(results.base_number(model.name), " %")
         mean = points(results.rows.value("average_drop", model=model.name))
         rows.append((_model_cell(model), accuracy, mean, *_largest_drops(results, model)))
-    return Table.of("Models", columns, rows).without_empty().first(MOST_SUMMARISED, "models", "results.csv")
+    return (
+        Table.of("Models", columns, rows)
+        .without_empty()
+        .first(MOST_SUMMARISED, "models", "results.csv")
+    )
 
 
-def _shift_row(results: Results, shift: GroupFacts, models: Sequence[ModelFacts]) -> tuple[TableCell | str, ...]:
+def _shift_row(
+    results: Results, shift: GroupFacts, models: Sequence[ModelFacts]
+) -> tuple[TableCell | str, ...]:
     line = results.rows.one("slope", group=shift.name)
     left_out = len(shift.left_out)
     slope: TableCell | str = NOTHING
@@ -329,12 +370,17 @@ def _shift_row(results: Results, shift: GroupFacts, models: Sequence[ModelFacts]
 
 
 def _cell(estimate: Estimate | None, unit: str) -> TableCell:
-    return TableCell(NOTHING) if estimate is None else TableCell(f"{points(estimate.value)}{unit}", between(estimate))
+    return (
+        TableCell(NOTHING)
+        if estimate is None
+        else TableCell(f"{points(estimate.value)}{unit}", between(estimate))
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LeadDrops:
-    """The lead measure of detectors or of classifiers of several labels, and its drops, for their section of the card.
+    """The lead measure of detectors or of classifiers of several labels, and its drops, for their
+    section of the card.
 
     A row a model, a row a shift, and sentences on models near chance.
     """
@@ -344,8 +390,8 @@ class LeadDrops:
     near_chance: tuple[str, ...]
 
 
-# By the measure that people see first: what a model is, the file with all rows, measures of all shifts together with
-# their heads, and why the drops of a model near chance mean nothing.
+# By the measure that people see first: what a model is, the file with all rows, measures of all
+# shifts together with their heads, and why the drops of a model near chance mean nothing.
 _LEAD_WORDS = {
     "AP": (
         "detector",
@@ -377,20 +423,28 @@ def lead_drops_of(results: Results) -> LeadDrops:
     shown = models[:MOST_COLUMNS]
     shifts = []
     for shift in results.shifts:
-        drops = [results.rows.one("drop", model=model.name, group=shift.name, at=lead) for model in shown]
+        drops = [
+            results.rows.one("drop", model=model.name, group=shift.name, at=lead) for model in shown
+        ]
         cells = []
         for drop in drops:
             unit = " points"
             if drop is not None and drop.note:
-                # Over some of the labels: beside the number that it is from, and how many these are.
+                # Over some of the labels: beside the number that it is from, and how many these
+                # are.
                 base = results.rows.value(DROP_BASE, model=drop.model, group=drop.group, at=drop.at)
                 unit = f" points of {percent(base)} {drop.note}"
             cells.append(_cell(None if drop is None else drop.estimate, unit))
         shifts.append(((drops[0] and drops[0].value) or 0.0, (shift.name, *cells)))
     shifts.sort(key=lambda entry: -entry[0])
-    columns = (TableColumn("shift", "name"), *(TableColumn(model.name, named=True) for model in shown))
+    columns = (
+        TableColumn("shift", "name"),
+        *(TableColumn(model.name, named=True) for model in shown),
+    )
     rows = [row for _, row in shifts]
-    by_shift = Table.of(f"Drops of {lead} from the base", columns, rows).first(MOST_SHIFTS, "shifts", file)
+    by_shift = Table.of(f"Drops of {lead} from the base", columns, rows).first(
+        MOST_SHIFTS, "shifts", file
+    )
     near_chance = tuple(f"{model.name} {why}" for model in models if model.near_chance)
     return LeadDrops(summary.first(MOST_COLUMNS, f"{noun}s", file), by_shift, near_chance)
 
@@ -403,7 +457,9 @@ def _largest_drops(results: Results, model: ModelFacts) -> list[TableCell]:
     """Return the shifts that cost a model most, by the rule of every headline."""
     lead = "" if results.lead == "accuracy" else results.lead
     cells = []
-    for row in by_loss(results, results.rows.where("drop", model=model.name, class_id="", at=lead))[:MOST_LARGEST]:
+    for row in by_loss(results, results.rows.where("drop", model=model.name, class_id="", at=lead))[
+        :MOST_LARGEST
+    ]:
         below = ", ".join(filter(None, (between(row.estimate), row.note)))
         cells.append(TableCell(f"{row.group}: {points(row.value)}", below))
     return cells + [TableCell(NOTHING)] * (MOST_LARGEST - len(cells))
@@ -418,7 +474,11 @@ def stack_lines(lock: Mapping[str, Any]) -> tuple[str, ...]:
     """Return `name value` of everything in lock.json's stack that is not null, versions last."""
     stack = dict(lock.get("stack", {}))
     versions = stack.pop("versions", None) or {}
-    settings = [f"{name.replace('_', ' ')} {value}" for name, value in sorted(stack.items()) if value is not None]
+    settings = [
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in sorted(stack.items())
+        if value is not None
+    ]
     return (*settings, *(f"{name} {version}" for name, version in sorted(versions.items())))
 
 
@@ -444,7 +504,8 @@ class Statements:
 
 def screened_shifts(recipe: Recipe) -> dict[str, int]:
     """Count the `shifts`, and those that are `screened` by a threshold of the shift score too."""
-    shifts = [shift for shift in recipe.all_shifts()[1:] if shift.top]  # the base is no shift, nor is a mild level
+    # the base is no shift, nor is a mild level
+    shifts = [shift for shift in recipe.all_shifts()[1:] if shift.top]
     return {"screened": sum(shift.threshold is not None for shift in shifts), "shifts": len(shifts)}
 
 
@@ -459,8 +520,8 @@ def statements_of(
 ) -> tuple[Statements, Mapping[str, str]]:
     """Return what must be said of a dataset, and by name what only its kind of generator says.
 
-    inputs: rows of `input_rows`. images: accepted, of so many `candidates`, by a screen with `doubts`. looked_at:
-    people reviewed images, and the review is in the dataset.
+    inputs: rows of `input_rows`. images: accepted, of so many `candidates`, by a screen with
+    `doubts`. looked_at: people reviewed images, and the review is in the dataset.
     """
     every = recipe.all_shifts()
     percentiles = any(shift.object_threshold.percentile is not None for shift in every)
@@ -483,19 +544,32 @@ def statements_of(
         "match": MATCH,
     }
     its: dict[str, str] = {}
-    for words in (["kind-words.txt.j2"], [f"kind-{recipe.kind.key}.txt.j2", "kind-of-a-plugin.txt.j2"]):
+    for words in (
+        ["kind-words.txt.j2"],
+        [f"kind-{recipe.kind.key}.txt.j2", "kind-of-a-plugin.txt.j2"],
+    ):
         kind_texts = vars(environment.select_template(words).make_module(known))
-        its |= {name: text for name, text in kind_texts.items() if isinstance(text, str) and name[0] != "_"}
+        its |= {
+            name: text
+            for name, text in kind_texts.items()
+            if isinstance(text, str) and name[0] != "_"
+        }
     its |= recipe.kind.words
     rendered: Any = environment.get_template(_STATEMENTS).make_module(known | {"its": its})
 
     def sentences(subject: str, several: bool) -> Any:
         text = getattr(rendered, subject)
         if several:
-            return tuple(" ".join(subject.split()) for subject in re.split(r"^- ", text, flags=re.MULTILINE)[1:])
+            return tuple(
+                " ".join(subject.split())
+                for subject in re.split(r"^- ", text, flags=re.MULTILINE)[1:]
+            )
         return " ".join(text.split())
 
     statements = Statements(
-        **{subject.name: sentences(subject.name, subject.type.startswith("tuple")) for subject in fields(Statements)}
+        **{
+            subject.name: sentences(subject.name, subject.type.startswith("tuple"))
+            for subject in fields(Statements)
+        }
     )
     return statements, {name: " ".join(text.split()) for name, text in its.items()}

@@ -1,4 +1,5 @@
-"""Make the card's tables: what was accepted and why not, the thresholds, the models and other inputs."""
+"""Make the card's tables: what was accepted and why not, the thresholds, the models and other
+inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _FIRST_REASONS = (OPEN, "low_object", "low_shift", "low_both", FAILED, SURPLUS)
 class YieldRow:
     """A shift, or a group of many shifts: its candidates and their reasons.
 
-    A single shift has its prompt, caption and threshold, as in Vendrow 2023, Table 1; a group has none.
+    A single shift has its prompt, caption and threshold, as in Vendrow 2023, Table 1; a group has
+    none.
     """
 
     name: str
@@ -47,9 +49,14 @@ class YieldRow:
 
 
 def yield_rows(
-    recipe: Recipe, receipts: Sequence[Receipt], tally: Tally, most: int, thresholds: Mapping[str, Any]
+    recipe: Recipe,
+    receipts: Sequence[Receipt],
+    tally: Tally,
+    most: int,
+    thresholds: Mapping[str, Any],
 ) -> tuple[YieldRow, ...]:
-    """Return a row per shift in the recipe's order; a row per group if there are more than `most` shifts."""
+    """Return a row per shift in the recipe's order; a row per group if there are more than `most`
+    shifts."""
     counts = counts_of(receipts)
     shifts = recipe.all_shifts()
     if len(shifts) <= most:
@@ -66,7 +73,9 @@ def yield_rows(
     groups: dict[str, list[Shift]] = {}
     for shift in shifts:
         groups.setdefault(shift.group, []).append(shift)
-    return tuple(_yield_row(recipe, name, members, counts, tally) for name, members in groups.items())
+    return tuple(
+        _yield_row(recipe, name, members, counts, tally) for name, members in groups.items()
+    )
 
 
 def reasons_seen(rows: Sequence[YieldRow]) -> list[str]:
@@ -76,7 +85,11 @@ def reasons_seen(rows: Sequence[YieldRow]) -> list[str]:
 
 
 def _yield_row(
-    recipe: Recipe, name: str, shifts: Sequence[Shift], counts: Mapping[str, Mapping[str, int]], tally: Tally
+    recipe: Recipe,
+    name: str,
+    shifts: Sequence[Shift],
+    counts: Mapping[str, Mapping[str, int]],
+    tally: Tally,
 ) -> YieldRow:
     reasons: dict[str, int] = {}
     for shift in shifts:
@@ -109,7 +122,8 @@ def _yield_row(
 
 @dataclass(frozen=True, slots=True)
 class ThresholdRow:
-    """The captions of a shift and the lowest cosines that pass, as text; a dash if it is not screened."""
+    """The captions of a shift and the lowest cosines that pass, as text; a dash if it is not
+    screened."""
 
     shift: str
     object_caption: str
@@ -119,7 +133,8 @@ class ThresholdRow:
 
 
 def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[ThresholdRow, ...]:
-    """Return a row per shift. `document` is thresholds.json; what it lacks is shown as the recipe has it."""
+    """Return a row per shift. `document` is thresholds.json; what it lacks is shown as the recipe
+    has it."""
     objects = document.get("object", {})
     shifts = document.get("shift", {})
     rows = []
@@ -131,12 +146,15 @@ def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[Thresho
             for name, cls in zip(names, chosen, strict=True)
             if (value := shift.object_threshold.of_class(cls.id)) is not None
         ]
-        by_class = f"; chosen by class: {some_of(own_thresholds, _MOST_OWN)}" if own_thresholds else ""
+        by_class = (
+            f"; chosen by class: {some_of(own_thresholds, _MOST_OWN)}" if own_thresholds else ""
+        )
         rows.append(
             ThresholdRow(
                 shift=shift.name,
                 object_caption=shift.object_caption,
-                object_threshold=threshold_text(objects.get(shift.name), shift.object_threshold) + by_class,
+                object_threshold=threshold_text(objects.get(shift.name), shift.object_threshold)
+                + by_class,
                 shift_caption=shift.caption or "",
                 shift_threshold=threshold_text(shifts.get(shift.name), shift.threshold),
             )
@@ -145,14 +163,19 @@ def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[Thresho
 
 
 def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | None) -> str:
-    """Return a threshold's value, or its range over the classes, with its percentile; a dash for no threshold."""
+    """Return a threshold's value, or its range over the classes, with its percentile; a dash for no
+    threshold."""
     resolved = resolved or {}
     # One entry for the shift, or one a class; a class may be called "value".
     alone = "value" in resolved and not isinstance(resolved["value"], Mapping)
     entries = [resolved] if alone else list(resolved.values())
     values = [entry["value"] for entry in entries if entry.get("value") is not None]
     if not values and entries:  # a percentile over candidates, chosen after the build
-        return "open" if spec is None or spec.percentile is None else f"open (percentile {spec.percentile:g})"
+        return (
+            "open"
+            if spec is None or spec.percentile is None
+            else f"open (percentile {spec.percentile:g})"
+        )
     if not values:
         if spec is None:
             return "–"
@@ -160,7 +183,9 @@ def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | Non
     low = f"{min(values):.3f}"
     high = f"{max(values):.3f}"
     text = low if low == high else f"{low} to {high}"
-    percentiles = sorted({entry["percentile"] for entry in entries if entry.get("percentile") is not None})
+    percentiles = sorted(
+        {entry["percentile"] for entry in entries if entry.get("percentile") is not None}
+    )
     if percentiles:
         text += f" (percentile {', '.join(f'{percentile:g}' for percentile in percentiles)})"
     return text
@@ -168,7 +193,8 @@ def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | Non
 
 @dataclass(frozen=True, slots=True)
 class InputRow:
-    """An input of the dataset: what it does, its name, what pins it, and its licence; None if unknown."""
+    """An input of the dataset: what it does, its name, what pins it, and its licence; None if
+    unknown."""
 
     role: str
     name: str
@@ -177,14 +203,17 @@ class InputRow:
 
 
 def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...]:
-    """List generator or pool, screen, input dataset, class tokens, embeddings. `inputs` are those of lock.json."""
+    """List generator or pool, screen, input dataset, class tokens, embeddings. `inputs` are those
+    of lock.json."""
     models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
     screen = models.get("screen") or {}
     rows = [_input_row(*entry) for entry in recipe.generator.inputs(recipe, inputs)]
     if captioner := (inputs.get("edited") or {}).get("captioner"):
         rows.append(_input_row("captioner", captioner.get("name") or "", captioner))
     if recipe.screen.model is not None:
-        name = without_folders(recipe.screen.model) + (f" ({recipe.screen.weights})" if recipe.screen.weights else "")
+        name = without_folders(recipe.screen.model) + (
+            f" ({recipe.screen.weights})" if recipe.screen.weights else ""
+        )
         rows.append(_input_row("screen", name, screen))
     rows.append(_input_row("input dataset", without_folders(recipe.source.dataset), source))
     if recipe.tokens is not None:
@@ -195,7 +224,9 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
     embeddings = inputs.get("embeddings") or {}
     if embeddings:
         count = sum(map(len, embeddings.values()))
-        rows.append(InputRow("image embeddings", EMBEDDINGS, f"sha256 of {counted(count, 'vector')}", None))
+        rows.append(
+            InputRow("image embeddings", EMBEDDINGS, f"sha256 of {counted(count, 'vector')}", None)
+        )
     return tuple(rows)
 
 
@@ -213,7 +244,8 @@ def _input_row(role: str, name: str, entry: Mapping[str, Any]) -> InputRow:
 
 @dataclass(frozen=True, slots=True)
 class CorruptionRow:
-    """A shift of corrupted rows: what is done, how strongly, and how it differs from what was published."""
+    """A shift of corrupted rows: what is done, how strongly, and how it differs from what was
+    published."""
 
     shift: str
     severity: int

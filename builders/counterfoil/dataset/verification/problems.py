@@ -10,9 +10,20 @@ from typing import Any, Literal
 
 from counterfoil.data.hub import HubDataset
 from counterfoil.regular_files import on_a_line
-from counterfoil.store.layout import CARD, CROISSANT, EVALUATION, FIGURES, MANIFEST, RECEIPTS, REVIEW, TIMM_INFO, WHATS
+from counterfoil.store.layout import (
+    CARD,
+    CROISSANT,
+    EVALUATION,
+    FIGURES,
+    MANIFEST,
+    RECEIPTS,
+    REVIEW,
+    TIMM_INFO,
+    WHATS,
+)
 
-# A build makes these files again from recipe, lock, thresholds and tokens. These four cannot be made again.
+# A build makes these files again from recipe, lock, thresholds and tokens. These four cannot be
+# made again.
 _MADE = {CARD, MANIFEST, TIMM_INFO, CROISSANT}
 _MADE_FOLDERS = {*WHATS, RECEIPTS, FIGURES}
 
@@ -31,7 +42,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Repairs:
-    """The repairs of a dataset's files. The dataset is a folder, or a published copy of a folder."""
+    """The repairs of a dataset's files. The dataset is a folder, or a published copy of a
+    folder."""
 
     directory: Path
     reference: HubDataset | None = None
@@ -46,17 +58,22 @@ class Repairs:
             return f"counterfoil evaluate {self._here} --into-card"
         if folder == REVIEW:
             return f"counterfoil review {self._here} --answers, with all answers.json files"
-        return f"restore it from a copy of this dataset, such as the published one, into {self._here}"
+        return (
+            f"restore it from a copy of this dataset, such as the published one, into {self._here}"
+        )
 
     def of_shard(self, receipt: str) -> str:
-        """Return the repair of a shard whose files match its receipt but have wrong rows: rebuild the shard."""
+        """Return the repair of a shard whose files match its receipt but have wrong rows: rebuild
+        the shard."""
         again = f"rm {shlex.quote(str(self.directory / receipt))} && {self.build}"
         return again if self.reference is None else self._published
 
     def of_unfit(self, path: str) -> str:
         path_text = shlex.quote(str(self.directory / on_a_line(path)))
         return (
-            self._published if self.reference is not None else f"remove it (rm {path_text}), and then: {self.of(path)}"
+            self._published
+            if self.reference is not None
+            else f"remove it (rm {path_text}), and then: {self.of(path)}"
         )
 
     def of_unexpected(self) -> str:
@@ -75,7 +92,8 @@ class Repairs:
         repo = self.reference.repo if self.reference else ""
         return (
             f"verify and repair the directory that {repo} was published from, and publish it again"
-            f" (if that one is complete, this copy is damaged: remove {self._here} and fetch it again)"
+            f" (if that one is complete, this copy is damaged: remove {self._here} and fetch it"
+            " again)"
         )
 
 
@@ -101,9 +119,14 @@ class ProblemsFound:
         return path in self._damaged
 
     def problems(self) -> tuple[Problem, ...]:
-        """Return the problems by path: first of files to restore or move, then of files that a build makes."""
+        """Return the problems by path: first of files to restore or move, then of files that a
+        build makes."""
         made = self.repairs.build
-        return tuple(sorted(self._problems, key=lambda problem: (problem.repair.endswith(made), problem.path)))
+        return tuple(
+            sorted(
+                self._problems, key=lambda problem: (problem.repair.endswith(made), problem.path)
+            )
+        )
 
 
 Outcome = Literal["identical bytes", "identical pixels", "different", "not rendered"]
@@ -111,7 +134,8 @@ Outcome = Literal["identical bytes", "identical pixels", "different", "not rende
 
 @dataclass(frozen=True, slots=True)
 class Rerendered:
-    """A row rendered again. psnr (dB), greatest (of 255): how much pixels differ. stack: fields that differ here."""
+    """A row rendered again. psnr (dB), greatest (of 255): how much pixels differ. stack: fields
+    that differ here."""
 
     path: str
     key: str
@@ -123,7 +147,8 @@ class Rerendered:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The counts and all problems of a verification. notes: facts that are not damage, such as mixed stacks."""
+    """The counts and all problems of a verification. notes: facts that are not damage, such as
+    mixed stacks."""
 
     source: str
     directory: Path

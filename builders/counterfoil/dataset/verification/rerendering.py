@@ -1,4 +1,5 @@
-"""Re-render random rows from their metadata, the recipe, tokens and pinned generator, and compare the images."""
+"""Re-render random rows from their metadata, the recipe, tokens and pinned generator, and compare
+the images."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ _COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "see
 
 @dataclass(frozen=True, slots=True)
 class ChosenRow:
-    """A row, named by its shard's receipt, its table, the table's file, and its number in the file."""
+    """A row, named by its shard's receipt, its table, the table's file, and its number in the
+    file."""
 
     receipt: Receipt
     what: What
@@ -46,7 +48,8 @@ class ChosenRow:
 
 
 def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Materials | None:
-    """Return the pinned generator, or None if recipe or lock is damaged. Raise UserError for another generator."""
+    """Return the pinned generator, or None if recipe or lock is damaged. Raise UserError for
+    another generator."""
     recipe = dataset.recipe
     drawn = recipe is None or recipe.kind.draws
     edits = recipe is not None and recipe.kind.alters_rows
@@ -54,17 +57,29 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
     if recipe is not None:
         allowed = list(recipe.generator.named_models())
         allowed += [_SOURCE] if edits else []
-    others = [override for override in overrides if override.partition("=")[0].strip() not in allowed]
+    others = [
+        override for override in overrides if override.partition("=")[0].strip() not in allowed
+    ]
     if others:
         raise UserError(
-            [f"--set {override}: only {' or '.join(allowed)} can be set here" for override in others],
+            [
+                f"--set {override}: only {' or '.join(allowed)} can be set here"
+                for override in others
+            ],
             "--set can only say where the generator is.",
         )
-    if recipe is None or dataset.lock is None or any(fault.path in (RECIPE, LOCK) for fault in dataset.causes()):
+    if (
+        recipe is None
+        or dataset.lock is None
+        or any(fault.path in (RECIPE, LOCK) for fault in dataset.causes())
+    ):
         return None
     if not drawn and not edits:
         held = recipe.kind.holds
-        raise UserError(f"{dataset.directory} holds {held}, which were not rendered", "Verify it without --rerender.")
+        raise UserError(
+            f"{dataset.directory} holds {held}, which were not rendered",
+            "Verify it without --rerender.",
+        )
     if overrides:
         recipe = load_own_recipe(dataset.directory, overrides)
     models = recipe.generator.named_models()
@@ -82,18 +97,24 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
     if _ADAPTER in models:
         pin = inputs["models"].get("adapter") or {"revision": None, "sha256": None}
         adapter_revision = _pinned_revision(_ADAPTER, models[_ADAPTER], pin)
-    return Materials(recipe, revision=revision, adapter_revision=adapter_revision, loras=loras, pool=pool)
+    return Materials(
+        recipe, revision=revision, adapter_revision=adapter_revision, loras=loras, pool=pool
+    )
 
 
 def _pinned_revision(key: str, name: str, pin: Mapping[str, Any]) -> str | None:
-    """Return the commit of a model, or None for a folder. Raise UserError if it is not the pinned model."""
+    """Return the commit of a model, or None for a folder. Raise UserError if it is not the pinned
+    model."""
     if problems := list(wrong_model(key, name, pin)):
         raise UserError(problems, f"Name the one that {LOCK} pins: --set {key}=local-dir:PATH")
     return None if local_folder(name) is not None else str(pin["revision"])
 
 
-def choose_rows(receipts: Sequence[Receipt], sound: Callable[[str], bool], count: int, seed: int) -> list[ChosenRow]:
-    """Choose at most `count` rows that have images, from `sound` files, with a seed. Return them in plan order."""
+def choose_rows(
+    receipts: Sequence[Receipt], sound: Callable[[str], bool], count: int, seed: int
+) -> list[ChosenRow]:
+    """Choose at most `count` rows that have images, from `sound` files, with a seed. Return them in
+    plan order."""
     tables: list[tuple[Receipt, What, StoredFile]] = [
         (receipt, what, file)
         for receipt in receipts
@@ -111,8 +132,11 @@ def choose_rows(receipts: Sequence[Receipt], sound: Callable[[str], bool], count
     return chosen
 
 
-def rerender_rows(directory: Path, plan: Plan, materials: Materials, chosen: Sequence[ChosenRow]) -> list[Rerendered]:
-    """Render chosen rows again on the resolved device of `materials`. Errors of loading and rendering are raised."""
+def rerender_rows(
+    directory: Path, plan: Plan, materials: Materials, chosen: Sequence[ChosenRow]
+) -> list[Rerendered]:
+    """Render chosen rows again on the resolved device of `materials`. Errors of loading and
+    rendering are raised."""
     from PIL import Image
 
     from counterfoil.generate.pictures import encode_image
@@ -137,8 +161,11 @@ def rerender_rows(directory: Path, plan: Plan, materials: Materials, chosen: Seq
                 else:
                     beside = {"base_prompt": plan.base_prompt(shift, class_id)}
                 between = plan.between(shift, class_id, beside["base_prompt"])
-                samples.append(Sample(group=position.receipt.group, between=between, **values, **beside))
-            # In full batches, because at one batch size, other images of a batch change no bit of an image.
+                samples.append(
+                    Sample(group=position.receipt.group, between=between, **values, **beside)
+                )
+            # In full batches, because at one batch size, other images of a batch change no bit of
+            # an image.
             for (position, row), pixels in zip(batch, renderer.render(samples), strict=True):
                 compared: tuple[Outcome, float | None, int | None] = ("not rendered", None, None)
                 if pixels is not None:
@@ -150,9 +177,14 @@ def rerender_rows(directory: Path, plan: Plan, materials: Materials, chosen: Seq
     return done
 
 
-def _rows(directory: Path, chosen: Sequence[ChosenRow]) -> Iterator[tuple[ChosenRow, dict[str, Any]]]:
-    """Yield the chosen rows, which are in the order of files. Each file is read up to its last chosen row."""
-    for (path, what), positions in groupby(chosen, key=lambda position: (position.path, position.what)):
+def _rows(
+    directory: Path, chosen: Sequence[ChosenRow]
+) -> Iterator[tuple[ChosenRow, dict[str, Any]]]:
+    """Yield the chosen rows, which are in the order of files. Each file is read up to its last
+    chosen row."""
+    for (path, what), positions in groupby(
+        chosen, key=lambda position: (position.path, position.what)
+    ):
         wanted = {position.row: position for position in positions}
         first = 0
         for rows in read_file(directory / path, what, _COLUMNS):
@@ -165,7 +197,8 @@ def _rows(directory: Path, chosen: Sequence[ChosenRow]) -> Iterator[tuple[Chosen
 
 
 def difference_text(row: Rerendered) -> str | None:
-    """Return why a re-rendered row is damaged, or None. On the same stack, bytes must be equal, else pixels alike."""
+    """Return why a re-rendered row is damaged, or None. On the same stack, bytes must be equal,
+    else pixels alike."""
     numbers = ""
     if row.psnr is not None:
         numbers = f" (PSNR {row.psnr:.1f} dB, at most {row.greatest} levels)"
@@ -173,7 +206,9 @@ def difference_text(row: Rerendered) -> str | None:
         if row.outcome == "identical bytes":
             return None
         return f"is wrong in {row.key}: re-rendered on the same stack, it is {row.outcome}{numbers}"
-    if row.outcome == "not rendered" or (row.outcome == "different" and (row.psnr or 0.0) < LEAST_PSNR):
+    if row.outcome == "not rendered" or (
+        row.outcome == "different" and (row.psnr or 0.0) < LEAST_PSNR
+    ):
         return (
             f"is wrong in {row.key}: re-rendered, it is {row.outcome}{numbers},"
             f" more than another stack explains ({LEAST_PSNR:g} dB)"
@@ -181,12 +216,14 @@ def difference_text(row: Rerendered) -> str | None:
     return None
 
 
-# Above 40 dB, people see no difference between two 8-bit images; below 30 dB, most do. Other stacks change levels by 1.
+# Above 40 dB, people see no difference between two 8-bit images; below 30 dB, most do. Other stacks
+# change levels by 1.
 LEAST_PSNR = 30.0
 
 
 def compare_images(stored: bytes, rendered: bytes) -> tuple[Outcome, float | None, int | None]:
-    """Return the outcome. For different pixels, add PSNR in dB and the greatest difference in levels of 255."""
+    """Return the outcome. For different pixels, add PSNR in dB and the greatest difference in
+    levels of 255."""
     if stored == rendered:
         return "identical bytes", None, None
     first = decoded(stored)

@@ -1,4 +1,5 @@
-"""Check a shard's files and images, and compare its rows with plan, thresholds and receipt. Files are read once."""
+"""Check a shard's files and images, and compare its rows with plan, thresholds and receipt. Files
+are read once."""
 
 from __future__ import annotations
 
@@ -23,7 +24,15 @@ from counterfoil.parquet_pages import read_chunks
 from counterfoil.plan.layout import Cell, Plan, Shard
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.keep.cells import ACCEPTED, FAILED, decide_cell, drawn, keeps_image
-from counterfoil.recipe.keep.misclassified import ANSWER, ANY_PARENT, CONFIDENCE, PARENT, RIGHT, TOP1, answered_class
+from counterfoil.recipe.keep.misclassified import (
+    ANSWER,
+    ANY_PARENT,
+    CONFIDENCE,
+    PARENT,
+    RIGHT,
+    TOP1,
+    answered_class,
+)
 from counterfoil.recipe.keep.misclassified import FAILED as JUDGE_FAILED
 from counterfoil.recipe.keep.rule import CLIP_SCORES
 from counterfoil.recipe.layering import without_folders
@@ -50,8 +59,11 @@ JudgePins = Mapping[str, Mapping[str, Any]]
 _SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
 
 
-def check_candidates(rows: Sequence[Row], shard: Shard, plan: Plan, dataset: StandingDataset) -> RowFaults:
-    """Check that rows of `candidates` are as planned, complete, in order, not repeated, and decided by the rules."""
+def check_candidates(
+    rows: Sequence[Row], shard: Shard, plan: Plan, dataset: StandingDataset
+) -> RowFaults:
+    """Check that rows of `candidates` are as planned, complete, in order, not repeated, and decided
+    by the rules."""
     faults = RowFaults()
     prompts_known = dataset.prompts_known
     cells: dict[tuple[str, int], dict[int, Row]] = {}
@@ -63,7 +75,9 @@ def check_candidates(rows: Sequence[Row], shard: Shard, plan: Plan, dataset: Sta
         if position is None or repeated:
             continue
         sample = samples[position]
-        planned = {name: getattr(sample, name) for name in PLANNED if prompts_known or name != "prompt"}
+        planned = {
+            name: getattr(sample, name) for name in PLANNED if prompts_known or name != "prompt"
+        }
         planned |= {**sample.of_pool, **plan.recipe.given(plan.shift(sample.shift))}
         for name, expected in planned.items():
             if row[name] != expected:
@@ -88,7 +102,8 @@ class KeyOrder:
         self._faults = faults
 
     def next(self, key: str, unknown: str) -> tuple[int | None, bool]:
-        """Return the position of the next key, or None for an unknown key, and whether the key is repeated."""
+        """Return the position of the next key, or None for an unknown key, and whether the key is
+        repeated."""
         position = self.positions.get(key)
         repeated = key in self.seen
         if position is None:
@@ -104,9 +119,15 @@ class KeyOrder:
 
 
 def _check_cell(
-    of_cell: Mapping[int, Row], shard: Shard, cell: Cell, plan: Plan, thresholds: Thresholds | None, faults: RowFaults
+    of_cell: Mapping[int, Row],
+    shard: Shard,
+    cell: Cell,
+    plan: Plan,
+    thresholds: Thresholds | None,
+    faults: RowFaults,
 ) -> None:
-    """Check that a cell's rows are complete, with the right scores and thresholds, and decided by the rules."""
+    """Check that a cell's rows are complete, with the right scores and thresholds, and decided by
+    the rules."""
     class_id = plan.class_of(cell.label).id
     last = max(of_cell, default=-1)
     absent = []
@@ -142,14 +163,17 @@ def _check_cell(
     if cell.accepted is not None:
         rendered = drawn(rules, verdicts, map(len, plan.batches(cell)), cell.accepted)
         if rendered != len(rows):
-            faults.add("quota", f"{cell.shift}_{class_id}", f"{len(rows)} candidates, expected {rendered}")
+            faults.add(
+                "quota", f"{cell.shift}_{class_id}", f"{len(rows)} candidates, expected {rendered}"
+            )
     for row, reason in zip(rows, decide_cell(rules, verdicts, cell.accepted), strict=True):
         if row["reason"] != reason:
             faults.differs("reason", row, reason)
 
 
 class RowFaults:
-    """The faults in the rows of one file. Each kind is kept once, with its first row and its number of rows."""
+    """The faults in the rows of one file. Each kind is kept once, with its first row and its number
+    of rows."""
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
@@ -183,15 +207,22 @@ def shown_value(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def check_judged(rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
-    """Check that rows have the judges' answers that rules and screen need, and that they agree with the pins."""
+def check_judged(
+    rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, faults: RowFaults
+) -> None:
+    """Check that rows have the judges' answers that rules and screen need, and that they agree with
+    the pins."""
     classes = plan.recipe.classes
     for name in plan.recipe.judges:
         rule = plan.recipe.failure_asked(plan.shift(shift), name)
         # The right outputs of each label, or None if the lock does not have them.
         pin = pins.get(without_folders(name))
         pinned = pin.get("targets") if isinstance(pin, Mapping) else None
-        if not isinstance(pinned, list) or len(pinned) != len(classes) or not all(isinstance(t, list) for t in pinned):
+        if (
+            not isinstance(pinned, list)
+            or len(pinned) != len(classes)
+            or not all(isinstance(t, list) for t in pinned)
+        ):
             pinned = None
         whats = (ANSWER, CONFIDENCE, RIGHT, JUDGE_FAILED)
         columns = [judge_column(name, what) for what in whats]
@@ -215,28 +246,46 @@ def check_judged(rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, f
             elif targets is not None and row[right] != (row[answer] in targets[row["label"]]):
                 faults.wrong(right, row, "which the answer contradicts")
             elif targets is not None and failed in columns:
-                by_first = _fails_by_first(rule or TOP1, row[answer], row["label"], classes, targets)
+                by_first = _fails_by_first(
+                    rule or TOP1, row[answer], row["label"], classes, targets
+                )
                 if by_first is not None and row[failed] != by_first:
                     faults.wrong(failed, row, "which the answer contradicts")
 
 
 def _fails_by_first(
-    rule: str, answer: int, label: int, classes: Sequence[RecipeClass], targets: Sequence[Sequence[int]]
+    rule: str,
+    answer: int,
+    label: int,
+    classes: Sequence[RecipeClass],
+    targets: Sequence[Sequence[int]],
 ) -> bool | None:
-    """Return whether a judge fails, or None if its first answer, the only stored one, does not decide it."""
+    """Return whether a judge fails, or None if its first answer, the only stored one, does not
+    decide it."""
     answered = answered_class(rule)
     if answered is not None:
         answered_label = next((cls.label for cls in classes if cls.id == answered), None)
-        return None if answered_label is None else label != answered_label and answer in targets[answered_label]
+        return (
+            None
+            if answered_label is None
+            else label != answered_label and answer in targets[answered_label]
+        )
     if rule == ANY_PARENT:
         return None
-    kin = [cls.label for cls in classes if cls.under_parent_of(classes[label])] if rule == PARENT else [label]
+    kin = (
+        [cls.label for cls in classes if cls.under_parent_of(classes[label])]
+        if rule == PARENT
+        else [label]
+    )
     return False if any(answer in targets[each] for each in kin) else None
 
 
 def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFaults) -> None:
-    """Check that a cell's rows have the required measures within their bounds. The values are not measured again."""
-    measures = {name for shift in plan.recipe.all_shifts() for rule in shift.keep for name in rule.measures}
+    """Check that a cell's rows have the required measures within their bounds. The values are not
+    measured again."""
+    measures = {
+        name for shift in plan.recipe.all_shifts() for rule in shift.keep for name in rule.measures
+    }
     required: dict[str, Any] = {}
     for rule in plan.shift(shift).keep:
         required |= rule.measures
@@ -249,7 +298,11 @@ def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFault
             else:
                 wrong = name not in required or not required[name][0] <= value <= required[name][1]
             if wrong:
-                expected = f"from {required[name][0]} to {required[name][1]}" if name in required else "none"
+                expected = (
+                    f"from {required[name][0]} to {required[name][1]}"
+                    if name in required
+                    else "none"
+                )
                 faults.wrong(name, row, f"expected {expected}")
 
 
@@ -260,7 +313,8 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The format, size and mode of an encoded image. fault: why the image does not decode, if so."""
+    """The format, size and mode of an encoded image. fault: why the image does not decode, if
+    so."""
 
     format: str = ""
     size: tuple[int, int] = (0, 0)
@@ -269,7 +323,8 @@ class Look:
 
 
 def look_at(encoded: Any, size: tuple[int, int] | None = None) -> Look:
-    """Decode an image completely. An image of another `size` is a fault anyway, so only its header is read."""
+    """Decode an image completely. An image of another `size` is a fault anyway, so only its header
+    is read."""
     try:
         with open_image(encoded) as picture:
             look = Look(picture.format or "", picture.size, picture.mode)
@@ -286,7 +341,8 @@ def size_fault(size: tuple[int, int], expected: tuple[int, int]) -> str:
 
 @dataclass(slots=True)
 class ShardCheck:
-    """Checks shards one after the other. Damaged files are not in `present`, and are not read again."""
+    """Checks shards one after the other. Damaged files are not in `present`, and are not read
+    again."""
 
     plan: Plan
     dataset: StandingDataset
@@ -310,13 +366,15 @@ class ShardCheck:
         return TableForm.of(self.plan.recipe)
 
     def check(self, shard: Shard, receipt: Receipt | None) -> Iterator[int]:
-        """Check every file of a shard, with its receipt if sound. Yield the number of images decoded so far."""
+        """Check every file of a shard, with its receipt if sound. Yield the number of images
+        decoded so far."""
         candidates = self._check_candidates(shard, receipt)
         yield from self._check_images(shard, receipt, "data", candidates)
         yield from self._check_images(shard, receipt, "rejected", candidates)
 
     def finish(self) -> None:
-        """Add a problem for images that do not have the usual size, if the recipe leaves the size to the generator."""
+        """Add a problem for images that do not have the usual size, if the recipe leaves the size
+        to the generator."""
         totals: Counter[tuple[int, int]] = Counter()
         for (size, _), count in self._sizes.items():
             totals[size] += count
@@ -335,14 +393,20 @@ class ShardCheck:
         with self._reported(path, shard):
             self._check_form(path, shard, "candidates")
             columns = [*self._columns, "reason"]
-            for batch in read_file(self.dataset.directory / path, "candidates", columns, form=self._form):
+            for batch in read_file(
+                self.dataset.directory / path, "candidates", columns, form=self._form
+            ):
                 rows += batch
         if self.findings.is_damaged(path):
             return None
         self.candidates += len(rows)
-        if shard.cells[0].accepted is None and shard.candidates > max(_MOST_PLANNED, 10 * len(rows)):
+        if shard.cells[0].accepted is None and shard.candidates > max(
+            _MOST_PLANNED, 10 * len(rows)
+        ):
             # A plan may have a million rows per cell, so missing rows are not listed one by one.
-            self._add(path, shard, f"has {len(rows)} rows, expected {shard.candidates:,} by the plan")
+            self._add(
+                path, shard, f"has {len(rows)} rows, expected {shard.candidates:,} by the plan"
+            )
             return None
         faults = check_candidates(rows, shard, self.plan, self.dataset)
         self._report(path, shard, faults)
@@ -351,10 +415,14 @@ class ShardCheck:
             if counts != receipt.counts:
                 recorded = json.dumps(receipt.counts, sort_keys=True)
                 expected = json.dumps(counts, sort_keys=True)
-                what = f"has counts that differ from the candidates: {recorded}, expected {expected}"
+                what = (
+                    f"has counts that differ from the candidates: {recorded}, expected {expected}"
+                )
                 self._add(receipt.path, shard, what)
             elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
-                self._add(receipt.path, shard, "has a wrong record of which candidates filled their cells")
+                self._add(
+                    receipt.path, shard, "has a wrong record of which candidates filled their cells"
+                )
         return rows
 
     def _check_images(
@@ -405,14 +473,21 @@ class ShardCheck:
                 if key not in order.seen and key not in optional:
                     faults.add("missing", key, "the row is missing")
         self._report(path, shard, faults)
-        if receipt is not None and not self.findings.is_damaged(path) and receipt.rows[what] != count:
-            self._add(receipt.path, shard, f"lists {receipt.rows[what]} rows of {path}, which has {count}")
+        if (
+            receipt is not None
+            and not self.findings.is_damaged(path)
+            and receipt.rows[what] != count
+        ):
+            self._add(
+                receipt.path, shard, f"lists {receipt.rows[what]} rows of {path}, which has {count}"
+            )
 
     def _look(self, rows: Sequence[Row], path: str, shard: Shard, faults: RowFaults) -> None:
         recipe = self.plan.recipe
         format = recipe.output.image.format
         generator = recipe.generator
-        # Images that are not drawn keep their shape. For corrupted rows, `size` is the limit of the shorter side.
+        # Images that are not drawn keep their shape. For corrupted rows, `size` is the limit of the
+        # shorter side.
         side = generator.saved_size or (generator.get("size") if recipe.kind.draws else None)
         size = None if side is None else (side, side)
         looks = self.pool.map(look_at, map(_encoded, rows), repeat(size))
@@ -420,12 +495,16 @@ class ShardCheck:
             key = row["key"]
             named = (row["image"] or {}).get("path")
             if named != f"{key}.{format}":
-                faults.add("path", key, f"its image is named {json.dumps(named)}, expected {key}.{format}")
+                faults.add(
+                    "path", key, f"its image is named {json.dumps(named)}, expected {key}.{format}"
+                )
             if look.fault is not None:
                 faults.add("image", key, f"its image does not decode: {look.fault}")
             elif (look.format, look.mode) != (FORMATS[format], "RGB"):
                 faults.add(
-                    "format", key, f"its image is {look.format} in {look.mode}, expected {FORMATS[format]} in RGB"
+                    "format",
+                    key,
+                    f"its image is {look.format} in {look.mode}, expected {FORMATS[format]} in RGB",
                 )
             elif size is None:
                 if self.plan.recipe.kind.draws:  # images of a pool have their own sizes
@@ -460,13 +539,16 @@ class ShardCheck:
             self._add(path, shard, line)
 
     def _add(self, path: str, shard: Shard, what: str) -> None:
-        self.findings.add(path, what, self.findings.repairs.of_shard(receipt_path(shard.group, shard.number)))
+        self.findings.add(
+            path, what, self.findings.repairs.of_shard(receipt_path(shard.group, shard.number))
+        )
 
 
 def decode_images(
     directory: Path, files: Sequence[tuple[str, str, What]], findings: ProblemsFound, pool: Executor
 ) -> int:
-    """Check without a plan that the images of files (path, receipt, table) decode. Return the number of images."""
+    """Check without a plan that the images of files (path, receipt, table) decode. Return the
+    number of images."""
     images = 0
     for path, receipt, what in files:
         repair = findings.repairs.of_shard(receipt)
@@ -496,7 +578,8 @@ def _encoded(row: Row) -> Any:
 
 
 def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
-    """Return a fault of a Parquet file's columns or features, or None. A damaged file raises its reader's errors."""
+    """Return a fault of a Parquet file's columns or features, or None. A damaged file raises its
+    reader's errors."""
     import pyarrow.parquet as pq
 
     expected = arrow_schema(what, unique_names(recipe.classes), TableForm.of(recipe))
@@ -525,7 +608,11 @@ def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
         return f"has repeated members: {some_of(repeated, _MOST_NAMED)}"
     columns = set(tar_columns(path))
     expected = set(table_columns(what, TableForm.of(recipe)))
-    return None if columns == expected else _other_columns(sorted(columns - expected), sorted(expected - columns))
+    return (
+        None
+        if columns == expected
+        else _other_columns(sorted(columns - expected), sorted(expected - columns))
+    )
 
 
 def _other_columns(wrong: list[str], lacking: list[str]) -> str:

@@ -15,8 +15,18 @@ from typing import Any
 from counterfoil.data.hub import locate_dataset
 from counterfoil.dataset.options import VerifyOptions
 from counterfoil.dataset.reading import StandingDataset, other_stacks, read_dataset
-from counterfoil.dataset.verification.problems import ProblemsFound, Repairs, Rerendered, Verification
-from counterfoil.dataset.verification.rerendering import choose_rows, difference_text, pinned_generator, rerender_rows
+from counterfoil.dataset.verification.problems import (
+    ProblemsFound,
+    Repairs,
+    Rerendered,
+    Verification,
+)
+from counterfoil.dataset.verification.rerendering import (
+    choose_rows,
+    difference_text,
+    pinned_generator,
+    rerender_rows,
+)
 from counterfoil.dataset.verification.shards import ShardCheck, decode_images
 from counterfoil.documents import document_bytes, in_one_line, parse_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
@@ -29,17 +39,23 @@ from counterfoil.store import layout
 from counterfoil.store.inside import read_inside
 from counterfoil.store.manifest import Entry, FileCheck, check_files, difference, manifest_document
 from counterfoil.store.reading import no_dataset
-from counterfoil.store.receipts import Receipt, StoredFile, receipt_faults, standing_shards, timm_info
+from counterfoil.store.receipts import (
+    Receipt,
+    StoredFile,
+    receipt_faults,
+    standing_shards,
+    timm_info,
+)
 
 
 @takes(VerifyOptions)
 def verify(given: VerifyOptions) -> Verification:
-    """Check that a dataset directory, or a published dataset, is complete and correct; report every problem with its
-    repair.
+    """Check that a dataset directory, or a published dataset, is complete and correct; report every
+    problem with its repair.
 
-    It looks for missing, changed or unexpected files; recipe, lock, thresholds and tokens that disagree; wrong
-    receipts; rows that differ from the plan and the thresholds; images that do not decode; and a card with other
-    counts.
+    It looks for missing, changed or unexpected files; recipe, lock, thresholds and tokens that
+    disagree; wrong receipts; rows that differ from the plan and the thresholds; images that do not
+    decode; and a card with other counts.
 
     Returns:
         A Verification with every problem; a complete dataset has none.
@@ -52,7 +68,9 @@ def verify(given: VerifyOptions) -> Verification:
         raise UserError("--set goes with --rerender: without it no generator is loaded")
     located = locate_dataset(given.source)
     directory = located.directory
-    described = read_dataset(directory, "thresholds", "tokens", "embeddings", "rows", own=located.reference is None)
+    described = read_dataset(
+        directory, "thresholds", "tokens", "embeddings", "rows", own=located.reference is None
+    )
     if not any((directory / name).is_file() for name in (layout.LOCK, layout.MANIFEST)):
         raise no_dataset(directory)
     device = given.device
@@ -66,7 +84,9 @@ def verify(given: VerifyOptions) -> Verification:
     reading = _Reading.of(described, findings)
     candidates, images = reading.check_shards()
     reading.check_summaries()
-    rerendered = reading.rerender(given.rerender, given.seed, device, generator) if given.rerender else []
+    rerendered = (
+        reading.rerender(given.rerender, given.seed, device, generator) if given.rerender else []
+    )
     files = reading.files
     return Verification(
         source=str(given.source),
@@ -78,7 +98,9 @@ def verify(given: VerifyOptions) -> Verification:
         shards=len(reading.receipts),
         candidates=candidates,
         images=images,
-        manifest_sha256=None if files.listed is None else manifest_document(list(files.listed.values()))["sha256"],
+        manifest_sha256=None
+        if files.listed is None
+        else manifest_document(list(files.listed.values()))["sha256"],
         rerendered=tuple(rerendered),
     )
 
@@ -104,7 +126,8 @@ class _Reading:
                 findings.add(problem.path, problem.what)
         if files.listed is None:
             note = (
-                f"{layout.MANIFEST} is missing or damaged, so files were compared only with receipts and {layout.LOCK}"
+                f"{layout.MANIFEST} is missing or damaged, so files were compared only with"
+                f" receipts and {layout.LOCK}"
             )
             findings.notes.append(note)
         damaged = {fault.path for fault in described.faults if findings.is_damaged(fault.path)}
@@ -112,11 +135,19 @@ class _Reading:
             if not (fault.consequence and fault.path in damaged):
                 findings.add(fault.path, str(fault))
         if described.recipe is None:
-            findings.notes.append(f"rows were not compared with the plan, because {layout.RECIPE} gives no plan")
+            findings.notes.append(
+                f"rows were not compared with the plan, because {layout.RECIPE} gives no plan"
+            )
         elif not described.prompts_known:
-            rowless = described.recipe.kind.counts_rows and described.plan is not None and not described.plan.counts
+            rowless = (
+                described.recipe.kind.counts_rows
+                and described.plan is not None
+                and not described.plan.counts
+            )
             what = f"{layout.ROWS} is" if rowless else "class tokens are"
-            findings.notes.append(f"prompts were not compared with the plan, because {what} damaged")
+            findings.notes.append(
+                f"prompts were not compared with the plan, because {what} damaged"
+            )
         receipts = read_shard_receipts(directory, described, files, findings)
         return cls(directory, findings, files, described, receipts)
 
@@ -124,8 +155,11 @@ class _Reading:
         return path in self.files.entries and not self.findings.is_damaged(path)
 
     def check_shards(self) -> tuple[int, int]:
-        """Check the rows and images of every shard. Return the numbers of candidates and images that were read."""
-        total = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in self.receipts.values())
+        """Check the rows and images of every shard. Return the numbers of candidates and images
+        that were read."""
+        total = sum(
+            receipt.rows["data"] + receipt.rows["rejected"] for receipt in self.receipts.values()
+        )
         plan = self.described.plan
         if plan is not None and plan.recipe.kind.drawn_elsewhere and not plan.counts:
             plan = None  # only the damaged table lists the rows
@@ -153,12 +187,19 @@ class _Reading:
                 expected = document_bytes(timm_info(self.receipts.values()))
                 if layout.TIMM_INFO not in self.files.entries:
                     self.findings.add(layout.TIMM_INFO, "is missing")
-                elif self.is_sound(layout.TIMM_INFO) and read_inside(self.directory, layout.TIMM_INFO) != expected:
-                    self.findings.add(layout.TIMM_INFO, "differs from the receipts in its files or rows")
+                elif (
+                    self.is_sound(layout.TIMM_INFO)
+                    and read_inside(self.directory, layout.TIMM_INFO) != expected
+                ):
+                    self.findings.add(
+                        layout.TIMM_INFO, "differs from the receipts in its files or rows"
+                    )
         if layout.CROISSANT in self.files.entries:
             check_croissant(self.directory, self.files.entries, self.findings)
 
-    def rerender(self, count: int, seed: int, device: str, generator: Materials | None) -> list[Rerendered]:
+    def rerender(
+        self, count: int, seed: int, device: str, generator: Materials | None
+    ) -> list[Rerendered]:
         plan = self.described.plan
         known = self.described.prompts_known and self.described.embeddings_known
         if generator is None or plan is None or self.described.lock is None or not known:
@@ -167,24 +208,31 @@ class _Reading:
         receipts = list(self.receipts.values())
         chosen = choose_rows(receipts, self.is_sound, count, seed)
         if len(chosen) < count:
-            self.findings.notes.append(f"{len(chosen)} rows were re-rendered: there are no more complete images")
+            self.findings.notes.append(
+                f"{len(chosen)} rows were re-rendered: there are no more complete images"
+            )
         if not chosen:
             return []
         tokens = None if self.described.tokens is None else self.described.tokens.by_placeholder()
         embeddings = self.described.embeddings
-        materials = replace(generator, device=device, tokens=tokens, embeddings=embeddings, table=plan.table)
+        materials = replace(
+            generator, device=device, tokens=tokens, embeddings=embeddings, table=plan.table
+        )
         done = rerender_rows(self.directory, plan, materials, chosen)
         receipt_of = {file.path: receipt.path for receipt in receipts for file in receipt.files}
         for row in done:
             if (what := difference_text(row)) is not None:
-                self.findings.add(row.path, what, self.findings.repairs.of_shard(receipt_of[row.path]))
+                self.findings.add(
+                    row.path, what, self.findings.repairs.of_shard(receipt_of[row.path])
+                )
         return done
 
 
 def read_shard_receipts(
     directory: Path, described: StandingDataset, files: FileCheck, findings: ProblemsFound
 ) -> dict[tuple[str, int], Receipt]:
-    """Return sound receipts by group and shard number. Report other receipts, and files that contradict receipts."""
+    """Return sound receipts by group and shard number. Report other receipts, and files that
+    contradict receipts."""
     plan = described.plan
     output = None if described.recipe is None else described.recipe.output
     split = None if output is None else output.split
@@ -218,7 +266,9 @@ def read_shard_receipts(
             findings.add(path, fault)
         if receipt is None or changed or faults:
             if shard is not None and split is not None and format is not None:
-                planned |= set(layout.shard_paths(shard.group, split, shard.number, shard.of, format).values())
+                planned |= set(
+                    layout.shard_paths(shard.group, split, shard.number, shard.of, format).values()
+                )
             continue
         receipts[receipt.group, receipt.shard] = receipt
         for file in receipt.files:
@@ -238,7 +288,8 @@ def read_shard_receipts(
     if described.lock is not None:
         for lines, count in other_stacks(described.lock.stack, receipts.values()).items():
             findings.notes.append(
-                f"{count} shard{'s were' if count > 1 else ' was'} rendered with another stack than that of"
+                f"{count} shard{'s were' if count > 1 else ' was'} rendered with another stack than"
+                " that of"
                 f" {layout.LOCK} (“there”): {'; '.join(lines)}"
             )
     return receipts
@@ -263,27 +314,44 @@ def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsF
         if front_matter is None:
             raise ValueError("it does not begin with metadata between two lines of ---")
         metadata = read_yaml(front_matter[1], layout.CARD)
-        faults = [*config_faults(metadata, [file for receipt in receipts for file in receipt.files])]
+        faults = [
+            *config_faults(metadata, [file for receipt in receipts for file in receipt.files])
+        ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, CounterfoilError) as error:
-        findings.add(layout.CARD, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        findings.add(
+            layout.CARD,
+            f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}",
+        )
         return
     for fault in [*faults, *yield_faults(text, receipts)]:
         findings.add(layout.CARD, fault)
 
 
 def check_croissant(directory: Path, files: Mapping[str, Entry], findings: ProblemsFound) -> None:
-    """Compare the hashes in croissant.json with the dataset's files, and add differences to `findings`."""
+    """Compare the hashes in croissant.json with the dataset's files, and add differences to
+    `findings`."""
     try:
         document = parse_json(read_inside(directory, layout.CROISSANT))
-        hashes = {node["contentUrl"]: node["sha256"] for node in document["distribution"] if "sha256" in node}
+        hashes = {
+            node["contentUrl"]: node["sha256"]
+            for node in document["distribution"]
+            if "sha256" in node
+        }
     except (OSError, ValueError, KeyError, TypeError) as error:
-        findings.add(layout.CROISSANT, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        findings.add(
+            layout.CROISSANT,
+            f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}",
+        )
         return
     for path, sha256 in hashes.items():
         entry = files.get(path)
         if not findings.is_damaged(path) and (entry is None or entry.sha256 != sha256):
-            actual = "there is no such file" if entry is None else f"the file has {entry.sha256[:12]}…"
-            findings.add(layout.CROISSANT, f"lists the sha256 {str(sha256)[:12]}… for {path}, but {actual}")
+            actual = (
+                "there is no such file" if entry is None else f"the file has {entry.sha256[:12]}…"
+            )
+            findings.add(
+                layout.CROISSANT, f"lists the sha256 {str(sha256)[:12]}… for {path}, but {actual}"
+            )
 
 
 def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> Iterator[str]:
@@ -309,16 +377,24 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
             size = sum(stored[path].size for path in paths)
             for key, unit, count in (("num_examples", "rows", rows), ("num_bytes", "bytes", size)):
                 if split_info.get(key) != count:
-                    yield f"lists {split_info.get(key)} {unit} for {shown}, but its files have {count}"
+                    yield (
+                        f"lists {split_info.get(key)} {unit} for {shown}, but its files have"
+                        f" {count}"
+                    )
     for config, split in info:
-        yield f"has an entry in dataset_info for config '{config}', split '{split}', which does not exist"
+        yield (
+            f"has an entry in dataset_info for config '{config}', split '{split}', which does"
+            " not"
+            " exist"
+        )
     left = [path for path in stored if path not in matched]
     if left:
         yield f"has no config that loads {some_of(left)}"
 
 
 def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
-    """Yield a fault for each count in the table of yields, by shift or group, that differs from the receipts."""
+    """Yield a fault for each count in the table of yields, by shift or group, that differs from the
+    receipts."""
     table = _yield_table(text)
     if not table:
         return
@@ -343,16 +419,24 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
             if reason or column in (_CANDIDATES, _REASONS_AFTER):
                 count = expected.get(column.strip("`"), 0)
                 if cell.replace(",", "") != str(count):
-                    yield f"has {cell} for {name} under {column} in the table of yields, expected {count}"
+                    yield (
+                        f"has {cell} for {name} under {column} in the table of yields, expected"
+                        f" {count}"
+                    )
             reason = reason or column == _REASONS_AFTER
 
 
 def _yield_table(text: str) -> list[list[tuple[str, str]]]:
-    """Return the rows of the table of yields as (column, cell) pairs, or no rows if the card has no such table."""
+    """Return the rows of the table of yields as (column, cell) pairs, or no rows if the card has no
+    such table."""
     lines = iter(text.splitlines())
     for line in lines:
         header = _cells(line)
-        if header and header[0] in _NAME and {_CANDIDATES, _REASONS_AFTER, _REASONS_BEFORE} <= set(header):
+        if (
+            header
+            and header[0] in _NAME
+            and {_CANDIDATES, _REASONS_AFTER, _REASONS_BEFORE} <= set(header)
+        ):
             next(lines, None)  # the line under the header
             rows = []
             for row in lines:

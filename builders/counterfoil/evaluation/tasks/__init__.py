@@ -10,9 +10,12 @@ from counterfoil.evaluation.tasks.classes.task import ClassesTask
 from counterfoil.evaluation.tasks.labels.task import LabelsTask
 from counterfoil.evaluation.tasks.objects.task import ObjectsTask
 
-TASKS: Mapping[str, type[Task]] = {task.name: task for task in (ClassesTask, ObjectsTask, LabelsTask)}
+TASKS: Mapping[str, type[Task]] = {
+    task.name: task for task in (ClassesTask, ObjectsTask, LabelsTask)
+}
 
 
 def task_of(subject: Subject) -> type[Task]:
-    """Return the task of images: that of their recipe, if a build made them, and else one class an image."""
+    """Return the task of images: that of their recipe, if a build made them, and else one class an
+    image."""
     return TASKS[subject.recipe.task.name if isinstance(subject, OpenDataset) else ClassesTask.name]

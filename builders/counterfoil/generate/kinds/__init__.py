@@ -1,4 +1,5 @@
-"""Make the images of each kind of generator. Each kind has a file, and `kind.py` describes the methods."""
+"""Make the images of each kind of generator. Each kind has a file, and `kind.py` describes the
+methods."""
 
 from __future__ import annotations
 

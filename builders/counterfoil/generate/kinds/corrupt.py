@@ -1,4 +1,5 @@
-"""Kind `corrupt`: take rows of the input dataset, unchanged for the base and corrupted for each shift.
+"""Kind `corrupt`: take rows of the input dataset, unchanged for the base and corrupted for each
+shift.
 
 A row is usable if its image decodes.
 """
@@ -10,9 +11,22 @@ from typing import Any
 
 from counterfoil.corrupting.corrupt import SMALLEST_SIDE
 from counterfoil.data.pins import SourcePin
-from counterfoil.data.pool import licences_of_rows, partners, pool_rows, rows_of_classes, truth_of, units_of_rows
+from counterfoil.data.pool import (
+    licences_of_rows,
+    partners,
+    pool_rows,
+    rows_of_classes,
+    truth_of,
+    units_of_rows,
+)
 from counterfoil.errors import UserError, some_of
-from counterfoil.generate.kinds.kind import ChosenTable, ImageMaker, Materials, in_drawn_order, pool_of_rows
+from counterfoil.generate.kinds.kind import (
+    ChosenTable,
+    ImageMaker,
+    Materials,
+    in_drawn_order,
+    pool_of_rows,
+)
 from counterfoil.generate.rows import CorruptedRows
 from counterfoil.plan.layout import RowTable, rows_wanted
 from counterfoil.progress import report
@@ -30,7 +44,13 @@ class CorruptMaker(ImageMaker):
         return recipe.task.notes([shift.corruption for shift in recipe.all_shifts()])
 
     def choose_rows(
-        self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str, *, decode: bool = True
+        self,
+        recipe: Recipe,
+        pool: SourcePin,
+        models: Mapping[str, Any],
+        device: str,
+        *,
+        decode: bool = True,
     ) -> ChosenTable:
         """Choose rows that decode, or without `decode` the rows that a build tries first.
 
@@ -76,17 +96,28 @@ class CorruptMaker(ImageMaker):
             report("reading rows", done, most)
         if empty := [cls for cls in recipe.classes if cls.id in wanted and not table[cls.id]]:
             lacks = " that decodes" + (" and has a partner under every shift" if matched else "")
-            named = [f"source: class '{cls.id}' ({cls.name}) has no image in {rows.place}{lacks}" for cls in empty]
-            raise UserError(named, "Drop the class from source.classes, or name another split: generator.split.")
-        checked = truth.checked(recipe.source, rows, [chosen.row for chosen in table[recipe.classes[0].id]])
-        edited = RowTable.of({(None, class_id): chosen for class_id, chosen in table.items() if chosen}, "edited")
+            named = [
+                f"source: class '{cls.id}' ({cls.name}) has no image in {rows.place}{lacks}"
+                for cls in empty
+            ]
+            raise UserError(
+                named, "Drop the class from source.classes, or name another split: generator.split."
+            )
+        checked = truth.checked(
+            recipe.source, rows, [chosen.row for chosen in table[recipe.classes[0].id]]
+        )
+        edited = RowTable.of(
+            {(None, class_id): chosen for class_id, chosen in table.items() if chosen}, "edited"
+        )
         notes = [*truth.notes, *(f"{rows.place}: {note}" for note in rows.notes), *checked]
         if unreadable:
             what = f"the image does not decode, or has a side of less than {SMALLEST_SIDE} pixels"
             notes.append(f"{counted(unreadable, 'row')} left out: {what}")
         if few and recipe.task.by_class:
             names = f"{some_of(few, _MOST_NAMED)} {'has' if len(few) == 1 else 'have'}"
-            notes.append(f"{names} fewer images than the recipe asks for, and the dataset has all of them")
+            notes.append(
+                f"{names} fewer images than the recipe asks for, and the dataset has all of them"
+            )
         return ChosenTable(edited, {"sha256": edited.sha256}, tuple(notes))
 
     def renderer(self, materials: Materials) -> CorruptedRows:
@@ -95,4 +126,6 @@ class CorruptMaker(ImageMaker):
         matched = {shift: partner.image for shift, partner in partners(recipe, pool, rows).items()}
         truth = truth_of(recipe, rows)
         licences = licences_of_rows(recipe, rows, pool)
-        return CorruptedRows(recipe, rows.image, licences, matched, truth, units_of_rows(recipe, rows))
+        return CorruptedRows(
+            recipe, rows.image, licences, matched, truth, units_of_rows(recipe, rows)
+        )

@@ -15,7 +15,11 @@ from counterfoil.models.diffusion import INDEX, configurations, generator_pipeli
 from counterfoil.models.generators import Family
 from counterfoil.models.loras import load_loras
 from counterfoil.models.names import pin_model
-from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
+from counterfoil.models.pipeline_settings import (
+    has_settings_to_compare,
+    own_problems,
+    pipeline_problems,
+)
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.kinds import GENERATOR
 from counterfoil.recipe.kinds.diffusers import DiffusersKind
@@ -44,15 +48,18 @@ class DiffusersMaker(ImageMaker):
             raise UserError(problems)
 
     def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
-        """Return the image embeddings that a recipe draws from, or None if it draws from prompts alone.
+        """Return the image embeddings that a recipe draws from, or None if it draws from prompts
+        alone.
 
-        This method reads only configurations and the headers of weights. Raise UserError with every problem: invalid
-        embeddings, a generator that takes no embeddings or embeddings of another width, and an adapter or prompts that
-        would have no effect.
+        This method reads only configurations and the headers of weights. Raise UserError with every
+        problem: invalid embeddings, a generator that takes no embeddings or embeddings of another
+        width, and an adapter or prompts that would have no effect.
         """
         embeddings = read_image_embeddings(recipe)
         generator = recipe.generator
-        if not isinstance(generator, DiffusersKind) or (embeddings is None and generator.adapter is None):
+        if not isinstance(generator, DiffusersKind) or (
+            embeddings is None and generator.adapter is None
+        ):
             return None
         family, width = pipeline_family(generator.model, generator.revision)
         problems = list(_problems(recipe, generator, embeddings, family, width))
@@ -63,7 +70,9 @@ class DiffusersMaker(ImageMaker):
     def renderer(self, materials: Materials) -> Renderer:
         generator = materials.recipe.generator
         assert isinstance(generator, DiffusersKind)
-        pipeline = generator_pipeline(generator, materials.device, materials.revision, materials.tokens)
+        pipeline = generator_pipeline(
+            generator, materials.device, materials.revision, materials.tokens
+        )
         adapter = None
         if materials.embeddings is not None and generator.adapter is not None:
             revision = materials.adapter_revision or generator.adapter_revision
@@ -73,21 +82,32 @@ class DiffusersMaker(ImageMaker):
 
 
 def _problems(
-    recipe: Recipe, generator: DiffusersKind, embeddings: ImageEmbeddings | None, family: Family, width: Any
+    recipe: Recipe,
+    generator: DiffusersKind,
+    embeddings: ImageEmbeddings | None,
+    family: Family,
+    width: Any,
 ) -> Iterator[str]:
     if generator.adapter is not None:
         if family.takes != "adapter":
-            yield f"generator.adapter: '{generator.model}' is a {family.name}, which takes no adapter; expected null"
+            yield (
+                f"generator.adapter: '{generator.model}' is a {family.name}, which takes no"
+                " adapter; expected null"
+            )
             return
         width = adapter_width(generator.adapter, generator.adapter_revision)
     elif family.takes is None or (family.takes == "adapter" and embeddings is not None):
         without = "" if family.takes is None else " without a generator.adapter"
-        yield f"generator.model: '{generator.model}' is a {family.name}, which takes no image embeddings{without}"
+        yield (
+            f"generator.model: '{generator.model}' is a {family.name}, which takes no image"
+            f" embeddings{without}"
+        )
         return
     if embeddings is not None and embeddings.width != width:
         taker = generator.model if generator.adapter is None else generator.adapter
         yield (
-            f"prompts: the embeddings have {embeddings.width:,} numbers, and '{taker}' takes {width:,}; expected"
+            f"prompts: the embeddings have {embeddings.width:,} numbers, and '{taker}' takes"
+            f" {width:,}; expected"
             " vectors of the CLIP that it was made for"
         )
     for shift in recipe.all_shifts() if family.takes == "every" else ():

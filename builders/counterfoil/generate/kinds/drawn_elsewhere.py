@@ -1,4 +1,5 @@
-"""Kind `rows` without a list of rows: take images that were drawn elsewhere, and read their own table."""
+"""Kind `rows` without a list of rows: take images that were drawn elsewhere, and read their own
+table."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ from counterfoil.recipe import Recipe
 
 
 class DrawnElsewhereMaker(RowsMaker):
-    def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
+    def choose_rows(
+        self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str
+    ) -> ChosenTable:
         given = given_rows(recipe, pool)
         return ChosenTable(given.table, {"sha256": given.table.sha256}, given.notes)

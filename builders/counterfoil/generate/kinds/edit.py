@@ -10,10 +10,22 @@ from typing import Any
 
 from counterfoil.data.labelled_sources import every_row
 from counterfoil.data.pins import SourcePin
-from counterfoil.data.pool import licences_of_rows, pool_of, pool_rows, rows_of_classes, units_of_rows
+from counterfoil.data.pool import (
+    licences_of_rows,
+    pool_of,
+    pool_rows,
+    rows_of_classes,
+    units_of_rows,
+)
 from counterfoil.errors import UserError
 from counterfoil.generate.kinds.diffusers import DiffusersMaker
-from counterfoil.generate.kinds.kind import ChosenTable, Materials, in_drawn_order, left_out, pool_of_rows
+from counterfoil.generate.kinds.kind import (
+    ChosenTable,
+    Materials,
+    in_drawn_order,
+    left_out,
+    pool_of_rows,
+)
 from counterfoil.generate.rows import EditRenderer
 from counterfoil.models.captioners import describe_captioner, load_captioner
 from counterfoil.models.devices import one_thread
@@ -30,11 +42,13 @@ class EditMaker(DiffusersMaker):
     def device_of_rows(self, recipe: Recipe, device: str) -> str:
         return device if recipe.generator.get("captioner") is not None else "cpu"
 
-    def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
+    def choose_rows(
+        self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str
+    ) -> ChosenTable:
         """Choose rows that have a usable caption and prompts that the model reads to their end.
 
-        The captions come from the column or the captioner that the recipe names. The notes count the other rows. Raise
-        UserError with every class that has fewer rows than candidates.
+        The captions come from the column or the captioner that the recipe names. The notes count
+        the other rows. Raise UserError with every class that has fewer rows than candidates.
         """
         rows = pool_rows(recipe, pool)
         units_of_rows(recipe, rows)  # missing units are reported before any image is made
@@ -42,7 +56,8 @@ class EditMaker(DiffusersMaker):
         wanted = rows_wanted(recipe)
         classes = [cls for cls in recipe.classes if cls.id in wanted]
         ordered = {cls.id: in_drawn_order(of_class(cls), recipe.samples.seed) for cls in classes}
-        captions: Mapping[int, str | None] | None = None  # by row; None if no prompt contains a caption
+        # by row; None if no prompt contains a caption
+        captions: Mapping[int, str | None] | None = None
         captioner: Mapping[str, Any] = {}
         without = 0
         cut = 0
@@ -51,7 +66,9 @@ class EditMaker(DiffusersMaker):
         if column is not None:
             captions = {row: _usable(value) for row, value in enumerate(rows.column(column))}
         elif captions_asked(recipe):
-            captions, captioner = _captions_of_captioner(recipe, pool, ordered, wanted, prompts, device)
+            captions, captioner = _captions_of_captioner(
+                recipe, pool, ordered, wanted, prompts, device
+            )
         table: dict[tuple[str | None, str], list[PoolRow]] = {}
         problems: list[str] = []
         for cls in classes:
@@ -74,40 +91,58 @@ class EditMaker(DiffusersMaker):
             if len(chosen) < wanted[cls.id]:
                 lack = f", {wordless:,} more without a caption" if wordless else ""
                 if too_long:
-                    lack += f", {too_long:,} more with one too long for the {prompts.most} tokens of a prompt"
+                    lack += (
+                        f", {too_long:,} more with one too long for the {prompts.most} tokens"
+                        " of a prompt"
+                    )
                 problems.append(
-                    f"samples: class '{cls.id}' ({cls.name}) has {len(chosen):,} rows in {rows.place}{lack}, expected"
+                    f"samples: class '{cls.id}' ({cls.name}) has {len(chosen):,} rows in"
+                    f" {rows.place}{lack}, expected"
                     f" {wanted[cls.id]:,}, one for each candidate"
                 )
         if problems:
-            raise UserError(problems, "Lower samples.candidates (or at_most), or name a larger split: generator.split.")
+            raise UserError(
+                problems,
+                "Lower samples.candidates (or at_most), or name a larger split: generator.split.",
+            )
         edited = RowTable.of(table, "edited")
         if len(edited.content) > MOST_BYTES:
             raise UserError(
-                f"samples: the table of rows takes {len(edited.content):,} bytes, expected at most {MOST_BYTES:,}",
+                f"samples: the table of rows takes {len(edited.content):,} bytes, expected at most"
+                f" {MOST_BYTES:,}",
                 "Build fewer candidates or classes.",
             )
         no_words = f"no usable caption in {rows.place}"
-        long = f"a caption too long for the {prompts.most} prompt tokens that {recipe.drawing.model} reads"
-        notes = tuple(left_out(count, what) for count, what in ((without, no_words), (cut, long)) if count)
+        long = (
+            f"a caption too long for the {prompts.most} prompt tokens that"
+            f" {recipe.drawing.model} reads"
+        )
+        notes = tuple(
+            left_out(count, what) for count, what in ((without, no_words), (cut, long)) if count
+        )
         return ChosenTable(edited, {"sha256": edited.sha256, **captioner}, notes)
 
     def renderer(self, materials: Materials) -> EditRenderer:
         recipe, (pool, table) = materials.recipe, materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
-        pipeline = generator_pipeline(recipe.drawing, materials.device, materials.revision, materials.tokens)
+        pipeline = generator_pipeline(
+            recipe.drawing, materials.device, materials.revision, materials.tokens
+        )
         licences = licences_of_rows(recipe, rows, pool)
         units = units_of_rows(recipe, rows)
         return EditRenderer(pipeline, recipe, rows.image, licences, units)
 
 
 class _Prompts:
-    """Builds the prompts that contain the caption of a row, and checks that the model reads all their tokens."""
+    """Builds the prompts that contain the caption of a row, and checks that the model reads all
+    their tokens."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._shifts = [shift for shift in recipe.all_shifts() if asks_caption(shift.prompt)]
         captioned = captions_asked(recipe)
-        self._length = prompt_length(recipe.drawing.model, recipe.drawing.revision) if captioned else None
+        self._length = (
+            prompt_length(recipe.drawing.model, recipe.drawing.revision) if captioned else None
+        )
         self.most = 0 if self._length is None else self._length.most
 
     def read_whole(self, cls: RecipeClass, caption: str | None) -> bool:
@@ -143,7 +178,9 @@ def _captions_of_captioner(
         classes = {cls.id: cls for cls in recipe.classes}
 
         def chosen(class_id: str, row: int) -> bool:
-            return (usable := caption_of.get(row)) is not None and prompts.read_whole(classes[class_id], usable)
+            return (usable := caption_of.get(row)) is not None and prompts.read_whole(
+                classes[class_id], usable
+            )
 
         def missing() -> list[int]:
             """Return the rows to caption next. Each class gets as many rows as it still lacks."""
@@ -157,12 +194,17 @@ def _captions_of_captioner(
             keys = {images.keys[row]: row for row in sorted(set(rows))}
             captions = caption_images(images, captioner, keys=tuple(keys), number=1)
             caption_of |= {row: _usable((captions[key] or (None,))[0]) for key, row in keys.items()}
-    pin = {"name": without_folders(name), "revision": describe_captioner(name).revision, "sha256": captioner.sha256}
+    pin = {
+        "name": without_folders(name),
+        "revision": describe_captioner(name).revision,
+        "sha256": captioner.sha256,
+    }
     return caption_of, {"captioner": pin}
 
 
 def _usable(value: Any) -> str | None:
-    """Return a caption in one line without its final full stop, or None if the caption is unusable."""
+    """Return a caption in one line without its final full stop, or None if the caption is
+    unusable."""
     if not isinstance(value, str):
         return None
     text = one_line(value).rstrip(". ")

@@ -41,10 +41,10 @@ class ChosenTable(NamedTuple):
 class Materials:
     """The inputs of a renderer, as a lock pins them.
 
-    recipe: the recipe, with the paths of models and rows on this machine. tokens: the vectors of each class token by
-    placeholder. revision, adapter_revision: the pinned revisions of the model and of its adapter; None stands for the
-    revision in the recipe. loras: the pins of LoRA weights by name. pool: the source of rows. table: the chosen
-    rows.
+    recipe: the recipe, with the paths of models and rows on this machine. tokens: the vectors of
+    each class token by placeholder. revision, adapter_revision: the pinned revisions of the model
+    and of its adapter; None stands for the revision in the recipe. loras: the pins of LoRA weights
+    by name. pool: the source of rows. table: the chosen rows.
     """
 
     recipe: Recipe
@@ -64,13 +64,16 @@ class Materials:
 
 
 class ImageMaker:
-    """Makes the images of one kind of generator. A method that a kind does not override does nothing."""
+    """Makes the images of one kind of generator. A method that a kind does not override does
+    nothing."""
 
     def check(self, recipe: Recipe, device: str | None = None) -> None:
-        """Raise UserError for settings that the kind's models, or this machine's `device`, do not support."""
+        """Raise UserError for settings that the kind's models, or this machine's `device`, do not
+        support."""
 
     def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
-        """Return the image embeddings that samples are drawn from, or None. Raise UserError for invalid ones."""
+        """Return the image embeddings that samples are drawn from, or None. Raise UserError for
+        invalid ones."""
         return None
 
     def pins(self, recipe: Recipe) -> dict[str, Any]:
@@ -78,13 +81,16 @@ class ImageMaker:
         return {}
 
     def check_rows(self, recipe: Recipe, pool: SourcePin) -> None:
-        """Raise UserError with all rows in the recipe that the pool lacks, or whose label is another class."""
+        """Raise UserError with all rows in the recipe that the pool lacks, or whose label is
+        another class."""
 
     def device_of_rows(self, recipe: Recipe, device: str) -> str:
         """Return the device on which a build that renders on `device` chooses its rows."""
         return "cpu"
 
-    def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
+    def choose_rows(
+        self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str
+    ) -> ChosenTable:
         """Choose the rows of a kind that has a table of rows.
 
         `models` holds the pins of models in the lock. Raise UserError if there are too few rows.
@@ -104,9 +110,11 @@ class ImageMaker:
 
 
 def pool_of_rows(recipe: Recipe, pin: SourcePin, table: RowTable | None, *, labels: bool) -> Rows:
-    """Return the rows of a pool, after a check of the rows that the table names, or the recipe without a table.
+    """Return the rows of a pool, after a check of the rows that the table names, or the recipe
+    without a table.
 
-    Raise UserError with the named rows that the pool lacks. With `labels`, also raise it for rows of another class.
+    Raise UserError with the named rows that the pool lacks. With `labels`, also raise it for rows
+    of another class.
     """
     rows = pool_rows(recipe, pin)
     of_class = rows_of_classes(recipe, rows) if labels else None
@@ -115,10 +123,14 @@ def pool_of_rows(recipe: Recipe, pin: SourcePin, table: RowTable | None, *, labe
     for where, class_id, numbers in _named_rows(recipe, table):
         right = None if of_class is None else of_class(classes[class_id])
         if beyond := [row for row in numbers if row >= rows.count]:
-            problems.append(f"{where}: found row {beyond[0]}, and {rows.place} has {rows.count:,} rows")
+            problems.append(
+                f"{where}: found row {beyond[0]}, and {rows.place} has {rows.count:,} rows"
+            )
         elif right is not None and (others := [row for row in numbers if not right[row]]):
             many = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
-            problems.append(f"{where}: row {others[0]}{many} of {rows.place} has the label of another class")
+            problems.append(
+                f"{where}: row {others[0]}{many} of {rows.place} has the label of another class"
+            )
     if problems:
         pool = "input dataset" if recipe.kind.alters_rows else "pool"
         hint = f"Name the {pool} that the rows were chosen from, at the same revision."
@@ -129,7 +141,8 @@ def pool_of_rows(recipe: Recipe, pin: SourcePin, table: RowTable | None, *, labe
 
 
 def _named_rows(recipe: Recipe, table: RowTable | None) -> Iterator[tuple[str, str, Sequence[int]]]:
-    """Yield, for each list of rows, the place that names them, the class id, and the row numbers."""
+    """Yield, for each list of rows, the place that names them, the class id, and the row
+    numbers."""
     if table is None:
         for shift, cells in (recipe.generator.get("rows") or {}).items():
             for class_id, numbers in cells.items():

@@ -1,4 +1,5 @@
-"""Kind `retrieve`: take the rows of a pool that CLIP ranks nearest to each prompt. No row is taken twice."""
+"""Kind `retrieve`: take the rows of a pool that CLIP ranks nearest to each prompt. No row is taken
+twice."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ class RetrieveMaker(RowsMaker):
     def device_of_rows(self, recipe: Recipe, device: str) -> str:
         return device
 
-    def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
+    def choose_rows(
+        self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str
+    ) -> ChosenTable:
         import numpy as np
 
         clip = Pin(**models[RETRIEVAL])
@@ -52,9 +55,16 @@ class RetrieveMaker(RowsMaker):
             copies = int((readable & ~first).sum())
             if usable.sum() < wanted:
                 unreadable = int((~readable).sum())
-                left = f"{int(usable.sum()):,} usable images ({len(images):,} rows: {unreadable:,} cannot be read,"
+                left = (
+                    f"{int(usable.sum()):,} usable images ({len(images):,} rows: {unreadable:,}"
+                    " cannot be read,"
+                )
                 raise _too_few(recipe, rows.place, wanted, f"{left} {copies:,} are copies)")
-            cells = [(shift, recipe.classes[label]) for shift in recipe.all_shifts() for label in shift.class_labels]
+            cells = [
+                (shift, recipe.classes[label])
+                for shift in recipe.all_shifts()
+                for label in shift.class_labels
+            ]
             prompts = [prompt_for(shift, cls) or "" for shift, cls in cells]
             texts = loaded.embed_texts(prompts)
         report(f"{images.name}: finding nearest rows", 0, wanted)
@@ -62,11 +72,14 @@ class RetrieveMaker(RowsMaker):
         table: dict[tuple[str | None, str], list[PoolRow]] = {}
         for (shift, cls), near in zip(cells, nearest, strict=True):
             scores = near.scores.astype("float32").tolist()
-            table[shift.name, cls.id] = list(map(PoolRow, near.rows.tolist(), near.ranks.tolist(), scores))
+            table[shift.name, cls.id] = list(
+                map(PoolRow, near.rows.tolist(), near.ranks.tolist(), scores)
+            )
         retrieved = RowTable.of(table, "retrieved")
         if len(retrieved.content) > MOST_BYTES:
             raise UserError(
-                f"samples: {wanted:,} rows of a pool are too many for one dataset: their table takes"
+                f"samples: {wanted:,} rows of a pool are too many for one dataset: their table"
+                " takes"
                 f" {len(retrieved.content):,} bytes, expected at most {MOST_BYTES:,}",
                 "Build fewer candidates, classes or shifts.",
             )
@@ -74,8 +87,14 @@ class RetrieveMaker(RowsMaker):
         unreadable = int((~readable).sum())
         skipped = [f"{unreadable:,} cannot be read"] if unreadable else []
         if copies:
-            skipped.append(f"{copies:,} {'is a copy' if copies == 1 else 'are copies'} of an earlier one")
-        notes = (f"{rows.place}: {' and '.join(skipped)}; these rows are not retrieved",) if skipped else ()
+            skipped.append(
+                f"{copies:,} {'is a copy' if copies == 1 else 'are copies'} of an earlier one"
+            )
+        notes = (
+            (f"{rows.place}: {' and '.join(skipped)}; these rows are not retrieved",)
+            if skipped
+            else ()
+        )
         return ChosenTable(retrieved, {"sha256": retrieved.sha256}, notes)
 
     def notes(self, recipe: Recipe) -> tuple[str, ...]:
@@ -89,12 +108,14 @@ class RetrieveMaker(RowsMaker):
             return ()
         if generator.split == source.validation_split:
             return (
-                f"{pool}, the input dataset's own validation images: object thresholds that are percentiles come from"
+                f"{pool}, the input dataset's own validation images: object thresholds that are"
+                " percentiles come from"
                 " the same images that they screen",
             )
         if generator.split == source.train_split:
             return (
-                f"{pool}: classifiers that learned from the input dataset have seen these images, so their accuracy"
+                f"{pool}: classifiers that learned from the input dataset have seen these images,"
+                " so their accuracy"
                 " here means nothing",
             )
         return ()

@@ -21,12 +21,13 @@ _MOST_NAMED = 5
 _MOST_LISTED = 10
 _LONGEST_NAME = 60
 _WHAT_TO_DO = (
-    "name a CLIP that knows the classes (screen.model), put the class names or screen.object_caption in words that CLIP"
+    "name a CLIP that knows the classes (screen.model), put the class names or"
+    " screen.object_caption in words that CLIP"
     " knows"
 )
 _CHECKED = ", or have the labels checked (screen.judge, counterfoil review)"
-# A `Decides` says what CLIP decides: whether a drawn image keeps its label, which words a finding has, or which context
-# a row is in.
+# A `Decides` says what CLIP decides: whether a drawn image keeps its label, which words a finding
+# has, or which context a row is in.
 Decides = Literal["labels", "words", "contexts"]
 _FOLLOWS = {
     "labels": "images accepted as such a class may show anything",
@@ -39,10 +40,10 @@ _FOLLOWS = {
 class DoubtedClass:
     """A class that the screen may not know.
 
-    Of the `n` validation images of the class, `right` images were nearest to the caption of the class. near_chance:
-    whether this may be little better than guessing. margin, taken_for: as in `KnownClass`, but with the name of the
-    class. least_threshold: the lowest measured object threshold of the class, if it is negative. Values that were not
-    measured are None.
+    Of the `n` validation images of the class, `right` images were nearest to the caption of the
+    class. near_chance: whether this may be little better than guessing. margin, taken_for: as in
+    `KnownClass`, but with the name of the class. least_threshold: the lowest measured object
+    threshold of the class, if it is negative. Values that were not measured are None.
     """
 
     class_id: str
@@ -57,8 +58,15 @@ class DoubtedClass:
     def __str__(self) -> str:
         parts = []
         if self.n is not None and self.right is not None and self.margin is not None:
-            taken = f", the others most often mistaken for '{self.taken_for}'" if self.taken_for is not None else ""
-            parts.append(f"{self.right} of {self.n} images recognised{taken}; margin of its caption {self.margin:+.3f}")
+            taken = (
+                f", the others most often mistaken for '{self.taken_for}'"
+                if self.taken_for is not None
+                else ""
+            )
+            parts.append(
+                f"{self.right} of {self.n} images recognised{taken}; margin of its caption"
+                f" {self.margin:+.3f}"
+            )
         if self.least_threshold is not None:
             parts.append(f"object threshold {self.least_threshold:.3f}")
         return f"class '{self.name}': {'; '.join(parts)}"
@@ -68,10 +76,10 @@ class DoubtedClass:
 class ScreenDoubts:
     """The doubted classes, the worst class first, out of `of_classes` measured classes.
 
-    accuracy, interval: the accuracy of CLIP in matching all `n` images to the caption of their class, and its 95 %
-    confidence interval, or None if they were not measured. chance: the accuracy of guessing. near_chance: whether the
-    interval begins near chance. decides: the use of CLIP's answers. If the use is `labels`, the images are validation
-    images, else they are audited images.
+    accuracy, interval: the accuracy of CLIP in matching all `n` images to the caption of their
+    class, and its 95 % confidence interval, or None if they were not measured. chance: the accuracy
+    of guessing. near_chance: whether the interval begins near chance. decides: the use of CLIP's
+    answers. If the use is `labels`, the images are validation images, else they are audited images.
     """
 
     classes: tuple[DoubtedClass, ...]
@@ -91,17 +99,28 @@ class ScreenDoubts:
     def headline(self) -> str:
         """Return a sentence with the measured numbers."""
         if self.accuracy is None or self.interval is None or self.chance is None:
-            thresholds = "its object threshold is" if len(self.classes) == 1 else "their object thresholds are"
-            return f"CLIP may not know {counted(len(self.classes), 'class', 'classes')}: {thresholds} negative."
+            thresholds = (
+                "its object threshold is"
+                if len(self.classes) == 1
+                else "their object thresholds are"
+            )
+            return (
+                f"CLIP may not know {counted(len(self.classes), 'class', 'classes')}:"
+                f" {thresholds} negative."
+            )
         low, high = self.interval
         images = "validation" if self.decides == "labels" else "audited"
         measured = (
-            f"it matches {100 * self.accuracy:.1f} % ({100 * low:.1f} to {100 * high:.1f}) of {self.n:,} {images}"
+            f"it matches {100 * self.accuracy:.1f} % ({100 * low:.1f} to {100 * high:.1f}) of"
+            f" {self.n:,} {images}"
             f" images to the caption of their class; guessing matches {100 * self.chance:.1f} %"
         )
         if self.near_chance:
             return f"CLIP does not know these classes: {measured}."
-        return f"CLIP may not know {len(self.classes):,} of {counted(self.of_classes, 'class', 'classes')}: {measured}."
+        return (
+            f"CLIP may not know {len(self.classes):,} of"
+            f" {counted(self.of_classes, 'class', 'classes')}: {measured}."
+        )
 
     @property
     def meaning(self) -> str:
@@ -110,11 +129,16 @@ class ScreenDoubts:
         follows = _FOLLOWS[self.decides]
         mistaken = next((cls for cls in self.classes if cls.taken_for is not None), None)
         if mistaken is None and self.decides == "labels":
-            return "The screen accepts almost any image as such a class: accepted images may show anything."
+            return (
+                "The screen accepts almost any image as such a class: accepted images may show"
+                " anything."
+            )
         if mistaken is None:
             return f"{model} can hardly tell them apart: {follows}."
         others = ", for example" if len(self.classes) > 1 else ""
-        return f"{model} cannot tell '{mistaken.name}' from '{mistaken.taken_for}'{others}: {follows}."
+        return (
+            f"{model} cannot tell '{mistaken.name}' from '{mistaken.taken_for}'{others}: {follows}."
+        )
 
     @property
     def what_to_do(self) -> str:
@@ -123,34 +147,51 @@ class ScreenDoubts:
         return f"Before you trust these {self.decides}: {_WHAT_TO_DO}{tail}."
 
     def lines(self, most: int = _MOST_NAMED) -> list[str]:
-        """Return the lines of the warning: the numbers, the worst classes, the meaning, and what to do."""
+        """Return the lines of the warning: the numbers, the worst classes, the meaning, and what to
+        do."""
         more = [f"  … and {len(self.classes) - most:,} more"] if len(self.classes) > most else []
-        return [self.headline, *(f"  {cls}" for cls in self.classes[:most]), *more, self.meaning, self.what_to_do]
+        return [
+            self.headline,
+            *(f"  {cls}" for cls in self.classes[:most]),
+            *more,
+            self.meaning,
+            self.what_to_do,
+        ]
 
 
 def screen_doubts(recipe: Recipe, thresholds: Thresholds) -> ScreenDoubts | None:
-    """Return the doubts about the screen of a recipe that follow from the measurements, or None if there are none.
+    """Return the doubts about the screen of a recipe that follow from the measurements, or None if
+    there are none.
 
-    A class is doubted if its accuracy may be near chance, if its mean margin is negative, or if one of its measured
-    object thresholds is negative.
+    A class is doubted if its accuracy may be near chance, if its mean margin is negative, or if one
+    of its measured object thresholds is negative.
     """
     least: dict[str, float] = {}
     for entries in thresholds.object.values():
         for class_id, entry in entries.items():
-            if entry["source"] == FROM_VALIDATION and entry["value"] is not None and entry["value"] < 0:
+            if (
+                entry["source"] == FROM_VALIDATION
+                and entry["value"] is not None
+                and entry["value"] < 0
+            ):
                 least[class_id] = min(entry["value"], least.get(class_id, 0.0))
     return doubts_of(recipe, thresholds.known, least)
 
 
 def warn_of_screen(recipe: Recipe, thresholds: Thresholds) -> None:
-    """Warn of a CLIP that may not know the classes, of percentiles over few images, and of open shifts."""
+    """Warn of a CLIP that may not know the classes, of percentiles over few images, and of open
+    shifts."""
     if doubts := screen_doubts(recipe, thresholds):
         warn("\n".join(doubts.lines()))
     if few := [f"  {few}" for few in thresholds.few_images()]:
         few = first_of(few, _MOST_LISTED)
         warn(
             "\n".join(
-                ["These percentiles have too few validation images, so they are close to the lowest score:", *few]
+                [
+                    "These percentiles have too few validation images, so they are close to the"
+                    " lowest score:",
+                    *few,
+                ]
             )
         )
     if waiting := open_shifts(recipe):
@@ -159,7 +200,10 @@ def warn_of_screen(recipe: Recipe, thresholds: Thresholds) -> None:
 
 
 def doubts_of(
-    recipe: Recipe, known: KnownClasses | None, least: Mapping[str, float] | None = None, decides: Decides = "labels"
+    recipe: Recipe,
+    known: KnownClasses | None,
+    least: Mapping[str, float] | None = None,
+    decides: Decides = "labels",
 ) -> ScreenDoubts | None:
     """Return the doubts that follow from CLIP's answers for the classes, or None if there are none.
 
@@ -182,14 +226,25 @@ def doubts_of(
         margin = answers.margin
         if near or margin < 0 or threshold is not None:
             taken_for = None if answers.taken_for is None else names[answers.taken_for]
-            doubted.append(DoubtedClass(class_id, name, near, answers.n, answers.right, margin, taken_for, threshold))
+            doubted.append(
+                DoubtedClass(
+                    class_id, name, near, answers.n, answers.right, margin, taken_for, threshold
+                )
+            )
     near = known is not None and known.is_near_chance(known.right, known.n)
     if not doubted and not near:
         return None
-    doubted.sort(key=lambda cls: (cls.right / cls.n if cls.n and cls.right is not None else 1.0, cls.margin or 0.0))
+    doubted.sort(
+        key=lambda cls: (
+            cls.right / cls.n if cls.n and cls.right is not None else 1.0,
+            cls.margin or 0.0,
+        )
+    )
     measured = len({*least, *(known.classes if known is not None else ())})
     if known is None:
         return ScreenDoubts(tuple(doubted), measured, decides=decides)
     interval = wilson_interval(known.right, known.n)
     accuracy = known.right / known.n
-    return ScreenDoubts(tuple(doubted), measured, near, accuracy, interval, known.chance, known.n, decides)
+    return ScreenDoubts(
+        tuple(doubted), measured, near, accuracy, interval, known.chance, known.n, decides
+    )

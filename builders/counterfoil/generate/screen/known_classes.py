@@ -1,7 +1,7 @@
 """Measure whether the screening CLIP knows the classes.
 
-The measurement asks which caption is nearest to each validation image of a class. The result is reported and decides
-nothing, so it is in no hash. It is stored with measured thresholds.
+The measurement asks which caption is nearest to each validation image of a class. The result is
+reported and decides nothing, so it is in no hash. It is stored with measured thresholds.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _MOST_CLASSES = 1_000_000
 class KnownClass:
     """The answers of CLIP to the `n` validation images of a class.
 
-    right: the number of images that are nearer to the caption of their class than to every other caption. A tie does
-    not count. margin: the mean, over the images, of the cosine with the caption of the class minus the best cosine with
-    another caption. taken_for: the class whose caption is most often nearest to the wrong images, if there are any.
+    right: the number of images that are nearer to the caption of their class than to every other
+    caption. A tie does not count. margin: the mean, over the images, of the cosine with the caption
+    of the class minus the best cosine with another caption. taken_for: the class whose caption is
+    most often nearest to the wrong images, if there are any.
     """
 
     n: int
@@ -39,9 +40,11 @@ class KnownClass:
 
 @dataclass(frozen=True, slots=True)
 class KnownClasses:
-    """The answers of the screening model, which chooses among the object captions of `captions` classes.
+    """The answers of the screening model, which chooses among the object captions of `captions`
+    classes.
 
-    caption: the object caption of the base, with `{class}`. classes: the classes with validation images, by id.
+    caption: the object caption of the base, with `{class}`. classes: the classes with validation
+    images, by id.
     """
 
     caption: str
@@ -62,14 +65,21 @@ class KnownClasses:
         return 1 / self.captions
 
     def is_near_chance(self, right: int, n: int) -> bool:
-        """Return whether the 95 % confidence interval for `right` of `n` images begins near chance."""
+        """Return whether the 95 % confidence interval for `right` of `n` images begins near
+        chance."""
         return wilson_interval(right, n)[0] < chance_line(self.chance)
 
     def is_of(self, recipe: Recipe) -> bool:
         """Return whether the answers are about the classes and the captions of this recipe."""
         texts = own_captions(recipe)
-        named = self.classes.keys() | {cls.taken_for for cls in self.classes.values() if cls.taken_for is not None}
-        return self.caption == base_caption(recipe) and self.captions == len(texts) and named <= texts.keys()
+        named = self.classes.keys() | {
+            cls.taken_for for cls in self.classes.values() if cls.taken_for is not None
+        }
+        return (
+            self.caption == base_caption(recipe)
+            and self.captions == len(texts)
+            and named <= texts.keys()
+        )
 
     def document(self) -> dict[str, Any]:
         return {
@@ -86,16 +96,32 @@ class KnownClasses:
 
         Raise ValueError for a form that `document` does not write.
         """
-        if not isinstance(document, dict) or document.keys() != {"caption", "captions", "n", "right", "classes"}:
+        if not isinstance(document, dict) or document.keys() != {
+            "caption",
+            "captions",
+            "n",
+            "right",
+            "classes",
+        }:
             raise ValueError("not thresholds: `known` does not have the expected form")
         caption = document["caption"]
         captions = document["captions"]
         classes = document["classes"]
-        sound = isinstance(caption, str) and len(caption) <= _LONGEST_CAPTION and is_integer(captions, 2, _MOST_CLASSES)
+        sound = (
+            isinstance(caption, str)
+            and len(caption) <= _LONGEST_CAPTION
+            and is_integer(captions, 2, _MOST_CLASSES)
+        )
         sound = sound and isinstance(classes, dict) and 1 <= len(classes) <= captions
-        if not sound or any(not _is_class(entry) or entry["taken_for"] == id for id, entry in classes.items()):
+        if not sound or any(
+            not _is_class(entry) or entry["taken_for"] == id for id, entry in classes.items()
+        ):
             raise ValueError("not thresholds: an entry of `known` does not have the expected form")
-        known = cls(caption, captions, {class_id: KnownClass(**entry) for class_id, entry in classes.items()})
+        known = cls(
+            caption,
+            captions,
+            {class_id: KnownClass(**entry) for class_id, entry in classes.items()},
+        )
         if (document["n"], document["right"]) != (known.n, known.right):
             raise ValueError("not thresholds: the counts of `known` do not add up")
         return known
@@ -118,24 +144,39 @@ def own_captions(recipe: Recipe) -> dict[str, str]:
 def known_classes(
     caption: str, texts: Mapping[str, str], captions: AnyFloats, images: Mapping[str, AnyFloats]
 ) -> KnownClasses | None:
-    """Measure which classes CLIP knows. Return None if there are fewer than two classes, or no images.
+    """Measure which classes CLIP knows. Return None if there are fewer than two classes, or no
+    images.
 
-    texts: class id → the caption of the class. captions: the unit embeddings of these captions in the same order,
-    [classes, width]. images: class id → the embeddings of the validation images, [n, width], for some or all classes.
+    texts: class id → the caption of the class. captions: the unit embeddings of these captions in
+    the same order, [classes, width]. images: class id → the embeddings of the validation images,
+    [n, width], for some or all classes.
     """
     ids = list(texts)
-    shown = {class_id: images[class_id] for class_id in ids if class_id in images and len(images[class_id])}
+    shown = {
+        class_id: images[class_id]
+        for class_id in ids
+        if class_id in images and len(images[class_id])
+    }
     if len(ids) < 2 or not shown:
         return None
-    # Classes with the same name share a caption and a column, so that their scores are equal to the last bit.
+    # Classes with the same name share a caption and a column, so that their scores are equal to the
+    # last bit.
     named: dict[str, list[str]] = {}
     for class_id in ids:
         named.setdefault(texts[class_id], []).append(class_id)
-    different = captions[[ids.index(class_ids[0]) for class_ids in named.values()]].astype(np.float64)
-    columns = {class_id: column for column, class_ids in enumerate(named.values()) for class_id in class_ids}
+    different = captions[[ids.index(class_ids[0]) for class_ids in named.values()]].astype(
+        np.float64
+    )
+    columns = {
+        class_id: column
+        for column, class_ids in enumerate(named.values())
+        for class_id in class_ids
+    }
     classes = {}
     for class_id, embeddings in shown.items():
-        classes[class_id] = _known(class_id, columns[class_id], embeddings, different, [*named.values()])
+        classes[class_id] = _known(
+            class_id, columns[class_id], embeddings, different, [*named.values()]
+        )
     return KnownClasses(caption, len(ids), classes)
 
 
@@ -153,8 +194,11 @@ def _known(
     margins: list[Floats] = []
     taken = np.zeros(len(named), dtype=np.int64)
     for start in range(0, len(images), _ROWS_AT_ONCE):
-        # Compare in float32, because scores are stored as float32. So equal stored scores are a tie here too.
-        scores = (images[start : start + _ROWS_AT_ONCE].astype(np.float64) @ captions.T).astype(np.float32)
+        # Compare in float32, because scores are stored as float32. So equal stored scores are a tie
+        # here too.
+        scores = (images[start : start + _ROWS_AT_ONCE].astype(np.float64) @ captions.T).astype(
+            np.float32
+        )
         own_score = scores[:, column].astype(np.float64)
         if len(named[column]) == 1:
             scores[:, column] = -np.inf
@@ -166,7 +210,9 @@ def _known(
     right = int((every > 0).sum())
     others = [other for other in named[int(taken.argmax())] if other != class_id]
     # Round, because the last bits of a sum depend on the machine.
-    return KnownClass(len(every), right, round(float(every.mean()), 6), others[0] if right < len(every) else None)
+    return KnownClass(
+        len(every), right, round(float(every.mean()), 6), others[0] if right < len(every) else None
+    )
 
 
 def _is_class(entry: Any) -> bool:
@@ -174,6 +220,11 @@ def _is_class(entry: Any) -> bool:
         return False
     if not is_integer(entry["n"], 1, 2**53) or not is_integer(entry["right"], 0, entry["n"]):
         return False
-    if type(entry["margin"]) not in (int, float) or not -2.001 <= entry["margin"] <= 2.001:  # rounded cosines, no NaN
+    # rounded cosines, no NaN
+    if type(entry["margin"]) not in (int, float) or not -2.001 <= entry["margin"] <= 2.001:
         return False
-    return isinstance(entry["taken_for"], str) if entry["right"] < entry["n"] else entry["taken_for"] is None
+    return (
+        isinstance(entry["taken_for"], str)
+        if entry["right"] < entry["n"]
+        else entry["taken_for"] is None
+    )

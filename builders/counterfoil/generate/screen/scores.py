@@ -1,6 +1,7 @@
 """Compute the two cosines of Vendrow 2023, section 3.1.
 
-One cosine says whether the image shows the object, and the other says whether the image shows the shift.
+One cosine says whether the image shows the object, and the other says whether the image shows the
+shift.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from counterfoil.generate.screen.known_classes import KnownClasses, base_caption, known_classes, own_captions
+from counterfoil.generate.screen.known_classes import (
+    KnownClasses,
+    base_caption,
+    known_classes,
+    own_captions,
+)
 from counterfoil.recipe import object_caption_for
 
 if TYPE_CHECKING:
@@ -27,8 +33,9 @@ def shift_scores(
 ) -> list[tuple[float, float | None]]:
     """Return the object cosine and the shift cosine of each image as float32 numbers.
 
-    The function computes them in float64, row by row. images, objects: the unit embeddings of images and of object
-    captions, [n, width]. shifts: n unit embeddings of shift captions, each [width].
+    The function computes them in float64, row by row. images, objects: the unit embeddings of
+    images and of object captions, [n, width]. shifts: n unit embeddings of shift captions, each
+    [width].
     """
 
     def cosine(image: np.ndarray, caption: np.ndarray) -> float:
@@ -54,7 +61,8 @@ class Scorer:
     def score(
         self, images: Sequence[Image.Image], samples: Sequence[Sample]
     ) -> tuple[np.ndarray, list[tuple[float, float | None]]]:
-        """Return the embeddings, float32 [n, width], and the pair of cosines (object, shift) of each image."""
+        """Return the embeddings, float32 [n, width], and the pair of cosines (object, shift) of
+        each image."""
         embeddings = self.embed(images)
         objects = []
         shifts = []
@@ -78,14 +86,19 @@ class Scorer:
 class ValidationScores:
     """Computes the cosines of the validation images of each class with a caption.
 
-    labels: the labels of the images in the recipe, [n]. embeddings: the unit vectors of the images, float32 [n, width].
+    labels: the labels of the images in the recipe, [n]. embeddings: the unit vectors of the images,
+    float32 [n, width].
     """
 
-    def __init__(self, recipe: Recipe, clip: ClipModel, labels: np.ndarray, embeddings: np.ndarray) -> None:
+    def __init__(
+        self, recipe: Recipe, clip: ClipModel, labels: np.ndarray, embeddings: np.ndarray
+    ) -> None:
         self.recipe = recipe
         self.clip = clip
         self.embeddings: dict[str, np.ndarray] = {
-            cls.id: embeddings[labels == cls.label] for cls in recipe.classes if np.any(labels == cls.label)
+            cls.id: embeddings[labels == cls.label]
+            for cls in recipe.classes
+            if np.any(labels == cls.label)
         }
 
     def __call__(self, caption: str) -> Mapping[str, np.ndarray]:
@@ -94,11 +107,14 @@ class ValidationScores:
             # A shift of some classes may use a parent that other classes do not have.
             if cls.id in self.embeddings and cls.has_words_for(caption):
                 text = self.clip.embed_texts([cls.text(caption)])[0]
-                scores[cls.id] = (self.embeddings[cls.id].astype(np.float64) @ text).astype(np.float32)
+                scores[cls.id] = (self.embeddings[cls.id].astype(np.float64) @ text).astype(
+                    np.float32
+                )
         return scores
 
     def known_classes(self, labels: Sequence[int] | None = None) -> KnownClasses | None:
-        """Measure which classes CLIP knows by the object captions of the base. Without `labels`, measure all."""
+        """Measure which classes CLIP knows by the object captions of the base. Without `labels`,
+        measure all."""
         texts = own_captions(self.recipe)
         if labels is not None:
             ids = {cls.id for cls in self.recipe.classes if cls.label in labels}

@@ -1,7 +1,8 @@
-"""Resolve thresholds to numbers, which are given values or percentiles over the validation images of a class.
+"""Resolve thresholds to numbers, which are given values or percentiles over the validation images
+of a class.
 
-The percentile of a shift score is over all candidates of the shift. It has no number until these candidates are made,
-and until then the shift is called open.
+The percentile of a shift score is over all candidates of the shift. It has no number until these
+candidates are made, and until then the shift is called open.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import THRESHOLDS
 
 ThresholdEntry = dict[str, Any]
-# A `Measured` is everything in a recipe on which a measured threshold depends: the object caption (with `{class}`), the
-# class id and the percentile.
+# A `Measured` is everything in a recipe on which a measured threshold depends: the object caption
+# (with `{class}`), the class id and the percentile.
 Measured = tuple[str, str, float]
 
 FROM_RECIPE = "recipe"
@@ -37,7 +38,8 @@ FROM_CANDIDATES = "candidates"
 class FewImages:
     """A class with too few validation images for its percentile.
 
-    With fewer than `needs` images, the percentile is hardly more than the minimum or maximum of their scores.
+    With fewer than `needs` images, the percentile is hardly more than the minimum or maximum of
+    their scores.
     """
 
     class_id: str
@@ -47,17 +49,21 @@ class FewImages:
 
     def __str__(self) -> str:
         images = "1 validation image" if self.n == 1 else f"{self.n} validation images"
-        return f"class '{self.class_id}': percentile {self.percentile:g} of {images}, needs {self.needs}"
+        return (
+            f"class '{self.class_id}': percentile {self.percentile:g} of {images}, needs"
+            f" {self.needs}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """The object threshold and the shift threshold for each shift and class id.
 
-    Each entry is {"value", "percentile", "n", "source"}. The source is "recipe" for a given value, "validation" for a
-    percentile of `n` validation images, and "candidates" for an open shift. The value is None for an open shift, and if
-    there is no screen. An entry also has "needs" if its percentile needs more images than `n`. known: the answers of
-    CLIP to the same images, or None if no percentile was measured.
+    Each entry is {"value", "percentile", "n", "source"}. The source is "recipe" for a given value,
+    "validation" for a percentile of `n` validation images, and "candidates" for an open shift. The
+    value is None for an open shift, and if there is no screen. An entry also has "needs" if its
+    percentile needs more images than `n`. known: the answers of CLIP to the same images, or None if
+    no percentile was measured.
     """
 
     object: Mapping[str, Mapping[str, ThresholdEntry]]
@@ -65,13 +71,19 @@ class Thresholds:
     known: KnownClasses | None = None
 
     def of(self, shift: str, class_id: str) -> dict[str, float | None]:
-        """Return the thresholds of a cell by score. A threshold is None if it is open or if there is no screen."""
+        """Return the thresholds of a cell by score. A threshold is None if it is open or if there
+        is no screen."""
         entry = self.shift.get(shift, {}).get(class_id)
-        return {OBJECT: self.object[shift][class_id]["value"], SHIFT: None if entry is None else entry["value"]}
+        return {
+            OBJECT: self.object[shift][class_id]["value"],
+            SHIFT: None if entry is None else entry["value"],
+        }
 
     def is_open(self, shift: str) -> bool:
         """Return whether the threshold of the shift is still to be chosen."""
-        return any(entry["source"] == FROM_CANDIDATES for entry in self.shift.get(shift, {}).values())
+        return any(
+            entry["source"] == FROM_CANDIDATES for entry in self.shift.get(shift, {}).values()
+        )
 
     def few_images(self) -> tuple[FewImages, ...]:
         """Return the classes whose percentile is over fewer validation images than it needs."""
@@ -79,7 +91,9 @@ class Thresholds:
         for entries in self.object.values():
             for class_id, entry in entries.items():
                 if "needs" in entry:
-                    classes.add(FewImages(class_id, entry["percentile"], entry["n"], entry["needs"]))
+                    classes.add(
+                        FewImages(class_id, entry["percentile"], entry["n"], entry["needs"])
+                    )
         return tuple(sorted(classes))
 
     def measured(self, captions: Mapping[str, str]) -> dict[Measured, ThresholdEntry]:
@@ -118,7 +132,12 @@ class Thresholds:
         try:
             document = parse_json(content)
             tables = [document[name] for name in ("object", "shift")]
-            sound = all(_is_entry(entry) for table in tables for of in table.values() for entry in of.values())
+            sound = all(
+                _is_entry(entry)
+                for table in tables
+                for of in table.values()
+                for entry in of.values()
+            )
             known = KnownClasses.read(document["known"]) if "known" in document else None
         except (OverflowError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not thresholds: {type(error).__name__}") from None
@@ -154,7 +173,8 @@ def images_needed(percentile: float) -> int:
 
 
 def open_shifts(recipe: Recipe) -> tuple[str, ...]:
-    """Return the shifts whose threshold is a percentile over their candidates, in the recipe's order."""
+    """Return the shifts whose threshold is a percentile over their candidates, in the recipe's
+    order."""
     return tuple(shift.name for shift in recipe.all_shifts() if _is_open(shift))
 
 
@@ -178,9 +198,9 @@ def resolve_thresholds(
 ) -> Thresholds:
     """Return every threshold as a number, except the thresholds of open shifts.
 
-    validation_scores: a function that takes a caption, which may contain `{class}`, and returns for each class id the
-    cosines [n] of the class's own validation images. It is needed only for object percentiles that are not `known`.
-    Raise UserError for a class without validation images.
+    validation_scores: a function that takes a caption, which may contain `{class}`, and returns for
+    each class id the cosines [n] of the class's own validation images. It is needed only for object
+    percentiles that are not `known`. Raise UserError for a class without validation images.
     """
     problems: list[str] = []
     objects: dict[str, dict[str, ThresholdEntry]] = {}
@@ -201,26 +221,47 @@ def resolve_thresholds(
             scores_of[caption] = validation_scores(caption)
         scores = scores_of[caption].get(class_id, np.empty(0))
         if scores.size == 0:
-            problems.append(f"class '{class_id}' has no validation image to take percentile {spec.percentile:g} of")
+            problems.append(
+                f"class '{class_id}' has no validation image to take percentile {spec.percentile:g}"
+                " of"
+            )
             return _entry(0.0, spec.percentile, 0, FROM_VALIDATION)
-        entry = _entry(percentile_of(scores, spec.percentile), spec.percentile, int(scores.size), FROM_VALIDATION)
+        entry = _entry(
+            percentile_of(scores, spec.percentile),
+            spec.percentile,
+            int(scores.size),
+            FROM_VALIDATION,
+        )
         needs = images_needed(spec.percentile)
         return entry if scores.size >= needs else entry | {"needs": needs}
 
     for shift in recipe.all_shifts():
         chosen = [recipe.classes[label] for label in shift.class_labels]
-        objects[shift.name] = {c.id: object_entry(shift.object_threshold, shift.object_caption, c.id) for c in chosen}
+        objects[shift.name] = {
+            c.id: object_entry(shift.object_threshold, shift.object_caption, c.id) for c in chosen
+        }
         if shift.caption is not None and shift.threshold is not None:
-            entry = _entry(None, shift.threshold.percentile, 0, FROM_CANDIDATES) if _is_open(shift) else None
+            entry = (
+                _entry(None, shift.threshold.percentile, 0, FROM_CANDIDATES)
+                if _is_open(shift)
+                else None
+            )
             shifts[shift.name] = {c.id: entry or _given(shift.threshold.value) for c in chosen}
     if problems:
-        hint = "Give these classes validation images, drop them, or set screen.object_threshold by value."
+        hint = (
+            "Give these classes validation images, drop them, or set screen.object_threshold by"
+            " value."
+        )
         raise UserError(sorted(set(problems)), hint)
     return Thresholds(objects, shifts)
 
 
 def _is_open(shift: Shift) -> bool:
-    return shift.caption is not None and shift.threshold is not None and shift.threshold.percentile is not None
+    return (
+        shift.caption is not None
+        and shift.threshold is not None
+        and shift.threshold.percentile is not None
+    )
 
 
 def _given(value: float | None) -> ThresholdEntry:
@@ -232,7 +273,12 @@ def _entry(value: float | None, percentile: float | None, n: int, source: str) -
 
 
 def _is_entry(entry: Any) -> bool:
-    if not isinstance(entry, dict) or entry.keys() - {"needs"} != {"value", "percentile", "n", "source"}:
+    if not isinstance(entry, dict) or entry.keys() - {"needs"} != {
+        "value",
+        "percentile",
+        "n",
+        "source",
+    }:
         return False
     for value in (entry["value"], entry["percentile"]):
         if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
@@ -253,6 +299,8 @@ def stored_thresholds(directory: Path) -> Thresholds | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise RunFailure(f"{directory / THRESHOLDS} cannot be read: {error.strerror}", hint) from error
+        raise RunFailure(
+            f"{directory / THRESHOLDS} cannot be read: {error.strerror}", hint
+        ) from error
     except ValueError as error:
         raise RunFailure(f"{directory / THRESHOLDS} is damaged: {error}", hint) from error

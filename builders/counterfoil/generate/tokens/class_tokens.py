@@ -34,16 +34,18 @@ MOST_VECTORS = 32
 WIDEST = 65_536
 LONGEST_PLACEHOLDER = 200
 _TWO_ENCODERS = ("clip_l", "clip_g")
-# Files of A1111 and kohya name their tensors so. The placeholder of such a token is the name of the file.
+# Files of A1111 and kohya name their tensors so. The placeholder of such a token is the name of the
+# file.
 _NO_WORDS = frozenset(("emb_params", "clip_l", "clip_g", "*"))
-# All metadata are under one key, because safetensors writes keys in no fixed order and equal tokens must give equal
-# bytes.
+# All metadata are under one key, because safetensors writes keys in no fixed order and equal tokens
+# must give equal bytes.
 _METADATA = "counterfoil"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """The placeholder of a token, its vectors [n, width] for each text encoder, and how it was made."""
+    """The placeholder of a token, its vectors [n, width] for each text encoder, and how it was
+    made."""
 
     placeholder: str
     vectors: tuple[torch.Tensor, ...]
@@ -68,9 +70,14 @@ def token_bytes(token: TokenFile) -> bytes:
         tensors = {token.placeholder: token.vectors[0].contiguous()}
     else:
         names = _TWO_ENCODERS[: len(token.vectors)]
-        tensors = {name: vector.contiguous() for name, vector in zip(names, token.vectors, strict=True)}
+        tensors = {
+            name: vector.contiguous() for name, vector in zip(names, token.vectors, strict=True)
+        }
     notes = {"placeholder": token.placeholder, **token.notes}
-    return save(tensors, {_METADATA: json.dumps(notes, sort_keys=True, separators=(",", ":"), ensure_ascii=False)})
+    return save(
+        tensors,
+        {_METADATA: json.dumps(notes, sort_keys=True, separators=(",", ":"), ensure_ascii=False)},
+    )
 
 
 def read_token_file(path: Path) -> TokenFile:
@@ -86,16 +93,24 @@ def read_token_file(path: Path) -> TokenFile:
             notes = json.loads((file.metadata() or {}).get(_METADATA, "{}"))
     except (SafetensorError, OSError, ValueError, TypeError, RecursionError) as error:
         cause = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UserError(f"tokens: {path.name}: not a readable safetensors file ({cause})") from error
+        raise UserError(
+            f"tokens: {path.name}: not a readable safetensors file ({cause})"
+        ) from error
     if not isinstance(notes, dict):
-        raise UserError(f"tokens: {path.name}: its notes are {type(notes).__name__}, expected a mapping")
+        raise UserError(
+            f"tokens: {path.name}: its notes are {type(notes).__name__}, expected a mapping"
+        )
     problems = [_tensor_problem(name, tensor) for name, tensor in tensors.items()]
     if "placeholder" in notes:
         problems.append(_placeholder_problem(notes["placeholder"]))
     for problem in problems:
         if problem is not None:
             raise UserError(f"tokens: {path.name}: {problem}")
-    vectors = {name: tensor.reshape(-1, tensor.shape[-1]) for name, tensor in tensors.items() if tensor.ndim}
+    vectors = {
+        name: tensor.reshape(-1, tensor.shape[-1])
+        for name, tensor in tensors.items()
+        if tensor.ndim
+    }
     if set(vectors) == set(_TWO_ENCODERS):
         placeholder = notes.get("placeholder") or f"<{path.stem}>"
         return TokenFile(placeholder, tuple(vectors[name] for name in _TWO_ENCODERS), notes)
@@ -112,10 +127,16 @@ def _tensor_problem(name: str, tensor: torch.Tensor) -> str | None:
         return problem
     known = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     if tensor.dtype not in known or tensor.ndim not in (1, 2):
-        return f"'{name}' is a tensor of {tensor.dtype} and shape {tuple(tensor.shape)}, expected vectors"
+        return (
+            f"'{name}' is a tensor of {tensor.dtype} and shape {tuple(tensor.shape)}, expected"
+            " vectors"
+        )
     vectors = tensor.shape[0] if tensor.ndim == 2 else 1
     if not 1 <= vectors <= MOST_VECTORS or not 1 <= tensor.shape[-1] <= WIDEST:
-        return f"'{name}' has the shape {tuple(tensor.shape)}, expected at most {MOST_VECTORS} vectors of {WIDEST}"
+        return (
+            f"'{name}' has the shape {tuple(tensor.shape)}, expected at most {MOST_VECTORS}"
+            f" vectors of {WIDEST}"
+        )
     if not bool(torch.isfinite(tensor.float()).all()):
         return f"'{name}' holds numbers that are not finite"
     return None
@@ -134,7 +155,8 @@ _MOST_MANIFEST = 32_000_000  # bytes; a thousand classes take half a million
 
 @dataclass(frozen=True, slots=True)
 class ClassTokens:
-    """Tokens by class id, each with its placeholder, its vectors [n, width] for each text encoder, and its file.
+    """Tokens by class id, each with its placeholder, its vectors [n, width] for each text encoder,
+    and its file.
 
     manifest: how the tokens were learned or imported, if the folder has a manifest.
     """
@@ -148,19 +170,29 @@ class ClassTokens:
         return {self.placeholders[class_id]: vectors for class_id, vectors in self.vectors.items()}
 
     def hashes(self) -> dict[str, str]:
-        return {class_id: hashlib.sha256(content).hexdigest() for class_id, content in self.files.items()}
+        return {
+            class_id: hashlib.sha256(content).hexdigest()
+            for class_id, content in self.files.items()
+        }
 
     def attachments(self) -> dict[str, bytes]:
         """Return the files of tokens that a dataset includes, by path."""
-        files = {f"{TOKENS}/{token_file_name(class_id)}": content for class_id, content in self.files.items()}
-        return files if self.manifest is None else {**files, f"{TOKENS}/{TOKENS_MANIFEST}": self.manifest}
+        files = {
+            f"{TOKENS}/{token_file_name(class_id)}": content
+            for class_id, content in self.files.items()
+        }
+        return (
+            files
+            if self.manifest is None
+            else {**files, f"{TOKENS}/{TOKENS_MANIFEST}": self.manifest}
+        )
 
 
 def read_class_tokens(recipe: Recipe) -> ClassTokens | None:
     """Return the tokens of every class of the recipe, or None for a recipe that prompts by name.
 
-    Raise UserError if a class has no file, if two classes share a placeholder, or if a file is not a token. Raise
-    ValueError for a recipe that learns its tokens.
+    Raise UserError if a class has no file, if two classes share a placeholder, or if a file is not
+    a token. Raise ValueError for a recipe that learns its tokens.
     """
     tokens = recipe.tokens
     if tokens is None:
@@ -171,13 +203,19 @@ def read_class_tokens(recipe: Recipe) -> ClassTokens | None:
 
 
 def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
-    """Return the tokens in a folder for the classes of a recipe. Raise as `read_class_tokens` does."""
+    """Return the tokens in a folder for the classes of a recipe. Raise as `read_class_tokens`
+    does."""
     files = {cls.id: folder / token_file_name(cls.id) for cls in recipe.classes}
-    missing = [f"tokens.path: {folder.name} has no {file.name}" for file in files.values() if not file.is_file()]
+    missing = [
+        f"tokens.path: {folder.name} has no {file.name}"
+        for file in files.values()
+        if not file.is_file()
+    ]
     if missing:
         raise UserError(
             missing[:20],
-            "Each class needs a file CLASS_ID.safetensors of one {placeholder: vectors}. `counterfoil tokens --import`"
+            "Each class needs a file CLASS_ID.safetensors of one {placeholder: vectors}."
+            " `counterfoil tokens --import`"
             " reads .bin files; `tokens: null` prompts by class name.",
         )
     tokens: dict[str, TokenFile] = {}
@@ -204,7 +242,8 @@ def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
 def token_folder(path: str, revision: str | None) -> Path:
     """Return the folder of tokens with a name.
 
-    This is a local folder or its subfolder `tokens/`, a folder of the lab, or a folder that was fetched from the Hub.
+    This is a local folder or its subfolder `tokens/`, a folder of the lab, or a folder that was
+    fetched from the Hub.
     """
     refuse_elsewhere(path, "tokens.path")
     if path.startswith(LAB):
@@ -223,5 +262,7 @@ def token_folder(path: str, revision: str | None) -> Path:
         folder = Path(snapshot_download(path, revision=revision, allow_patterns=patterns))
     except Exception as error:
         known = known_cause(f"tokens.path: '{path}'", error)
-        raise known or RunFailure(f"tokens.path: '{path}' could not be fetched: {error_line(error)}") from error
+        raise known or RunFailure(
+            f"tokens.path: '{path}' could not be fetched: {error_line(error)}"
+        ) from error
     return folder / TOKENS if (folder / TOKENS).is_dir() else folder

@@ -1,7 +1,9 @@
-"""Import class tokens from files of torch: a zip or a folder of `{label}.bin`, as of ImageNet* (Vendrow 2023).
+"""Import class tokens from files of torch: a zip or a folder of `{label}.bin`, as of ImageNet*
+(Vendrow 2023).
 
-Each file has one tensor, alone or in the form of diffusers (`{placeholder: tensor}`) or of A1111 (`string_to_param`).
-Files are read with `weights_only=True`, so they cannot run code. Names in an archive are never used as paths.
+Each file has one tensor, alone or in the form of diffusers (`{placeholder: tensor}`) or of A1111
+(`string_to_param`). Files are read with `weights_only=True`, so they cannot run code. Names in an
+archive are never used as paths.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
 
 
 def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Path) -> TokenResult:
-    """Import class tokens from `{source_label}.bin` files and write `CLASS_ID.safetensors` and manifest.json.
+    """Import class tokens from `{source_label}.bin` files and write `CLASS_ID.safetensors` and
+    manifest.json.
 
     Args:
         recipe: A Recipe, a bundled name or a path. Each of its classes needs a file.
@@ -51,7 +54,8 @@ def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Pa
         A TokenResult.
 
     Raises:
-        UserError: A file is missing, is not a tensor, or does not have the width of the generator's text encoder.
+        UserError: A file is missing, is not a tensor, or does not have the width of the generator's
+            text encoder.
     """
     recipe = resolve_classes(recipe)
     folder = named_path(out)
@@ -77,16 +81,24 @@ def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Pa
             notes = {"method": "imported", "class_id": cls.id, "file": name}
             tokens[cls.id] = TokenFile(placeholder_of(cls.id, cls.name), (vectors,), notes)
     if problems:
-        raise UserError(first_of(problems), "Tokens fit only the text encoder they were learned with.")
+        raise UserError(
+            first_of(problems), "Tokens fit only the text encoder they were learned with."
+        )
     make_folder(folder)
     with directory_lock(folder):
         classes = {}
         for class_id, token in tokens.items():
             content = token_bytes(token)
             digest = write_atomically(folder / token_file_name(class_id), content).sha256
-            classes[class_id] = {"placeholder": token.placeholder, "sha256": digest, "file": token.notes["file"]}
+            classes[class_id] = {
+                "placeholder": token.placeholder,
+                "sha256": digest,
+                "file": token.notes["file"],
+            }
         generator = pin_model(recipe.drawing.model, recipe.drawing.revision).document()
-        manifest = document_bytes({"method": "imported", "generator": generator, "classes": classes})
+        manifest = document_bytes(
+            {"method": "imported", "generator": generator, "classes": classes}
+        )
         digest = write_atomically(folder / TOKENS_MANIFEST, manifest).sha256
     return TokenResult(folder, dict.fromkeys(tokens), tuple(tokens), {}, digest)
 
@@ -99,17 +111,24 @@ def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
 
     folder = source.is_dir()
     if not folder and not source.is_file():
-        raise UserError(f"--import: there is no {source}", "Name a zip or a folder of {label}.bin files.")
+        raise UserError(
+            f"--import: there is no {source}", "Name a zip or a folder of {label}.bin files."
+        )
     members: dict[str, zipfile.ZipInfo] = {}
     if not folder:
         try:
             archive = stack.enter_context(zipfile.ZipFile(source))
         except (zipfile.BadZipFile, OSError) as error:
-            raise UserError(f"--import: {source.name} is not a readable zip file ({error})") from error
+            raise UserError(
+                f"--import: {source.name} is not a readable zip file ({error})"
+            ) from error
         for member in archive.infolist():
             name = member.filename.rsplit("/", 1)[-1]
             if name in members and not member.is_dir():
-                raise UserError(f"--import: {source.name} holds {name} twice", "Name a zip with one file per label.")
+                raise UserError(
+                    f"--import: {source.name} holds {name} twice",
+                    "Name a zip with one file per label.",
+                )
             members[name] = member
 
     def read(name: str) -> bytes:
@@ -128,7 +147,9 @@ def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
                 # Whatever the header says, read at most one byte more than a token may have.
                 return file.read(MOST_BYTES + 1)
         except Exception as error:  # of any type: a damaged archive raises zlib.error, EOFError, …
-            raise RunFailure(f"--import: {name} in {source.name} cannot be read: {error_line(error)}") from error
+            raise RunFailure(
+                f"--import: {name} in {source.name} cannot be read: {error_line(error)}"
+            ) from error
 
     return read
 
@@ -136,7 +157,8 @@ def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
 def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
     """Return the tensor of a file as float32 [n, width].
 
-    Raise UserError for any other content, for a tensor that is too large, and for numbers that are not finite.
+    Raise UserError for any other content, for a tensor that is too large, and for numbers that are
+    not finite.
     """
     import torch
 
@@ -149,14 +171,23 @@ def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
         named = tensor.get("string_to_param", tensor)
         tensor = next(iter(named.values())) if isinstance(named, dict) and len(named) == 1 else None
     # A few bytes may describe a tensor of any size, or a tensor without numbers.
-    plain = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
+    plain = (
+        isinstance(tensor, torch.Tensor)
+        and tensor.layout == torch.strided
+        and tensor.device.type == "cpu"
+    )
     if not plain or not tensor.is_floating_point() or tensor.ndim not in (1, 2):
         raise UserError(f"--import: {name} holds no vector or list of vectors of one token")
     if tensor.shape[-1] != width:
-        raise UserError(f"--import: {name}: width {tensor.shape[-1]}, expected {width} by {model}'s text encoder")
+        raise UserError(
+            f"--import: {name}: width {tensor.shape[-1]}, expected {width} by {model}'s text"
+            " encoder"
+        )
     count = tensor.numel() // width
     if not 1 <= count <= MOST_VECTORS:
-        raise UserError(f"--import: {name} holds {count:,} vectors, expected 1 to {MOST_VECTORS} of a token")
+        raise UserError(
+            f"--import: {name} holds {count:,} vectors, expected 1 to {MOST_VECTORS} of a token"
+        )
     vectors = tensor.detach().float().reshape(-1, width).clone()
     if not bool(torch.isfinite(vectors).all()):
         raise UserError(f"--import: {name} holds numbers that are not finite")
@@ -164,7 +195,8 @@ def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
 
 
 def _refuse_inflated(content: bytes) -> None:
-    """Raise ValueError for a torch file whose parts are compressed, or declare more bytes than a token may have."""
+    """Raise ValueError for a torch file whose parts are compressed, or declare more bytes than a
+    token may have."""
     if not zipfile.is_zipfile(io.BytesIO(content)):
         return
     with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -1,8 +1,9 @@
-"""Learn the tokens of many classes in one batch by textual inversion (Gal et al. 2022), with every weight frozen.
+"""Learn the tokens of many classes in one batch by textual inversion (Gal et al. 2022), with every
+weight frozen.
 
-The method follows Vendrow 2023. A token depends only on its class and the settings. Its random numbers come from the
-seed and the class id, its loss is a term of its own in a sum, and groups are padded to `classes_in_flight`. So other
-classes in the batch change no bit of the token.
+The method follows Vendrow 2023. A token depends only on its class and the settings. Its random
+numbers come from the seed and the class id, its loss is a term of its own in a sum, and groups are
+padded to `classes_in_flight`. So other classes in the batch change no bit of the token.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from counterfoil.recipe import LearnSettings
 
 
-# Small gradients are zeros in float16. A power of two rounds nothing. Vendrow 2023 leaves the scale to accelerate.
+# Small gradients are zeros in float16. A power of two rounds nothing. Vendrow 2023 leaves the scale
+# to accelerate.
 LOSS_SCALE = 2.0**10
 _LAST_SHARE = 0.1  # the share of steps at the end over which the reported loss is averaged
 
@@ -58,7 +60,8 @@ class LearnedToken:
 
 @dataclass(frozen=True, slots=True)
 class _Schedule:
-    """The images of each step, whether each is mirrored, its template and its time. Each array is [steps, batch]."""
+    """The images of each step, whether each is mirrored, its template and its time. Each array is
+    [steps, batch]."""
 
     rows: np.ndarray
     flips: np.ndarray
@@ -72,7 +75,8 @@ def class_seed(seed: int, class_id: str) -> int:
 
 
 def plan_steps(settings: LearnSettings, class_id: str, images: int, times: int) -> _Schedule:
-    """Draw the schedule of a class. Images come in shuffled rounds, and everything else is drawn independently."""
+    """Draw the schedule of a class. Images come in shuffled rounds, and everything else is drawn
+    independently."""
     rng = np.random.default_rng(class_seed(settings.seed, class_id))
     shape = (settings.steps, settings.batch_size)
     needed = settings.steps * settings.batch_size
@@ -91,7 +95,9 @@ class Inversion:
     The pipeline cannot render afterwards.
     """
 
-    def __init__(self, pipeline: Any, settings: LearnSettings, rendered_size: int | None = None) -> None:
+    def __init__(
+        self, pipeline: Any, settings: LearnSettings, rendered_size: int | None = None
+    ) -> None:
         from diffusers import DDPMScheduler
 
         self.pipeline = pipeline
@@ -102,7 +108,8 @@ class Inversion:
         self.noise: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
         self.latents = LatentCache(pipeline.vae, self.side)
         if self.device.type == "cuda":
-            # Checkpointing takes a third more time, but 8 classes at 768 pixels then fit into 24 GB.
+            # Checkpointing takes a third more time, but 8 classes at 768 pixels then fit into 24
+            # GB.
             pipeline.unet.enable_gradient_checkpointing()
 
     def start(self, words: str) -> list[torch.Tensor]:
@@ -113,7 +120,8 @@ class Inversion:
         return [mean.repeat(self.settings.vectors, 1) for mean in self.text.mean_of_words(words)]
 
     def learn(self, group: Sequence[ClassToLearn]) -> Doing[int, list[LearnedToken]]:
-        """Learn the tokens of at most `classes_in_flight` classes. Yield 1 for each step of the group."""
+        """Learn the tokens of at most `classes_in_flight` classes. Yield 1 for each step of the
+        group."""
         slots = self.settings.classes_in_flight
         count = len(group)
         if not 0 < count <= slots:
@@ -138,8 +146,11 @@ class Inversion:
             learned.append(LearnedToken(cls.class_id, token, loss, failure))
         return learned
 
-    def _optimise(self, group: Sequence[ClassToLearn]) -> Doing[int, tuple[list[torch.Tensor], np.ndarray]]:
-        """Return rows [slots, vectors, width] for each encoder, and the loss float32 [steps, slots]."""
+    def _optimise(
+        self, group: Sequence[ClassToLearn]
+    ) -> Doing[int, tuple[list[torch.Tensor], np.ndarray]]:
+        """Return rows [slots, vectors, width] for each encoder, and the loss float32 [steps,
+        slots]."""
         settings = self.settings
         times = int(self.noise.config["num_train_timesteps"])
         schedules = [plan_steps(settings, cls.class_id, len(cls.images), times) for cls in group]
@@ -150,14 +161,23 @@ class Inversion:
         norms = [part.norm(dim=-1, keepdim=True) for part in rows]
         parameters = [part.clone().requires_grad_() for part in rows]
         optimizer = torch.optim.AdamW(
-            parameters, lr=settings.learning_rate, betas=(0.9, 0.999), weight_decay=settings.weight_decay
+            parameters,
+            lr=settings.learning_rate,
+            betas=(0.9, 0.999),
+            weight_decay=settings.weight_decay,
         )
-        generators = [torch.Generator("cpu").manual_seed(class_seed(settings.seed, cls.class_id) ^ 1) for cls in group]
+        generators = [
+            torch.Generator("cpu").manual_seed(class_seed(settings.seed, cls.class_id) ^ 1)
+            for cls in group
+        ]
         losses = np.zeros((settings.steps, len(group)), np.float32)
         scale = LOSS_SCALE if self.pipeline.unet.dtype == torch.float16 else 1.0
         for step in range(settings.steps):
-            # In a sum of losses, the vectors of each class have the same gradient as with their own loss alone.
-            by_class = self._losses(group, schedules, generators, step, self._pinned(parameters, norms))
+            # In a sum of losses, the vectors of each class have the same gradient as with their own
+            # loss alone.
+            by_class = self._losses(
+                group, schedules, generators, step, self._pinned(parameters, norms)
+            )
             optimizer.zero_grad(set_to_none=True)
             (by_class.sum() * scale).backward()
             for part in parameters:
@@ -171,14 +191,19 @@ class Inversion:
         with torch.no_grad():
             return self._pinned(parameters, norms), losses
 
-    def _pinned(self, parameters: Sequence[torch.Tensor], norms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def _pinned(
+        self, parameters: Sequence[torch.Tensor], norms: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
         """Return the vectors, scaled to their starting norm if the recipe pins it.
 
         The released code of Vendrow 2023 pins the norm.
         """
         if not self.settings.pin_norm:
             return list(parameters)
-        return [p / p.norm(dim=-1, keepdim=True) * norm for p, norm in zip(parameters, norms, strict=True)]
+        return [
+            p / p.norm(dim=-1, keepdim=True) * norm
+            for p, norm in zip(parameters, norms, strict=True)
+        ]
 
     def _losses(
         self,
@@ -195,23 +220,33 @@ class Inversion:
                 template_ids = self.text.ids_of(self.settings.templates[template], slot)
                 for batch, encoder_ids in zip(ids, template_ids, strict=True):
                     batch.append(encoder_ids)
-        # Latents from the posterior of the VAE, and noise: both are float32 [slots · batch, channels, side, side].
+        # Latents from the posterior of the VAE, and noise: both are float32 [slots · batch,
+        # channels, side, side].
         latents = []
         noises = []
         for cls, schedule, generator in zip(group, schedules, generators, strict=True):
-            mean, deviation = self.latents.of(cls.class_id, schedule.rows[step], schedule.flips[step])
+            mean, deviation = self.latents.of(
+                cls.class_id, schedule.rows[step], schedule.flips[step]
+            )
             latents.append(mean + deviation * torch.randn(mean.shape, generator=generator))
             noises.append(torch.randn(mean.shape, generator=generator))
         clean = (torch.cat(latents) * self.pipeline.vae.config.scaling_factor).to(self.device)
         noise = torch.cat(noises).to(self.device)
-        t = torch.from_numpy(np.concatenate([schedule.times[step] for schedule in schedules])).to(self.device)
+        t = torch.from_numpy(np.concatenate([schedule.times[step] for schedule in schedules])).to(
+            self.device
+        )
         noisy = self.noise.add_noise(clean, noise, t)
         stacked = [torch.stack(batch).to(self.device) for batch in ids]
         states, pooled = self.text.encode(stacked, [part.flatten(0, 1) for part in rows])
         added = None
         if pooled is not None:
-            frame = torch.tensor([[self.side, self.side, 0, 0, self.side, self.side]], dtype=pooled.dtype)
-            added = {"text_embeds": pooled, "time_ids": frame.repeat(len(pooled), 1).to(self.device)}
+            frame = torch.tensor(
+                [[self.side, self.side, 0, 0, self.side, self.side]], dtype=pooled.dtype
+            )
+            added = {
+                "text_embeds": pooled,
+                "time_ids": frame.repeat(len(pooled), 1).to(self.device),
+            }
         unet = self.pipeline.unet
         predicted = unet(noisy.to(unet.dtype), t, states, added_cond_kwargs=added).sample
         target = noise
@@ -246,7 +281,8 @@ class _RowsBehind(nn.Module):
 
 
 class TextSide:
-    """One or two tokenizers and text encoders of a pipeline, with `slots` × `vectors` ids for class tokens."""
+    """One or two tokenizers and text encoders of a pipeline, with `slots` × `vectors` ids for class
+    tokens."""
 
     def __init__(self, pipeline: Any, slots: int, vectors: int) -> None:
         self.slots = slots
@@ -282,17 +318,26 @@ class TextSide:
             if not ids:
                 raise ValueError(f"'{words}' tokenises to nothing")
             refuse_unknown_ids(self._model, torch.tensor(ids), len(table.weight))
-            means.append(table.weight[torch.tensor(ids, device=table.weight.device)].detach().float().mean(0))
+            means.append(
+                table.weight[torch.tensor(ids, device=table.weight.device)].detach().float().mean(0)
+            )
         return means
 
     def ids_of(self, template: str, slot: int) -> list[torch.Tensor]:
-        """Return, for each encoder, the token ids [length] of a template whose gap has the tokens of a slot."""
+        """Return, for each encoder, the token ids [length] of a template whose gap has the tokens
+        of a slot."""
         if template not in self._ids:
             text = fill(template, " ".join(f"<place-{number}>" for number in range(self.vectors)))
             first_slot = []
             for (tokenizer, _), table in zip(self.parts, self.tables, strict=True):
                 length = tokenizer.model_max_length
-                out = tokenizer(text, padding="max_length", max_length=length, truncation=True, return_tensors="pt")
+                out = tokenizer(
+                    text,
+                    padding="max_length",
+                    max_length=length,
+                    truncation=True,
+                    return_tensors="pt",
+                )
                 ids = out.input_ids[0]
                 refuse_unknown_ids(self._model, ids[ids < table.first_id], len(table.weight))
                 first_slot.append(ids)
@@ -307,12 +352,15 @@ class TextSide:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Encode token ids as `encode_prompt` encodes prompts.
 
-        Return the states [n, length, width] and, with two encoders, the pooled text [n, width]. ids: the token ids for
-        each encoder, [n, length]. rows: the vectors for each encoder, [slots · vectors, width], with gradient.
+        Return the states [n, length, width] and, with two encoders, the pooled text [n, width].
+        ids: the token ids for each encoder, [n, length]. rows: the vectors for each encoder, [slots
+        · vectors, width], with gradient.
         """
         states = []
         pooled = None
-        for (_, encoder), table, numbers, row in zip(self.parts, self.tables, ids, rows, strict=True):
+        for (_, encoder), table, numbers, row in zip(
+            self.parts, self.tables, ids, rows, strict=True
+        ):
             table.rows = row
             if self.pooled:
                 out = encoder(numbers, output_hidden_states=True)
@@ -324,12 +372,14 @@ class TextSide:
         return torch.cat(states, -1), pooled
 
 
-_BATCH = 16  # images in each call of the VAE; short calls are padded, so that neighbours change no bit
+# images in each call of the VAE; short calls are padded, so that neighbours change no bit
+_BATCH = 16
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingImages:
-    """The training images of a class, as their number and a function that decodes an image as RGB."""
+    """The training images of a class, as their number and a function that decodes an image as
+    RGB."""
 
     count: int
     image: Callable[[int], Image.Image]
@@ -353,7 +403,8 @@ def centred_square(image: Image.Image, side: int) -> np.ndarray:
 
 
 class LatentCache:
-    """Keeps the mean and the deviation of the posterior of the VAE, by class, for each pair (image, mirrored)."""
+    """Keeps the mean and the deviation of the posterior of the VAE, by class, for each pair (image,
+    mirrored)."""
 
     def __init__(self, vae: Any, side: int) -> None:
         self.vae = vae
@@ -362,14 +413,18 @@ class LatentCache:
         self._means: dict[str, torch.Tensor] = {}
         self._deviations: dict[str, torch.Tensor] = {}
 
-    def fill(self, class_id: str, images: TrainingImages, rows: np.ndarray, flips: np.ndarray) -> None:
+    def fill(
+        self, class_id: str, images: TrainingImages, rows: np.ndarray, flips: np.ndarray
+    ) -> None:
         """Encode the images in the schedule of a class.
 
         Raise UserError with every image that cannot be decoded.
         """
         if class_id in self._indices:
             return
-        pairs = sorted({(int(row), bool(flip)) for row, flip in zip(rows.flat, flips.flat, strict=True)})
+        pairs = sorted(
+            {(int(row), bool(flip)) for row, flip in zip(rows.flat, flips.flat, strict=True)}
+        )
         means = []
         deviations = []
         problems: dict[str, None] = {}
@@ -388,14 +443,21 @@ class LatentCache:
             means.append(mean[: len(part)])
             deviations.append(deviation[: len(part)])
         if problems:
-            raise UserError(list(problems)[:20], "Remove or replace these rows of the input dataset.")
+            raise UserError(
+                list(problems)[:20], "Remove or replace these rows of the input dataset."
+            )
         self._means[class_id], self._deviations[class_id] = torch.cat(means), torch.cat(deviations)
         self._indices[class_id] = {pair: index for index, pair in enumerate(pairs)}
 
-    def of(self, class_id: str, rows: np.ndarray, flips: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the mean and the deviation of n images, each float32 [n, channels, height, width]."""
+    def of(
+        self, class_id: str, rows: np.ndarray, flips: np.ndarray
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the mean and the deviation of n images, each float32 [n, channels, height,
+        width]."""
         indices = self._indices[class_id]
-        chosen = torch.tensor([indices[int(row), bool(flip)] for row, flip in zip(rows, flips, strict=True)])
+        chosen = torch.tensor(
+            [indices[int(row), bool(flip)] for row, flip in zip(rows, flips, strict=True)]
+        )
         return self._means[class_id][chosen], self._deviations[class_id][chosen]
 
     def drop(self, class_id: str) -> None:
@@ -410,7 +472,11 @@ class LatentCache:
         """
         vae = self.vae
         dtype = torch.float32 if getattr(vae.config, "force_upcast", False) else vae.dtype
-        images = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).to(vae.device, dtype) / 127.5 - 1
+        images = (
+            torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).to(vae.device, dtype)
+            / 127.5
+            - 1
+        )
         before = vae.dtype
         with torch.inference_mode():
             if dtype != before:

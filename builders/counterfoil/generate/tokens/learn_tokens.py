@@ -68,7 +68,8 @@ class TokenProgress:
 class TokenResult:
     """The tokens in a folder after a run.
 
-    The result has the loss by class id, the classes that this run learned, and why other classes failed.
+    The result has the loss by class id, the classes that this run learned, and why other classes
+    failed.
     """
 
     folder: Path
@@ -78,7 +79,8 @@ class TokenResult:
     manifest_sha256: str
 
 
-# `_Learned` has the losses of learned tokens, and the reasons why others failed, both by class id of a group.
+# `_Learned` has the losses of learned tokens, and the reasons why others failed, both by class id
+# of a group.
 _Learned = tuple[dict[str, float], dict[str, str]]
 
 
@@ -86,8 +88,9 @@ _Learned = tuple[dict[str, float], dict[str, str]]
 class LearningTask:
     """Everything that a worker needs to learn groups of classes, as plain data that can be pickled.
 
-    It is an `engines.Work`. mark: proves that the worker sees the same folder. deliver: whether the worker sends the
-    name and the content of each file to the main process instead of writing the file.
+    It is an `engines.Work`. mark: proves that the worker sees the same folder. deliver: whether the
+    worker sends the name and the content of each file to the main process instead of writing the
+    file.
     """
 
     recipe: Recipe
@@ -102,7 +105,10 @@ class LearningTask:
 
     @property
     def less_memory(self) -> str:
-        return "Fewer tokens.learn.classes_in_flight need less memory (this changes the tokens, so use another folder)."
+        return (
+            "Fewer tokens.learn.classes_in_flight need less memory (this changes the tokens, so"
+            " use another folder)."
+        )
 
     @property
     def imports(self) -> Sequence[str]:
@@ -110,10 +116,11 @@ class LearningTask:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Sequence[str]], Doing[Any, _Learned]]]:
-        """Load the pipeline and the input dataset, and yield a function that learns a group of class ids step by step.
+        """Load the pipeline and the input dataset, and yield a function that learns a group of
+        class ids step by step.
 
-        Raise UserError if the tokens in the folder were made with another stack than this worker has, or if the worker
-        sees another folder.
+        Raise UserError if the tokens in the folder were made with another stack than this worker
+        has, or if the worker sees another folder.
         """
         if self.mark is not None:
             self.mark.refuse_unseen()
@@ -126,9 +133,14 @@ class LearningTask:
         recipe = self.recipe
         settings = _settings(recipe)
         generator = recipe.drawing
-        identity = {**self.identity, "stack": stack_of(self.device, generator.dtype, _together(settings))}
+        identity = {
+            **self.identity,
+            "stack": stack_of(self.device, generator.dtype, _together(settings)),
+        }
         if lines := differences(self.identity, identity):
-            raise _other_settings(f"{self.folder}: its tokens come from another stack than this worker's:", lines)
+            raise _other_settings(
+                f"{self.folder}: its tokens come from another stack than this worker's:", lines
+            )
         pipeline = load_pipeline(
             generator.model,
             revision=self.identity["generator"]["revision"] or generator.revision,
@@ -145,10 +157,14 @@ class LearningTask:
             rows = {cls.id: split.rows_of(cls.source_label) for cls in chosen}
 
             def images(class_id: str) -> TrainingImages:
-                return TrainingImages(len(rows[class_id]), lambda index: split.image(int(rows[class_id][index])))
+                return TrainingImages(
+                    len(rows[class_id]), lambda index: split.image(int(rows[class_id][index]))
+                )
 
             words = {cls.id: settings.initial_word or cls.name for cls in chosen}
-            tokens = yield from inversion.learn([ClassToLearn(cls.id, words[cls.id], images(cls.id)) for cls in chosen])
+            tokens = yield from inversion.learn(
+                [ClassToLearn(cls.id, words[cls.id], images(cls.id)) for cls in chosen]
+            )
             losses: dict[str, float] = {}
             failed: dict[str, str] = {}
             for cls, token in zip(chosen, tokens, strict=True):
@@ -156,9 +172,15 @@ class LearningTask:
                     failed[cls.id] = token.failure
                     continue
                 losses[cls.id] = token.loss
-                made_from = {"class_id": cls.id, "initial_words": words[cls.id], "images": len(rows[cls.id])}
+                made_from = {
+                    "class_id": cls.id,
+                    "initial_words": words[cls.id],
+                    "images": len(rows[cls.id]),
+                }
                 notes = {**identity, **made_from, "loss": token.loss}
-                content = token_bytes(TokenFile(placeholder_of(cls.id, cls.name), token.vectors, notes))
+                content = token_bytes(
+                    TokenFile(placeholder_of(cls.id, cls.name), token.vectors, notes)
+                )
                 if self.deliver:
                     yield Delivered((token_file_name(cls.id), content))
                 else:
@@ -170,7 +192,8 @@ class LearningTask:
 
 @takes(TokenOptions)
 def learn_tokens(options: TokenOptions) -> TokenResult:
-    """Learn a token for every class of a recipe with `tokens.learn`, or resume in a folder that has some.
+    """Learn a token for every class of a recipe with `tokens.learn`, or resume in a folder that has
+    some.
 
     This function writes `CLASS_ID.safetensors` for each class, and manifest.json last.
 
@@ -178,7 +201,8 @@ def learn_tokens(options: TokenOptions) -> TokenResult:
         A TokenResult with the loss of each class.
 
     Raises:
-        UserError: A class has too few images or a name without sub-tokens, or the folder was made with other settings.
+        UserError: A class has too few images or a name without sub-tokens, or the folder was made
+            with other settings.
         RunFailure: The loss of a class stopped being a number. All other classes are learned first.
     """
     recipe = load_recipe(options.recipe, options.overrides)
@@ -203,9 +227,16 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
         learned: list[str] = []
         if pending:
             pin = SourcePin.of(identity["source"])
-            _check(recipe, pending, open_source(recipe.source, pin=pin).split(recipe.source.train_split))
+            _check(
+                recipe,
+                pending,
+                open_source(recipe.source, pin=pin).split(recipe.source.train_split),
+            )
             size = settings.classes_in_flight
-            groups = [[cls.id for cls in pending[start : start + size]] for start in range(0, len(pending), size)]
+            groups = [
+                [cls.id for cls in pending[start : start + size]]
+                for start in range(0, len(pending), size)
+            ]
             names = {token_file_name(cls.id) for cls in pending}
             steps = 0
             all_steps = len(groups) * settings.steps
@@ -221,7 +252,8 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
                         name, content = event.part
                         if name not in names:
                             raise RunFailure(
-                                f"a worker sent '{name[:80]}', which is not a token of these classes",
+                                f"a worker sent '{name[:80]}', which is not a token of these"
+                                " classes",
                                 "The file was not written.",
                             )
                         write_atomically(folder / name, content)
@@ -231,24 +263,31 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
                         losses_of_group, failed_of_group = event.result
                         learned.extend(losses_of_group)
                         failed.update(failed_of_group)
-                    tell(TokenProgress(len(learned) + len(failed), len(pending), steps, all_steps, tuple(lost)))
+                    tell(
+                        TokenProgress(
+                            len(learned) + len(failed), len(pending), steps, all_steps, tuple(lost)
+                        )
+                    )
             if lost:
                 remove_half_written(folder)
         losses, manifest = _write_manifest(recipe, folder, identity, failed)
     if failed:
         raise RunFailure(
             [f"class '{class_id}' has no token: {reason}" for class_id, reason in failed.items()],
-            "The other classes are learned and kept. Lower tokens.learn.learning_rate, and run into a new folder.",
+            "The other classes are learned and kept. Lower tokens.learn.learning_rate, and run into"
+            " a new folder.",
         )
     return TokenResult(folder, losses, tuple(learned), failed, manifest)
 
 
-def class_tokens(recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True) -> ClassTokens | None:
+def class_tokens(
+    recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True
+) -> ClassTokens | None:
     """Return the class tokens of a build in `out`, or None if the recipe uses no tokens.
 
-    The tokens come from a folder or the Hub, or they are learned. Tokens that the directory already has are never
-    learned again, but their settings must agree with the recipe. Without `learn`, read the tokens that were
-    `learned_before`.
+    The tokens come from a folder or the Hub, or they are learned. Tokens that the directory already
+    has are never learned again, but their settings must agree with the recipe. Without `learn`,
+    read the tokens that were `learned_before`.
     """
     if recipe.tokens is None or recipe.tokens.learn is None:
         return read_class_tokens(recipe)
@@ -267,14 +306,16 @@ def learning_folder(out: Path) -> Path:
 
 
 def learned_before(recipe: Recipe, out: Path) -> Path | None:
-    """Return the folder with all class tokens that were learned for a dataset, or None if some are missing."""
+    """Return the folder with all class tokens that were learned for a dataset, or None if some are
+    missing."""
     if _has_tokens(recipe, out):
         return out / TOKENS
     return learning_folder(out) if _is_whole(recipe, learning_folder(out)) else None
 
 
 def _has_tokens(recipe: Recipe, out: Path) -> bool:
-    """Return whether a dataset has all its tokens. A killed build may have copied only some of them."""
+    """Return whether a dataset has all its tokens. A killed build may have copied only some of
+    them."""
     lock = read_lock(out)
     return lock is not None and bool(lock.inputs.get("tokens")) and _is_whole(recipe, out / TOKENS)
 
@@ -308,19 +349,24 @@ def _identity(recipe: Recipe, folder: Path) -> dict[str, Any]:
     identity = {
         "method": "textual inversion",
         "generator": pin_model(generator.model, generator.revision).document(),
-        "source": open_source(recipe.source, recorded).pin.document() | {"split": recipe.source.train_split},
+        "source": open_source(recipe.source, recorded).pin.document()
+        | {"split": recipe.source.train_split},
         "settings": _settings(recipe).model_dump(mode="json") | {"rendered_size": generator.size},
     }
     return json.loads(json.dumps(identity))
 
 
 def _together(settings: LearnSettings) -> int:
-    """Return the number of images of all classes in flight, which the stack records as the batch size."""
+    """Return the number of images of all classes in flight, which the stack records as the batch
+    size."""
     return settings.batch_size * settings.classes_in_flight
 
 
-def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return class id → notes of the tokens in a folder. Raise UserError for tokens of another identity."""
+def _known(
+    recipe: Recipe, folder: Path, identity: Mapping[str, Any]
+) -> dict[str, Mapping[str, Any]]:
+    """Return class id → notes of the tokens in a folder. Raise UserError for tokens of another
+    identity."""
     known: dict[str, Mapping[str, Any]] = {}
     for cls in recipe.classes:
         path = folder / token_file_name(cls.id)
@@ -329,7 +375,9 @@ def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[st
         notes = read_token_file(path).notes
         recorded = {key: notes.get(key) for key in identity}
         if lines := differences(recorded, identity):
-            raise _other_settings(f"{folder} holds tokens that were made with other settings ({path.name}):", lines)
+            raise _other_settings(
+                f"{folder} holds tokens that were made with other settings ({path.name}):", lines
+            )
         known[cls.id] = notes
     return known
 
@@ -359,7 +407,10 @@ def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -
         count = len(split.rows_of(cls.source_label))
         if count < settings.min_images:
             expected = f"expected at least {settings.min_images} (tokens.learn.min_images)"
-            problems.append(f"class '{cls.id}' ({cls.name}): {count} training images in {split.name}, {expected}")
+            problems.append(
+                f"class '{cls.id}' ({cls.name}): {count} training images in {split.name},"
+                f" {expected}"
+            )
     if problems:
         hint = "Drop these classes, give them images, or lower tokens.learn.min_images."
         raise UserError(first_of(problems), hint)
@@ -368,17 +419,22 @@ def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -
         words = {"tokens.learn.initial_word": settings.initial_word}
     tokenizers = load_tokenizers(model, revision)
     for key, text in words.items():
-        if not all(tokenizer(text, add_special_tokens=False)["input_ids"] for tokenizer in tokenizers):
+        if not all(
+            tokenizer(text, add_special_tokens=False)["input_ids"] for tokenizer in tokenizers
+        ):
             problems.append(f"{key}: '{text}' tokenises to nothing that {model} knows")
     if problems:
-        hint = "Set tokens.learn.initial_word, or write the name in letters that the tokenizer knows."
+        hint = (
+            "Set tokens.learn.initial_word, or write the name in letters that the tokenizer knows."
+        )
         raise UserError(first_of(problems), hint)
 
 
 def _write_manifest(
     recipe: Recipe, folder: Path, identity: Mapping[str, Any], failed: Mapping[str, str]
 ) -> tuple[dict[str, float], str]:
-    """Write manifest.json with the hash and the loss of each token, or the reason why the token failed.
+    """Write manifest.json with the hash and the loss of each token, or the reason why the token
+    failed.
 
     Return the losses, and the hash of the manifest.
     """
@@ -394,4 +450,6 @@ def _write_manifest(
             classes[cls.id] = {"failed": failed[cls.id]}
     content = document_bytes({**identity, "classes": classes})
     digest = write_atomically(folder / TOKENS_MANIFEST, content).sha256
-    return {class_id: entry["loss"] for class_id, entry in classes.items() if "loss" in entry}, digest
+    return {
+        class_id: entry["loss"] for class_id, entry in classes.items() if "loss" in entry
+    }, digest

@@ -13,7 +13,11 @@ from counterfoil.registry import Registry
 
 
 def _problem(registered: Any) -> str | None:
-    return None if isinstance(registered, FindMethod | SearchMethod) else "no `FindMethod` and no `SearchMethod`"
+    return (
+        None
+        if isinstance(registered, FindMethod | SearchMethod)
+        else "no `FindMethod` and no `SearchMethod`"
+    )
 
 
 METHODS: Registry[FindMethod | SearchMethod] = Registry(

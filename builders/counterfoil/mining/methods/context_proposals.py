@@ -149,7 +149,9 @@ class ContextList(WordFile):
         for cls in classes:
             if len(self.of(cls)) > MOST_CONTEXTS:
                 count = len(self.of(cls))
-                problems.append(f"contexts: class '{cls.name}' has {count:,}, expected at most {MOST_CONTEXTS:,}")
+                problems.append(
+                    f"contexts: class '{cls.name}' has {count:,}, expected at most {MOST_CONTEXTS:,}"
+                )
         if problems:
             raise UserError(first_of(problems))
 
@@ -257,11 +259,15 @@ def _read(path: Path) -> dict[str, Answered]:
         raw = parse_json(read_regular(path, _MOST_BYTES))
         document = _Document.model_validate(with_tuples(raw), strict=True)
     except OSError as error:
-        raise UserError(f"recorded answers: {path}: {error.strerror or error}; {expected}") from error
+        raise UserError(
+            f"recorded answers: {path}: {error.strerror or error}; {expected}"
+        ) from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         location = ".".join(map(str, first["loc"])) or "the whole"
-        raise UserError(f"recorded answers: {path}: {location}: {first['msg']}; {expected}") from error
+        raise UserError(
+            f"recorded answers: {path}: {location}: {first['msg']}; {expected}"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"recorded answers: {path} is not readable JSON; {expected}") from error
     return {answer.sha256: answer for answer in document.answers}
@@ -329,7 +335,11 @@ def ask_contexts(
 
 def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: int) -> Understood:
     """Parse an answer. White space, a code fence around the answer, and a thought before it are removed first."""
-    plain = _THOUGHT.sub("", text, count=1).strip() if text.lstrip().startswith("<think>") else text.strip()
+    plain = (
+        _THOUGHT.sub("", text, count=1).strip()
+        if text.lstrip().startswith("<think>")
+        else text.strip()
+    )
     fenced = _FENCED.fullmatch(plain)
     try:
         document = json.loads(fenced[1] if fenced else plain, object_pairs_hook=_each_once)
@@ -349,14 +359,20 @@ def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: i
         # A context must not begin with the class: "a photo of a sandal a sandal in the snow" names it twice in a row.
         name = re.escape(class_name)
         twice = rf"\b{name}\W+(?:(?:a|an|the)\W+)?{name}\b"
-        if problem is None and re.search(twice, settings.caption(class_name, context), re.IGNORECASE):
+        if problem is None and re.search(
+            twice, settings.caption(class_name, context), re.IGNORECASE
+        ):
             problem = f"found '{context}', expected it without '{class_name}': the sentence has it"
         problems += [problem] if problem is not None else []
     return Understood(problems=tuple(problems)) if problems else Understood(tuple(contexts))
 
 
 def _asked(
-    chat_answer: ChatAnswer, class_name: str, settings: ContextsSettings, chat: ChatSettings, record: Record
+    chat_answer: ChatAnswer,
+    class_name: str,
+    settings: ContextsSettings,
+    chat: ChatSettings,
+    record: Record,
 ) -> tuple[Understood, str]:
     sentence = settings.caption(class_name, "...")
     first = (
@@ -366,7 +382,10 @@ def _asked(
     turns = [Turn(role="user", content=first)]
     start = list(turns)
     known = []
-    while len(known) < chat.tries and (answered := record.find(_question(turns, chat, record))) is not None:
+    while (
+        len(known) < chat.tries
+        and (answered := record.find(_question(turns, chat, record))) is not None
+    ):
         outcome = parse_answer(answered.text, class_name, settings, chat.most)
         if not outcome.problems:
             return outcome, answered.text
@@ -382,7 +401,11 @@ def _asked(
     for _ in range(chat.tries - len(known)):
         question = _question(turns, chat, record)
         messages = [turn.model_dump() for turn in turns]
-        options = {"seed": chat.seed, "most_tokens": chat.most_tokens, "temperature": chat.temperature}
+        options = {
+            "seed": chat.seed,
+            "most_tokens": chat.most_tokens,
+            "temperature": chat.temperature,
+        }
         text = chat_answer(messages, schema=SCHEMA, **options)
         # Parse the text as it will be read back from disk.
         text = text[:LONGEST_ANSWER].encode("utf-8", "replace").decode()
@@ -440,7 +463,9 @@ def proposed_contexts(
         of_chat = answered.get(cls.label, ())
         texts = [" ".join(text.split()) for text in (*of_list, *of_chat)]
         by_label.append(tuple(texts[index] for index in without_same_words(texts)))
-    empty = [repr(cls.name) for cls, texts in zip(recipe.classes, by_label, strict=True) if not texts]
+    empty = [
+        repr(cls.name) for cls, texts in zip(recipe.classes, by_label, strict=True) if not texts
+    ]
     if empty:
         raise UserError(
             f"contexts: the list has no context for {some_of(empty)}",
@@ -473,5 +498,7 @@ class _Asked:
                 " to those of the run that recorded them.",
             )
         if self.model is None:
-            self.model = load_chat(self.settings.model, base_url=self.settings.base_url, device=self.device)
+            self.model = load_chat(
+                self.settings.model, base_url=self.settings.base_url, device=self.device
+            )
         return self.model.answer(messages, **options)

@@ -1,7 +1,9 @@
-"""Method `contexts` (Chegini and Feizi 2023, section 4): find the proposed contexts with most of a class's failures.
+"""Method `contexts` (Chegini and Feizi 2023, section 4): find the proposed contexts with most of a
+class's failures.
 
-The contexts become a recipe for mending. The recipe also has two controls with the same number of images: `class_name`
-has no context (the paper's *random debugging*), and `random_contexts` has contexts that were not chosen.
+The contexts become a recipe for mending. The recipe also has two controls with the same number of
+images: `class_name` has no context (the paper's *random debugging*), and `random_contexts` has
+contexts that were not chosen.
 """
 
 from __future__ import annotations
@@ -46,9 +48,12 @@ def plain_caption(settings: ContextsSettings, class_name: str) -> str:
 
 
 def words_alone(settings: ContextsSettings, class_name: str, caption: str) -> str:
-    """Return the context in a caption that was made from the template `settings.caption` for this class."""
+    """Return the context in a caption that was made from the template `settings.caption` for this
+    class."""
     before, _, after = settings.prompt.partition(_CONTEXT)
-    return caption.removeprefix(before.replace(_CLASS, class_name)).removesuffix(after.replace(_CLASS, class_name))
+    return caption.removeprefix(before.replace(_CLASS, class_name)).removesuffix(
+        after.replace(_CLASS, class_name)
+    )
 
 
 Rank = Literal["count", "lift"]
@@ -57,7 +62,8 @@ _COUNTED = ("failures", "of_failures", "right", "of_right")
 
 @dataclass(frozen=True, slots=True)
 class ContextCount:
-    """How many failures and how many right answers of a class are assigned to one of its contexts."""
+    """How many failures and how many right answers of a class are assigned to one of its
+    contexts."""
 
     index: int
     failures: int
@@ -75,16 +81,16 @@ class ContextCount:
 
     @property
     def lift(self) -> float | None:
-        """The context's share of the class's failures divided by its share of the right answers. None if the context
-        has no right answer or the class has no failure.
+        """The context's share of the class's failures divided by its share of the right answers.
+        None if the context has no right answer or the class has no failure.
         """
         failure_share = self.share_of_failures
         elsewhere = self.share_of_right
         return failure_share / elsewhere if failure_share is not None and elsewhere else None
 
     def steadied_lift(self, contexts: int) -> float:
-        """Return `lift` as if each context had one more failure and one more right answer, so that a single failure
-        does not give a large lift.
+        """Return `lift` as if each context had one more failure and one more right answer, so that
+        a single failure does not give a large lift.
         """
         failure_share = (self.failures + 1) / (self.of_failures + contexts)
         elsewhere = (self.right + 1) / (self.of_right + contexts)
@@ -92,8 +98,8 @@ class ContextCount:
 
 
 def nearest_context(features: AnyFloats, captions: AnyFloats) -> Ints:
-    """Return the index of the caption with the largest cosine for each image, (n,). On a tie, take the first caption.
-    features: (n, width). captions: (m, width).
+    """Return the index of the caption with the largest cosine for each image, (n,). On a tie, take
+    the first caption. features: (n, width). captions: (m, width).
     """
     cosines = np.asarray(features, dtype=np.float32) @ np.asarray(captions, dtype=np.float32).T
     return cosines.argmax(axis=1)
@@ -105,22 +111,32 @@ def count_contexts(assigned: Ints, failed: Bools, contexts: int) -> list[Context
     right = np.bincount(assigned[~failed], minlength=contexts)
     of_failures = int(failed.sum())
     of_right = int((~failed).sum())
-    return [ContextCount(at, int(wrong[at]), of_failures, int(right[at]), of_right) for at in range(contexts)]
+    return [
+        ContextCount(at, int(wrong[at]), of_failures, int(right[at]), of_right)
+        for at in range(contexts)
+    ]
 
 
-def choose_contexts(counts: Sequence[ContextCount], k: int, rank: Rank, fewest_failures: int) -> list[int]:
-    """Return indices of at most `k` contexts, by most failures (`count`) or largest steadied lift (`lift`)."""
+def choose_contexts(
+    counts: Sequence[ContextCount], k: int, rank: Rank, fewest_failures: int
+) -> list[int]:
+    """Return indices of at most `k` contexts, by most failures (`count`) or largest steadied lift
+    (`lift`)."""
     able = [count for count in counts if count.failures >= max(fewest_failures, 1)]
     if rank == "count":
-        able.sort(key=lambda count: (-count.failures, -count.steadied_lift(len(counts)), count.index))
+        able.sort(
+            key=lambda count: (-count.failures, -count.steadied_lift(len(counts)), count.index)
+        )
     else:
-        able.sort(key=lambda count: (-count.steadied_lift(len(counts)), -count.failures, count.index))
+        able.sort(
+            key=lambda count: (-count.steadied_lift(len(counts)), -count.failures, count.index)
+        )
     return [count.index for count in able[:k]]
 
 
 def images_a_context(failures: int, a_failure: int, at_most: int) -> int:
-    """Return how many images of a context to draw: `a_failure` for each failure (Chegini 2023 draws about 5), and
-    `at_most` at most.
+    """Return how many images of a context to draw: `a_failure` for each failure (Chegini 2023 draws
+    about 5), and `at_most` at most.
     """
     return min(failures * a_failure, at_most)
 
@@ -134,12 +150,14 @@ _MOST_NAMED = 8
 
 
 def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
-    """Return the text of `recipe.yaml`. Return None if no context was chosen, or if the recipe cannot render images
-    from noise.
+    """Return the text of `recipe.yaml`. Return None if no context was chosen, or if the recipe
+    cannot render images from noise.
     """
     if not run.recipe.kind.from_noise:
         return None
-    shifts = context_shifts(findings, run.recipe, ContextsSettings.model_validate(findings.method.settings))
+    shifts = context_shifts(
+        findings, run.recipe, ContextsSettings.model_validate(findings.method.settings)
+    )
     if not shifts:
         return None
     seed = derived_seed(run.recipe.samples.seed, "layer", findings)
@@ -147,7 +165,9 @@ def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
     return shifts_layer(shifts, changes, run)
 
 
-def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSettings) -> dict[str, dict[str, Any]]:
+def context_shifts(
+    findings: Findings, recipe: Recipe, settings: ContextsSettings
+) -> dict[str, dict[str, Any]]:
     """Return the layer's shifts by name, group after group."""
     by_id = {cls.id: cls for cls in recipe.classes}
     tested = {(finding.classes[0], finding.caption): finding for finding in findings.findings}
@@ -163,8 +183,13 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         if not ranked:
             continue
         # An image on which several pooled classifiers fail counts once.
-        failed = [context.failures if context.failed_images is None else context.failed_images for context in ranked]
-        images = [images_a_context(count, settings.images, settings.at_most_images) for count in failed]
+        failed = [
+            context.failures if context.failed_images is None else context.failed_images
+            for context in ranked
+        ]
+        images = [
+            images_a_context(count, settings.images, settings.at_most_images) for count in failed
+        ]
         names = unique_slugs([f"{stem} {context.words}" for context in ranked])
         for name, context, count in zip(names, ranked, images, strict=True):
             finding = tested.get((cls.id, context.caption))
@@ -180,7 +205,8 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         plain = mined_shift(plain_prompt(settings), None, CLASS_NAME, [cls], origin)
         alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(sum(images))
         order = draw.permutation(len(others))[: len(ranked)].tolist()
-        # If fewer contexts are left for the control than were chosen, they share the number of images evenly.
+        # If fewer contexts are left for the control than were chosen, they share the number of
+        # images evenly.
         numbers = images
         if len(order) != len(ranked):
             total = sum(images)
@@ -188,13 +214,20 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
             numbers = [total // contexts + (index < total % contexts) for index in range(contexts)]
         names = unique_slugs([f"{stem} random {others[at].words}" for at in order])
         for other, name, count in zip(order, names, numbers, strict=True):
-            origin = {"role": "random_context", "caption": others[other].caption, **audit_origin(findings)}
-            anyhow[name] = _shift(settings, recipe, cls, others[other], RANDOM_CONTEXTS, count, origin)
+            origin = {
+                "role": "random_context",
+                "caption": others[other].caption,
+                **audit_origin(findings),
+            }
+            anyhow[name] = _shift(
+                settings, recipe, cls, others[other], RANDOM_CONTEXTS, count, origin
+            )
     return chosen | alone | anyhow
 
 
 def control_notes(outcome: Found, run: MiningRun) -> tuple[str, ...]:
-    """Return a note on the classes whose contexts were all chosen, because no context is left for their control."""
+    """Return a note on the classes whose contexts were all chosen, because no context is left for
+    their control."""
     if not run.settings.controls or not run.recipe.kind.from_noise:
         return ()
     names = []
@@ -204,7 +237,8 @@ def control_notes(outcome: Found, run: MiningRun) -> tuple[str, ...]:
     if not names:
         return ()
     return (
-        f"All contexts of {some_of(names, _MOST_NAMED)} were chosen, so none is left for {RANDOM_CONTEXTS}, and mending"
+        f"All contexts of {some_of(names, _MOST_NAMED)} were chosen, so none is left for"
+        f" {RANDOM_CONTEXTS}, and mending"
         " has no such control for these classes",
     )
 
@@ -218,7 +252,8 @@ def _shift(
     images: int,
     origin: Mapping[str, Any],
 ) -> dict[str, Any]:
-    # Without a threshold in the recipe, no shift score is known to be enough, so the shift is not screened.
+    # Without a threshold in the recipe, no shift score is known to be enough, so the shift is not
+    # screened.
     caption = context.caption if recipe.screen.shift_threshold is not None else None
     prompt = settings.prompt.replace(_CONTEXT, context.words)
     return mined_shift(prompt, caption, group, [cls], origin) | _samples(images)
@@ -231,12 +266,14 @@ def _samples(images: int) -> dict[str, Any]:
 _MOST_EVIDENCE = 50
 # The numbers of a context that the `about` of its finding holds.
 _ABOUT = ("failures", "share_of_failures", "right", "share_of_right", "lift")
-# The cut-off of a set is below every cosine, because an image is in the set if no other context of the class is nearer.
+# The cut-off of a set is below every cosine, because an image is in the set if no other context of
+# the class is nearer.
 _NO_CUTOFF = -2.0
 
 
 def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
-    """Return captions, and notes about the proposals. Captions name each class alone and in each proposed context."""
+    """Return captions, and notes about the proposals. Captions name each class alone and in each
+    proposed context."""
     recipe = run.recipe
     settings = run.settings
     proposed, notes = proposed_contexts(recipe, settings, run.folder, run.device)
@@ -247,9 +284,12 @@ def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
     return caption_table(captions), notes
 
 
-def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, workers: int | None) -> Found:
-    """Return at most `settings.k` hypotheses per class. Contexts that fail no more often than the rest of the class are
-    among them, because the confirm half must not decide which images are used for mending.
+def find_contexts(
+    half: DiscoverHalf, mine: Mine, settings: ContextsSettings, workers: int | None
+) -> Found:
+    """Return at most `settings.k` hypotheses per class. Contexts that fail no more often than the
+    rest of the class are among them, because the confirm half must not decide which images are used
+    for mending.
     """
     notes = []
     hypotheses = []
@@ -285,19 +325,27 @@ def _of_class(
     candidates = candidates[distinct]
     words = [words[index] for index in distinct]
     if len(candidates) < 2:
-        return ClassNote(reason="fewer than two contexts were proposed, so there is nothing to compare"), []
+        return ClassNote(
+            reason="fewer than two contexts were proposed, so there is nothing to compare"
+        ), []
     vectors = half.captions.vectors[candidates]
     features = half.features[class_rows]
     assigned = nearest_context(features, vectors)
     # An image counts once for each classifier that fails on it.
     every_failed = np.concatenate(failed_by_classifier)
-    counts = count_contexts(np.tile(assigned, len(failed_by_classifier)), every_failed, len(candidates))
+    counts = count_contexts(
+        np.tile(assigned, len(failed_by_classifier)), every_failed, len(candidates)
+    )
     chosen = choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures)
     failed_images = None
     if half.pooled:
-        failed_images = np.bincount(assigned[np.any(failed_by_classifier, axis=0)], minlength=len(candidates))
+        failed_images = np.bincount(
+            assigned[np.any(failed_by_classifier, axis=0)], minlength=len(candidates)
+        )
     # The chosen contexts come first. The others follow, sorted by their failures.
-    left = sorted(set(range(len(counts))) - set(chosen), key=lambda index: (-counts[index].failures, index))
+    left = sorted(
+        set(range(len(counts))) - set(chosen), key=lambda index: (-counts[index].failures, index)
+    )
     contexts = tuple(
         ClassContext(
             words=words[index],

@@ -1,8 +1,9 @@
-"""Method `directions` (Jain 2023, sections 2 and A): one linear SVM per class separates right from wrong images.
+"""Method `directions` (Jain 2023, sections 2 and A): one linear SVM per class separates right from
+wrong images.
 
-Captions put the direction of the SVM into words. A class gives two hypotheses: images near its hardest caption fail,
-and images far from its easiest caption fail. The second hypothesis finds a class that was trained in one context and
-fails outside this context.
+Captions put the direction of the SVM into words. A class gives two hypotheses: images near its
+hardest caption fail, and images far from its easiest caption fail. The second hypothesis finds a
+class that was trained in one context and fails outside this context.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from counterfoil.arrays import AnyFloats, Floats, Floats32, Ints
-from counterfoil.mining.captions import ANY, CaptionGrammar, Gathered, bundled_captions, gather, words_of
+from counterfoil.mining.captions import (
+    ANY,
+    CaptionGrammar,
+    Gathered,
+    bundled_captions,
+    gather,
+    words_of,
+)
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
 from counterfoil.mining.findings_layer import unique_slugs
 from counterfoil.mining.hypotheses import (
@@ -30,18 +38,25 @@ from counterfoil.mining.hypotheses import (
     choose_cutoffs,
 )
 from counterfoil.mining.method import FindMethod
-from counterfoil.mining.methods.svm import Direction, DirectionFit, fit_directions, unit_rows, whiten
+from counterfoil.mining.methods.svm import (
+    Direction,
+    DirectionFit,
+    fit_directions,
+    unit_rows,
+    whiten,
+)
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
 
-# Two scores of a caption c, which adds c - r to its reference r. `difference` is the score of the paper (section 2.2):
-# the component of (c - r) / |c - r| along the direction. The direction is taken in the space of the embeddings, where
-# it is weights / deviation, and is scaled to the length of the weights. `shifted` is the score of the public
-# implementation: c - r is whitened and normalised like an image, and its decision value is the score. The correlation
-# of the two scores is only about 0.8. The hard caption has the lowest score (appendix A of the paper prints argmax in
+# Two scores of a caption c, which adds c - r to its reference r. `difference` is the score of the
+# paper (section 2.2): the component of (c - r) / |c - r| along the direction. The direction is
+# taken in the space of the embeddings, where it is weights / deviation, and is scaled to the length
+# of the weights. `shifted` is the score of the public implementation: c - r is whitened and
+# normalised like an image, and its decision value is the score. The correlation of the two scores
+# is only about 0.8. The hard caption has the lowest score (appendix A of the paper prints argmax in
 # error).
 CaptionScore = Literal["difference", "shifted"]
-# A dimension is ignored if its deviation is below this share of the largest deviation, because it is then constant
-# except for rounding.
+# A dimension is ignored if its deviation is below this share of the largest deviation, because it
+# is then constant except for rounding.
 _LEAST_DEVIATION = 1e-9
 
 
@@ -55,8 +70,8 @@ def caption_scores(
 ) -> Floats:
     """Return the score of each candidate caption, (m,). A low score means a hard caption.
 
-    reference: (width,), a unit vector. candidates: (m, width), unit vectors. centre, deviation: (width,), the mean and
-    deviation that whiten images.
+    reference: (width,), a unit vector. candidates: (m, width), unit vectors. centre, deviation:
+    (width,), the mean and deviation that whiten images.
     """
     arrays = (direction.weights, reference, candidates, centre, deviation)
     weights, r, c, mu, deviation = (np.asarray(array, dtype=np.float64) for array in arrays)
@@ -71,8 +86,8 @@ def caption_scores(
 
 
 def extreme_captions(scores: AnyFloats, number: int) -> tuple[Ints, Ints]:
-    """Return the rows of the hardest captions, hardest first, and of the easiest captions, easiest first. Captions with
-    equal scores keep the order of their rows.
+    """Return the rows of the hardest captions, hardest first, and of the easiest captions, easiest
+    first. Captions with equal scores keep the order of their rows.
     """
     hard = np.argsort(scores, kind="stable")
     easy = np.argsort(-scores, kind="stable")
@@ -83,10 +98,12 @@ _LEAST_SINE = 1e-6
 
 
 def slerp(start: ArrayLike, end: ArrayLike, share: float) -> Floats:
-    """Return the unit vector (width,) at `share` of the angle from `start` to `end`. Both may have any length."""
+    """Return the unit vector (width,) at `share` of the angle from `start` to `end`. Both may have
+    any length."""
     first = _unit(start)
     last = _unit(end)
-    # The angle is computed from distances, because arccos loses half of its digits if the vectors are close.
+    # The angle is computed from distances, because arccos loses half of its digits if the vectors
+    # are close.
     angle = 2 * np.arctan2(np.linalg.norm(first - last), np.linalg.norm(first + last))
     sine = np.sin(angle)
     if sine > _LEAST_SINE:
@@ -95,8 +112,8 @@ def slerp(start: ArrayLike, end: ArrayLike, share: float) -> Floats:
 
 
 def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike) -> Floats:
-    """Return the unit normal (width,) of a hyperplane in the space of the encoder. The normal is w/σ, because
-    w·(x − μ)/σ equals (w/σ)·x plus a constant. deviation: (width,).
+    """Return the unit normal (width,) of a hyperplane in the space of the encoder. The normal is
+    w/σ, because w·(x − μ)/σ equals (w/σ)·x plus a constant. deviation: (width,).
     """
     normal = np.asarray(weights, np.float64)
     deviations = np.asarray(deviation, np.float64)
@@ -106,7 +123,8 @@ def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike) -> Floats:
 def decoded_vectors(
     reference: ArrayLike, weights: ArrayLike, alpha: float, norm: float, deviation: ArrayLike
 ) -> tuple[Floats32, Floats32]:
-    """Return embeddings (width,) of length `norm` for the hard and the easy side of a direction (Jain 2023, A.7)."""
+    """Return embeddings (width,) of length `norm` for the hard and the easy side of a direction
+    (Jain 2023, A.7)."""
     easy = direction_in_raw_space(weights, deviation)
     hard_vector, easy_vector = (norm * slerp(reference, side, alpha) for side in (-easy, easy))
     return hard_vector.astype(np.float32), easy_vector.astype(np.float32)
@@ -122,13 +140,17 @@ _MOST_EASIEST = 12
 _MOST_CAPTIONS = 5  # shown per class and side
 
 
-def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None) -> Found:
-    """Return at most two hypotheses for each class and each category. Their sets fail more often than the rest on this
-    half, by at least the margin.
+def find_directions(
+    half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None
+) -> Found:
+    """Return at most two hypotheses for each class and each category. Their sets fail more often
+    than the rest on this half, by at least the margin.
     """
     points = whiten(half.features, half.centre, half.deviation)
     fit = DirectionFit(mine.seed, settings.permutations, settings.fewest_errors)
-    fitted = fit_directions(points, ~half.failed, half.labels, len(half.class_names), half.units, fit, workers)
+    fitted = fit_directions(
+        points, ~half.failed, half.labels, len(half.class_names), half.units, fit, workers
+    )
     pooled = categories_of(half) if settings.pool else {}
     stems = unique_slugs([*half.class_names, *pooled])
     notes: list[ClassNote] = []
@@ -139,11 +161,20 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
         if isinstance(direction, str):
             notes.append(ClassNote(reason=direction))
             continue
-        captioned = _Captioned(half, settings, (label,), half.class_names[label], stems[label], direction, points)
+        captioned = _Captioned(
+            half, settings, (label,), half.class_names[label], stems[label], direction, points
+        )
         hard, easy = captioned.extremes
-        shown = ClassDirection(**{field.name: getattr(direction, field.name) for field in fields(ClassDirection)})
-        notes.append(ClassNote(direction=shown, hard=captioned.scored(hard), easy=captioned.scored(easy)))
-        vectors |= {f"{label}_weights": direction.weights, f"{label}_intercept": np.asarray([direction.intercept])}
+        shown = ClassDirection(
+            **{field.name: getattr(direction, field.name) for field in fields(ClassDirection)}
+        )
+        notes.append(
+            ClassNote(direction=shown, hard=captioned.scored(hard), easy=captioned.scored(easy))
+        )
+        vectors |= {
+            f"{label}_weights": direction.weights,
+            f"{label}_intercept": np.asarray([direction.intercept]),
+        }
         decide[label] = lambda features, direction=direction: direction.decision(
             whiten(features, half.centre, half.deviation)
         )
@@ -155,8 +186,8 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
             vectors |= dict(zip((f"{label}_hard", f"{label}_easy"), decoded, strict=True))
         sides.append(captioned)
     if pooled:
-        # Each row's category (-1: none), and its point minus its class's mean, so that the direction separates contexts
-        # and not classes.
+        # Each row's category (-1: none), and its point minus its class's mean, so that the
+        # direction separates contexts and not classes.
         groups = np.full(len(half.labels), -1, dtype=np.int64)
         within = points.copy()
         for group, labels in enumerate(pooled.values()):
@@ -176,7 +207,8 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
             if isinstance(direction, Direction):
                 vectors[f"category_{stem}_weights"] = direction.weights
                 sides.append(_Captioned(half, settings, labels, category, stem, direction, within))
-    # All hard sets are found first, because a far set is tested only on images outside the hard sets.
+    # All hard sets are found first, because a far set is tested only on images outside the hard
+    # sets.
     hard_sets = [captioned.hypothesis("hard", mine.margin) for captioned in sides]
     outside = [hypothesis for hypothesis in hard_sets if hypothesis is not None]
     hypotheses = []
@@ -187,8 +219,8 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
 
 
 def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
-    """Return captions from the grammar in the settings. If the settings name none, use the grammar for any class and
-    add a note.
+    """Return captions from the grammar in the settings. If the settings name none, use the grammar
+    for any class and add a note.
     """
     recipe = run.recipe
     settings = run.settings
@@ -196,7 +228,8 @@ def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
         return gather(CaptionGrammar.load(settings.captions), recipe.classes, settings.noun), ()
     others = ", ".join(name for name in bundled_captions() if name != ANY)
     note = (
-        f"captions come from the grammar '{ANY}', which fits any class names; to use another, pass --set"
+        f"captions come from the grammar '{ANY}', which fits any class names; to use another, pass"
+        " --set"
         f" mine.settings.captions= with {others} or your own file"
     )
     return gather(CaptionGrammar.load(ANY), recipe.classes, settings.noun), (note,)
@@ -207,7 +240,8 @@ DIRECTIONS = FindMethod(DirectionsSettings, find_directions, captions=grammar_ca
 
 @dataclass(frozen=True)
 class _Captioned:
-    """The direction of a class or category, fitted to `points` (n, width), and the scores of its candidate captions."""
+    """The direction of a class or category, fitted to `points` (n, width), and the scores of its
+    candidate captions."""
 
     half: DiscoverHalf
     settings: DirectionsSettings
@@ -228,7 +262,9 @@ class _Captioned:
         candidates = vectors[half.captions.candidates[self.labels[0]]]
         reference = vectors[self.reference]
         how = self.settings.score
-        return caption_scores(self.direction, reference, candidates, half.centre, half.deviation, how)
+        return caption_scores(
+            self.direction, reference, candidates, half.centre, half.deviation, how
+        )
 
     @cached_property
     def extremes(self) -> tuple[Ints, Ints]:
@@ -237,10 +273,16 @@ class _Captioned:
     def scored(self, columns: Ints) -> tuple[ScoredCaption, ...]:
         texts = self.half.captions.texts
         rows = self.half.captions.candidates[self.labels[0]]
-        return tuple(ScoredCaption(texts[int(rows[column])], float(self.scores[column])) for column in columns.tolist())
+        return tuple(
+            ScoredCaption(texts[int(rows[column])], float(self.scores[column]))
+            for column in columns.tolist()
+        )
 
-    def hypothesis(self, role: Role, margin: float, hard_sets: Sequence[Hypothesis] = ()) -> Hypothesis | None:
-        """Return the hypothesis of a role, tested outside `hard_sets`. Return None if its set does not fail more."""
+    def hypothesis(
+        self, role: Role, margin: float, hard_sets: Sequence[Hypothesis] = ()
+    ) -> Hypothesis | None:
+        """Return the hypothesis of a role, tested outside `hard_sets`. Return None if its set does
+        not fail more."""
         half = self.half
         captions = self.half.captions
         labels = self.labels
@@ -250,8 +292,9 @@ class _Captioned:
         score = float(self.scores[column])
         if not (score < 0 if role == "hard" else score > 0):
             return None
-        # A far set uses only what the caption adds to the reference. Images that are least similar to a whole caption
-        # are unusual in any context, and on planted worlds of seeds 0 to 3 most sets of such images failed for this.
+        # A far set uses only what the caption adds to the reference. Images that are least similar
+        # to a whole caption are unusual in any context, and on planted worlds of seeds 0 to 3 most
+        # sets of such images failed for this.
         vector = captions.vectors[row]
         if role == "far_from":
             added = vector.astype(np.float64) - captions.vectors[self.reference]
@@ -277,16 +320,23 @@ class _Captioned:
             scores=decisions[:0],
             easiest=rows[easiest_rows],
             easiest_scores=decisions[easiest_rows],
-            about={"caption_score": score, "strength": self.direction.strength, "strength_p": self.direction.p},
+            about={
+                "caption_score": score,
+                "strength": self.direction.strength,
+                "strength_p": self.direction.p,
+            },
             outside=tuple(other for other in hard_sets if set(other.labels) & set(labels)),
         )
-        inside = np.flatnonzero(members & hypothesis.tested_on(of_classes.features, of_classes.labels))
+        inside = np.flatnonzero(
+            members & hypothesis.tested_on(of_classes.features, of_classes.labels)
+        )
         order = inside[np.argsort(decisions[inside], kind="stable")][:_MOST_EVIDENCE]
         return replace(hypothesis, evidence=rows[order], scores=-decisions[order])
 
 
 def categories_of(half: DiscoverHalf) -> dict[str, tuple[int, ...]]:
-    """Return the labels of each category that has several classes with the same reference caption."""
+    """Return the labels of each category that has several classes with the same reference
+    caption."""
     labels_of: dict[str, list[int]] = {}
     for label, category in enumerate(half.categories):
         if category is not None and (half.labels == label).any():

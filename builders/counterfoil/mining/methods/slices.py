@@ -1,6 +1,6 @@
-"""Method `slices`: find groups of images that fail, without words. Images are grouped by class and answer, by measures,
-by shifts, and by looks. A group over all classes takes the same share of each class, so that it does not select among
-classes.
+"""Method `slices`: find groups of images that fail, without words. Images are grouped by class and
+answer, by measures, by shifts, and by looks. A group over all classes takes the same share of each
+class, so that it does not select among classes.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ from counterfoil.recipe.schema_mine import Mine, SlicesSettings
 from counterfoil.report.words import share
 from counterfoil.stats import score_test
 
-# A group is tested if its p-value on the discover half is at most this. The value was chosen on twelve planted worlds
-# of seeds 0 to 3. A value of .02 lost planted groups that .1 confirmed. A value of .3 tested 2.5 times as many groups
-# and confirmed no more of them.
+# A group is tested if its p-value on the discover half is at most this. The value was chosen on
+# twelve planted worlds of seeds 0 to 3. A value of .02 lost planted groups that .1 confirmed. A
+# value of .3 tested 2.5 times as many groups and confirmed no more of them.
 PROMISING_P = 0.1
 _MOST_EVIDENCE = 50
 _ANY = "any class"
 # A cut-off below every cosine, so that a set includes every row.
 _NO_CUTOFF = -2.0
-# The shares that a group takes of its classes differ by at most this. A class in which a larger share of the images has
-# one value is left out, because no cut-off takes a given share of these images.
+# The shares that a group takes of its classes differ by at most this. A class in which a larger
+# share of the images has one value is left out, because no cut-off takes a given share of these
+# images.
 _TOLERATED = 0.05
 _STARTS = 4  # starts per clustering; the best one is used
 
 
-def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, workers: int | None) -> Found:
-    """Return groups that promise to fail more often than the rest. For each class, and for all classes together, return
-    at most `settings.most` groups of each kind.
+def find_slices(
+    half: DiscoverHalf, mine: Mine, settings: SlicesSettings, workers: int | None
+) -> Found:
+    """Return groups that promise to fail more often than the rest. For each class, and for all
+    classes together, return at most `settings.most` groups of each kind.
     """
     failures = np.bincount(half.labels[half.failed], minlength=len(half.class_names))
     searched = np.flatnonzero(failures >= settings.fewest_errors).tolist()
@@ -55,13 +58,17 @@ def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, worker
             tried.sort(key=lambda scored: scored[0])
             best += [hypothesis for _, hypothesis in tried[: settings.most]]
     hypotheses = []
-    for hypothesis, name in zip(best, unique_slugs([hypothesis.name for hypothesis in best]), strict=True):
+    for hypothesis, name in zip(
+        best, unique_slugs([hypothesis.name for hypothesis in best]), strict=True
+    ):
         rows = half.of_classes(hypothesis.labels)
         rows = rows[hypothesis.members(half.features[rows], half.labels[rows])]
         closeness = hypothesis.closeness(half.features[rows])
-        # Rows that count as failing come first. Among them and among the others, rows that are most clearly in the set
-        # come first.
-        order = np.lexsort((-closeness, ~hypothesis.counted(half.failed[rows], half.taken_for[rows])))[:_MOST_EVIDENCE]
+        # Rows that count as failing come first. Among them and among the others, rows that are most
+        # clearly in the set come first.
+        order = np.lexsort(
+            (-closeness, ~hypothesis.counted(half.failed[rows], half.taken_for[rows]))
+        )[:_MOST_EVIDENCE]
         scores = closeness[order].astype(np.float64)
         hypotheses.append(replace(hypothesis, name=name, evidence=rows[order], scores=scores))
     reason = f"fewer than {settings.fewest_errors} failures on the discover half"
@@ -74,43 +81,58 @@ SLICES = FindMethod(SlicesSettings, find_slices)
 
 
 def _by_answers(half: DiscoverHalf, label: int) -> Iterator[Hypothesis]:
-    """Yield hypotheses that compare a class with all other classes: it fails more often, or it is taken for another
-    class more often.
+    """Yield hypotheses that compare a class with all other classes: it fails more often, or it is
+    taken for another class more often.
     """
     name = half.class_names[label]
     labels = set(np.unique(half.labels).tolist())
     start = _hypothesis(half, (label,), name, np.zeros(half.features.shape[1]), _NO_CUTOFF)
     if len(labels) > 1:
         words = f"{name}, the whole class"
-        yield replace(start, name=words, words=words, caption=words, against=tuple(sorted(labels - {label})))
+        yield replace(
+            start, name=words, words=words, caption=words, against=tuple(sorted(labels - {label}))
+        )
     answers = half.taken_for[(half.labels == label) & half.failed]
     for other in np.unique(answers[(answers >= 0) & (answers != label)]).tolist():
         if labels - {label, other}:
             words = f"{name} answered {half.class_names[other]}"
             against = tuple(sorted(labels - {label, other}))
-            yield replace(start, name=words, words=words, caption=words, against=against, answered=other)
+            yield replace(
+                start, name=words, words=words, caption=words, against=against, answered=other
+            )
 
 
 def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Iterator[Hypothesis]:
-    """Yield the sets of images with the least and with the most of each measure. A set takes the same share of each
-    class.
+    """Yield the sets of images with the least and with the most of each measure. A set takes the
+    same share of each class.
     """
     for column, measure in enumerate(half.columns.measures):
         values = half.features[:, column]
         classes = labels
         if len(labels) > 1:
-            # If too many images of a class have the same value, no cut-off takes a given share of the class.
-            counts = {label: np.unique(values[half.labels == label], return_counts=True)[1] for label in labels}
+            # If too many images of a class have the same value, no cut-off takes a given share of
+            # the class.
+            counts = {
+                label: np.unique(values[half.labels == label], return_counts=True)[1]
+                for label in labels
+            }
             classes = tuple(
-                label for label in labels if counts[label].max() <= max(1, _TOLERATED * counts[label].sum())
+                label
+                for label in labels
+                if counts[label].max() <= max(1, _TOLERATED * counts[label].sum())
             )
         rows = half.of_classes(classes)
         if len(classes) < min(2, len(labels)) or np.ptp(values[rows]) == 0:
             continue
         for role in ("far_from", "hard"):
-            cutoffs, members, _ = choose_cutoffs(half.chosen(rows), values[rows], classes, role, mine.margin)
+            cutoffs, members, _ = choose_cutoffs(
+                half.chosen(rows), values[rows], classes, role, mine.margin
+            )
             look = measure.high if role == "hard" else measure.low
-            rule = f"{measure.name} at {'least' if role == 'hard' else 'most'} {measure.words(*cutoffs)}"
+            rule = (
+                f"{measure.name} at {'least' if role == 'hard' else 'most'}"
+                f" {measure.words(*cutoffs)}"
+            )
             if len(labels) > 1:
                 rule = f"{share(float(members.mean()))} of each class: {rule}"
             name = f"{_called(half, labels)}, {look}"
@@ -124,11 +146,16 @@ def _by_shifts(half: DiscoverHalf, labels: tuple[int, ...]) -> Iterator[Hypothes
         shares = {label: float(inside[half.labels == label].mean()) for label in labels}
         usual = sorted(shares.values())[len(shares) // 2]
         classes = tuple(label for label, part in shares.items() if abs(part - usual) <= _TOLERATED)
-        yield _hypothesis(half, classes, f"{_called(half, labels)}, {shift}", _column(half, index), 0.5)
+        yield _hypothesis(
+            half, classes, f"{_called(half, labels)}, {shift}", _column(half, index), 0.5
+        )
 
 
-def _by_looks(half: DiscoverHalf, label: int, mine: Mine, settings: SlicesSettings) -> Iterator[Hypothesis]:
-    """Yield clusters of a class's images. The images are clustered by the classifier's own features."""
+def _by_looks(
+    half: DiscoverHalf, label: int, mine: Mine, settings: SlicesSettings
+) -> Iterator[Hypothesis]:
+    """Yield clusters of a class's images. The images are clustered by the classifier's own
+    features."""
     width = half.columns.width
     rows = np.flatnonzero(half.labels == label)
     clusters = min(settings.clusters, len(rows) // 2)
@@ -137,15 +164,23 @@ def _by_looks(half: DiscoverHalf, label: int, mine: Mine, settings: SlicesSettin
     from sklearn.cluster import KMeans
 
     features = half.features[rows, -width:].astype(np.float64)
-    centres = KMeans(clusters, n_init=_STARTS, random_state=mine.seed % 2**32).fit(features).cluster_centers_
+    centres = (
+        KMeans(clusters, n_init=_STARTS, random_state=mine.seed % 2**32)
+        .fit(features)
+        .cluster_centers_
+    )
     vectors = np.zeros((clusters, half.features.shape[1]), dtype=np.float32)
-    vectors[:, -width:] = centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
+    vectors[:, -width:] = centres / np.maximum(
+        np.linalg.norm(centres, axis=1, keepdims=True), 1e-12
+    )
     name = half.class_names[label]
     for index, vector in enumerate(vectors):
         rule = "images that look alike in the classifier's own features; see the pictures"
         title = f"{name}, look-alikes {index + 1} of {clusters}"
         hypothesis = _hypothesis(half, (label,), title, vector, _NO_CUTOFF, rule)
-        yield replace(hypothesis, words=hypothesis.name, alternatives=np.delete(vectors, index, axis=0))
+        yield replace(
+            hypothesis, words=hypothesis.name, alternatives=np.delete(vectors, index, axis=0)
+        )
 
 
 def _called(half: DiscoverHalf, labels: Sequence[int]) -> str:

@@ -1,6 +1,8 @@
-"""Fit failure directions (Jain 2023, sections 2 and A): a linear SVM of each class separates right from wrong rows.
+"""Fit failure directions (Jain 2023, sections 2 and A): a linear SVM of each class separates right
+from wrong rows.
 
-Embeddings are normalised once. The released script normalises them twice, which costs a quarter of the strength.
+Embeddings are normalised once. The released script normalises them twice, which costs a quarter of
+the strength.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from counterfoil.stats import balanced_accuracy_interval, sequential_p
 
 
 def balanced_accuracy(right: Bools, predicted: Bools) -> float:
-    """Return the mean of two shares of correct predictions: among right rows and among wrong rows. Arrays: (n,)."""
+    """Return the mean of two shares of correct predictions: among right rows and among wrong rows.
+    Arrays: (n,)."""
     return float((np.mean(~predicted[~right]) + np.mean(predicted[right])) / 2)
 
 
@@ -34,8 +37,11 @@ class Fold:
     test: Ints
 
 
-def reason_against_direction(right: Bools, units: Ints | None, folds: int, fewest_errors: int) -> str | None:
-    """Return why these rows cannot have a direction, in words for people, or None if they can. right, units: (n,)."""
+def reason_against_direction(
+    right: Bools, units: Ints | None, folds: int, fewest_errors: int
+) -> str | None:
+    """Return why these rows cannot have a direction, in words for people, or None if they can.
+    right, units: (n,)."""
     rows = len(right)
     errors = int((~right).sum())
     if not rows:
@@ -50,19 +56,29 @@ def reason_against_direction(right: Bools, units: Ints | None, folds: int, fewes
     if rows - errors < fewest:
         return f"{counted(rows - errors, 'right row')}, at least {fewest} are needed"
     if units is not None:
-        for words, chosen in (("all rows", right | ~right), ("all errors", ~right), ("all right rows", right)):
+        for words, chosen in (
+            ("all rows", right | ~right),
+            ("all errors", ~right),
+            ("all right rows", right),
+        ):
             unit_count = len(np.unique(units[chosen]))
             if unit_count < folds:
-                return f"{words} are of {counted(unit_count, 'unit')}, and a unit is not split between {folds} folds"
+                return (
+                    f"{words} are of {counted(unit_count, 'unit')}, and a unit is not split"
+                    f" between {folds} folds"
+                )
     return None
 
 
 def deal_folds(right: Bools, units: Ints | None, folds: int, seed: int) -> tuple[Fold, ...] | str:
-    """Return stratified, shuffled folds, or a text that says why there are none. Rows of one unit share a fold."""
+    """Return stratified, shuffled folds, or a text that says why there are none. Rows of one unit
+    share a fold."""
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
     if units is None or len(np.unique(units)) == len(units):
-        splits = StratifiedKFold(folds, shuffle=True, random_state=seed).split(np.zeros(len(right)), right)
+        splits = StratifiedKFold(folds, shuffle=True, random_state=seed).split(
+            np.zeros(len(right)), right
+        )
     else:
         splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
         splits = splitter.split(np.zeros(len(right)), right, units)
@@ -74,18 +90,19 @@ def deal_folds(right: Bools, units: Ints | None, folds: int, seed: int) -> tuple
     return f"its units are so unequal that one of {folds} folds has no errors or only errors"
 
 
-# Rows whose distance from the threshold is below this share of the range of decisions count for the side that gives the
-# larger score, because libsvm keeps its kernel in single precision.
+# Rows whose distance from the threshold is below this share of the range of decisions count for the
+# side that gives the larger score, because libsvm keeps its kernel in single precision.
 _NEAR = 1e-5
-# If the decisions range over less than 1, each end of the interval of intercepts predicts one side for all rows. The
-# constant is a little less than 1, because libsvm stops at a violation of .001.
+# If the decisions range over less than 1, each end of the interval of intercepts predicts one side
+# for all rows. The constant is a little less than 1, because libsvm stops at a violation of .001.
 _SMALL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class SmallC:
-    """A bound on the score of a fold that needs no fit: for C below `limit`, the score is at most `most`. For such C,
-    no row reaches the margin, the weights are proportional to C, and libsvm may choose any intercept in an interval.
+    """A bound on the score of a fold that needs no fit: for C below `limit`, the score is at most
+    `most`. For such C, no row reaches the margin, the weights are proportional to C, and libsvm may
+    choose any intercept in an interval.
     """
 
     limit: float
@@ -93,7 +110,8 @@ class SmallC:
 
 
 class KernelSolver:
-    """Solves SVMs with libsvm from inner products, (n, n) doubles. Copies for two folds need as much memory again."""
+    """Solves SVMs with libsvm from inner products, (n, n) doubles. Copies for two folds need as
+    much memory again."""
 
     name: Literal["kernel"] = "kernel"
 
@@ -103,8 +121,9 @@ class KernelSolver:
         self.points = points
         self.folds = folds
         self.kernel = points @ points.T
-        # libsvm breaks ties between rows by their squared lengths, which are all 1 except for rounding. The lengths are
-        # rounded here as libsvm rounds them, because libsvm would choose other rows if a matrix product rounded them.
+        # libsvm breaks ties between rows by their squared lengths, which are all 1 except for
+        # rounding. The lengths are rounded here as libsvm rounds them, because libsvm would choose
+        # other rows if a matrix product rounded them.
         dot: Any = get_blas_funcs("dot", (points,))
         np.fill_diagonal(self.kernel, [dot(row, row) for row in points])
         # The arrays are contiguous, so that libsvm reads them without a copy.
@@ -112,7 +131,8 @@ class KernelSolver:
         self.tests = [self.kernel[np.ix_(fold.test, fold.train)] for fold in folds]
 
     def predicted(self, fold: int, right: Bools, C: float) -> Bools:
-        """Predict the fold's test rows with an SVM that is fitted to its training rows. right: (n,), for all rows."""
+        """Predict the fold's test rows with an SVM that is fitted to its training rows. right:
+        (n,), for all rows."""
         duals, intercept = self._fit(self.trains[fold], right[self.folds[fold].train], C)
         return self.tests[fold] @ duals + intercept >= 0  # as `SVC.predict` has it
 
@@ -123,7 +143,8 @@ class KernelSolver:
         trained = self.trains[fold] @ duals
         tested = self.tests[fold] @ duals
         middle = (trained[right[train]].max() + trained[~right[train]].min()) / 2
-        # With an intercept at an end of the interval, all rows are predicted as one side, and the score is one half.
+        # With an intercept at an end of the interval, all rows are predicted as one side, and the
+        # score is one half.
         return _small_c(trained, tested, middle, right[test], least=0.5)
 
     def plane(self, right: Bools, C: float) -> tuple[Floats, float]:
@@ -134,14 +155,17 @@ class KernelSolver:
     def _fit(self, kernel: Floats, right: Bools, C: float) -> tuple[Floats, float]:
         from sklearn.svm import SVC
 
-        model = SVC(kernel="precomputed", class_weight=balanced_weights(right), C=C).fit(kernel, right.astype(np.int64))
+        model = SVC(kernel="precomputed", class_weight=balanced_weights(right), C=C).fit(
+            kernel, right.astype(np.int64)
+        )
         duals = np.zeros(len(right))
         duals[model.support_] = model.dual_coef_[0]
         return duals, float(model.intercept_[0])
 
 
 class LinearSolver:
-    """Solves SVMs with liblinear, if a class has too many rows for a kernel. The intercept is penalised too."""
+    """Solves SVMs with liblinear, if a class has too many rows for a kernel. The intercept is
+    penalised too."""
 
     name: Literal["linear"] = "linear"
 
@@ -160,7 +184,9 @@ class LinearSolver:
         train = self.folds[fold].train
         test = self.folds[fold].test
         weights = balanced_signs(right[train]) @ self.trains[fold]
-        return _small_c(self.trains[fold] @ weights, self.tests[fold] @ weights, 0.0, right[test], least=0.0)
+        return _small_c(
+            self.trains[fold] @ weights, self.tests[fold] @ weights, 0.0, right[test], least=0.0
+        )
 
     def plane(self, right: Bools, C: float) -> tuple[Floats, float]:
         return self._fit(self.points, right, C)
@@ -185,13 +211,17 @@ def balanced_weights(right: Bools) -> dict[int, float]:
 
 
 def balanced_signs(right: Bools) -> Floats:
-    """Return the bounds of the dual variables for C = 1: each row's weight, negative for wrong rows."""
+    """Return the bounds of the dual variables for C = 1: each row's weight, negative for wrong
+    rows."""
     weights = balanced_weights(right)
     return np.where(right, weights[1], -weights[0])
 
 
-def _small_c(trained: Floats, tested: Floats, threshold: float, right: Bools, least: float) -> SmallC:
-    """Bound scores for small C. trained, tested: decisions from `balanced_signs`. least: score of other intercepts."""
+def _small_c(
+    trained: Floats, tested: Floats, threshold: float, right: Bools, least: float
+) -> SmallC:
+    """Bound scores for small C. trained, tested: decisions from `balanced_signs`. least: score of
+    other intercepts."""
     lowest = min(trained.min(), tested.min())
     highest = max(trained.max(), tested.max())
     # For liblinear, whose intercept is then zero, no decision may reach 1 or -1.
@@ -205,8 +235,11 @@ def _small_c(trained: Floats, tested: Floats, threshold: float, right: Bools, le
 TIE = 1e-9
 
 
-def permuted_labels(right: Bools, units: Ints | None, folds: Sequence[Fold], seed: int) -> Iterator[Bools]:
-    """Yield permuted labels (n,) without end. Within a test fold, units of equal size exchange their labels."""
+def permuted_labels(
+    right: Bools, units: Ints | None, folds: Sequence[Fold], seed: int
+) -> Iterator[Bools]:
+    """Yield permuted labels (n,) without end. Within a test fold, units of equal size exchange
+    their labels."""
     rng = np.random.default_rng([seed, 1])  # 1: other draws than those of the folds
     blocks = [block for fold in folds for block in _blocks(fold.test, units)]
     while True:
@@ -228,7 +261,8 @@ def _blocks(rows: Ints, units: Ints | None) -> list[Ints]:
 
 
 def reaches_score(solver: Solver, right: Bools, grid: Sequence[float], score: float) -> bool:
-    """Return whether the best mean score over the grid reaches `score`. Skip fits that cannot change the answer."""
+    """Return whether the best mean score over the grid reaches `score`. Skip fits that cannot
+    change the answer."""
     needed = (score - TIE) * len(solver.folds)
     small = [solver.small(fold, right) for fold in range(len(solver.folds))]
     for C in sorted(grid, reverse=True):
@@ -252,8 +286,9 @@ MOST_KERNEL_ROWS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """The direction of a class in whitened space. weights: (width,). strength: the mean balanced accuracy over the
-    folds, with its 95 % `interval`. p: the p-value of the strength under permuted labels.
+    """The direction of a class in whitened space. weights: (width,). strength: the mean balanced
+    accuracy over the folds, with its 95 % `interval`. p: the p-value of the strength under permuted
+    labels.
     """
 
     weights: Floats
@@ -267,13 +302,17 @@ class Direction:
     solver: Literal["kernel", "linear"]
 
     def decision(self, points: AnyFloats) -> Floats:
-        """Return decision values (n,) of points (n, width) from `whiten`: above 0 for easy, below 0 for hard points."""
+        """Return decision values (n,) of points (n, width) from `whiten`: above 0 for easy, below 0
+        for hard points."""
         return np.asarray(points, np.float64) @ self.weights + self.intercept
 
 
 def whiten(features: AnyFloats, centre: AnyFloats, deviation: AnyFloats) -> Floats:
-    """Return (features - centre) / deviation with rows of unit length, (n, width). centre, deviation: (width,)."""
-    features, centre, deviation = (np.asarray(array, np.float64) for array in (features, centre, deviation))
+    """Return (features - centre) / deviation with rows of unit length, (n, width). centre,
+    deviation: (width,)."""
+    features, centre, deviation = (
+        np.asarray(array, np.float64) for array in (features, centre, deviation)
+    )
     # The deviation of a constant column is about 1e-16 of its value, because of rounding.
     varied = deviation > 1e-12 * np.maximum(1.0, np.abs(centre))
     return unit_rows(np.where(varied, (features - centre) / np.where(varied, deviation, 1.0), 0.0))
@@ -296,28 +335,40 @@ def fit_direction(
     fewest_errors: int = FEWEST_ERRORS,
     most_kernel_rows: int = MOST_KERNEL_ROWS,
 ) -> Direction | str:
-    """Return a class's direction (scikit-learn's SVC or LinearSVC, balanced), or a text that says why it has none.
+    """Return a class's direction (scikit-learn's SVC or LinearSVC, balanced), or a text that says
+    why it has none.
 
-    points: (n, width), whitened. right: (n,). units: (n,); rows of one unit share a fold and are permuted together.
+    points: (n, width), whitened. right: (n,). units: (n,); rows of one unit share a fold and are
+    permuted together.
     """
     points = np.ascontiguousarray(points, np.float64)
     right = np.asarray(right, np.bool_)
     rows = len(right)
     errors = int((~right).sum())
-    dealt = reason_against_direction(right, units, FOLDS, fewest_errors) or deal_folds(right, units, FOLDS, seed)
+    dealt = reason_against_direction(right, units, FOLDS, fewest_errors) or deal_folds(
+        right, units, FOLDS, seed
+    )
     if isinstance(dealt, str):
         return dealt
     from sklearn import config_context
 
-    with config_context(assume_finite=True, skip_parameter_validation=True):  # for thousands of small fits
-        solver: Solver = KernelSolver(points, dealt) if rows <= most_kernel_rows else LinearSolver(points, dealt, seed)
+    # for thousands of small fits
+    with config_context(assume_finite=True, skip_parameter_validation=True):
+        solver: Solver = (
+            KernelSolver(points, dealt)
+            if rows <= most_kernel_rows
+            else LinearSolver(points, dealt, seed)
+        )
         truths = [right[fold.test] for fold in dealt]
         best = chosen = None
         strength = 0.0
         grid = sorted(grid)
         for C in grid:
             predicted = [solver.predicted(fold, right, C) for fold in range(FOLDS)]
-            scores = [balanced_accuracy(truth, answer) for truth, answer in zip(truths, predicted, strict=True)]
+            scores = [
+                balanced_accuracy(truth, answer)
+                for truth, answer in zip(truths, predicted, strict=True)
+            ]
             if best is None or np.mean(scores) > strength + TIE:
                 best = C
                 chosen = predicted
@@ -325,7 +376,9 @@ def fit_direction(
         assert best is not None and chosen is not None
         weights, intercept = solver.plane(right, best)
         permuted = permuted_labels(right, units, dealt, seed)
-        p = sequential_p((reaches_score(solver, labels, grid, strength) for labels in permuted), permutations)
+        p = sequential_p(
+            (reaches_score(solver, labels, grid, strength) for labels in permuted), permutations
+        )
     of_folds = None if units is None else [units[fold.test] for fold in dealt]
     interval = balanced_accuracy_interval(truths, chosen, of_folds)
     return Direction(weights, intercept, best, strength, interval, p, rows, errors, solver.name)
@@ -340,8 +393,8 @@ def fit_directions(
     fit: DirectionFit,
     workers: int | None = 1,
 ) -> list[Direction | str]:
-    """Return the result of `fit_direction` for every class. labels: (n,). workers: how many processes, without effect
-    on results. Each needs up to 600 MB for a class of 5,000 rows.
+    """Return the result of `fit_direction` for every class. labels: (n,). workers: how many
+    processes, without effect on results. Each needs up to 600 MB for a class of 5,000 rows.
     """
     order = np.argsort(labels, kind="stable")
     bounds = np.searchsorted(labels[order], np.arange(classes + 1))
@@ -352,8 +405,11 @@ def fit_directions(
     items = []
     for label, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
         rows = slice(start, end)
-        items.append(_ClassRows(label, points[rows], right[rows], None if units is None else units[rows]))
-    items.sort(key=lambda item: -len(item.right))  # largest classes first, so that workers end together
+        items.append(
+            _ClassRows(label, points[rows], right[rows], None if units is None else units[rows])
+        )
+    # largest classes first, so that workers end together
+    items.sort(key=lambda item: -len(item.right))
     for event in engine_for(("cpu",), workers).run(fit, items):
         if isinstance(event, Finished):
             by_label[event.item.label] = event.result

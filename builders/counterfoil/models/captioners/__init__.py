@@ -1,4 +1,5 @@
-"""Load captioners of any kind by name: `lab:NAME`, `local-dir:PATH`, or a model of the Hub, `user/name[@revision]`.
+"""Load captioners of any kind by name: `lab:NAME`, `local-dir:PATH`, or a model of the Hub,
+`user/name[@revision]`.
 
 captioner = load_captioner("lab:captioner")
 captioner.captions(image, prefix="a photo of a", number=5)
@@ -15,10 +16,17 @@ from counterfoil.models.captioners.captioner import Captioner, CaptionerAbout, C
 from counterfoil.models.text_models import CAPTIONER_FILES, TextModelConfig, checked_captioner
 from counterfoil.models.transformers_files import ModelFiles, found_files
 
-__all__ = ["CAPTIONER_KINDS", "CaptionExample", "Captioner", "CaptionerAbout", "describe_captioner", "load_captioner"]
+__all__ = [
+    "CAPTIONER_KINDS",
+    "CaptionExample",
+    "Captioner",
+    "CaptionerAbout",
+    "describe_captioner",
+    "load_captioner",
+]
 
-# Maps a configuration's model type to a loader. Other image-to-text models of transformers are loaded as chat models:
-# they need a chat template, and only they take examples.
+# Maps a configuration's model type to a loader. Other image-to-text models of transformers are
+# loaded as chat models: they need a chat template, and only they take examples.
 CAPTIONER_KINDS: Mapping[str, Callable[[str, ModelFiles, TextModelConfig, str], Captioner]] = {
     "vision-encoder-decoder": of_decoders.load_of_two,
     "git": of_decoders.load_git,
@@ -27,7 +35,8 @@ CAPTIONER_KINDS: Mapping[str, Callable[[str, ModelFiles, TextModelConfig, str], 
 
 
 def describe_captioner(name: str) -> CaptionerAbout:
-    """Read a captioner's facts from its configuration. Raise UserError with all problems, or RunFailure."""
+    """Read a captioner's facts from its configuration. Raise UserError with all problems, or
+    RunFailure."""
     files, config = _configured(name)
     return CaptionerAbout(
         name=name,
@@ -39,13 +48,16 @@ def describe_captioner(name: str) -> CaptionerAbout:
 
 
 def load_captioner(name: str, device: str = "cpu") -> Captioner:
-    """Load a trained captioner in eval mode. Raise UserError if it is no captioner, RunFailure if it is unavailable."""
+    """Load a trained captioner in eval mode. Raise UserError if it is no captioner, RunFailure if
+    it is unavailable."""
     files, config = _configured(name)
     return CAPTIONER_KINDS.get(config.model_type, of_chat.load)(name, files, config, device)
 
 
 def _configured(name: str) -> tuple[ModelFiles, TextModelConfig]:
     if not name.strip():
-        raise UserError("a captioner has no name", "Name lab:captioner, local-dir:PATH, or one of the Hub.")
+        raise UserError(
+            "a captioner has no name", "Name lab:captioner, local-dir:PATH, or one of the Hub."
+        )
     files = found_files(name, name, CAPTIONER_FILES)
     return files, checked_captioner(name, files, CAPTIONER_KINDS)

@@ -1,8 +1,9 @@
 """Write captions of an image, and compute the likelihood of given captions, with one decoder.
 
-transformers' `generate` is not used, because it takes settings from the model and draws the random numbers of all
-captions from one generator. A kind of captioner reads an image once (`_seen`) and continues from there (`_went_on`).
-Captions and likelihoods both use these two steps, so they agree. Neither depends on the other captions of a call.
+transformers' `generate` is not used, because it takes settings from the model and draws the random
+numbers of all captions from one generator. A kind of captioner reads an image once (`_seen`) and
+continues from there (`_went_on`). Captions and likelihoods both use these two steps, so they agree.
+Neither depends on the other captions of a call.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-# Every batch has this many rows, and its captions have equal lengths after rounding up to a step. So a caption's
-# likelihood does not depend on the other captions.
+# Every batch has this many rows, and its captions have equal lengths after rounding up to a step.
+# So a caption's likelihood does not depend on the other captions.
 SCORED_TOGETHER = 8
 LENGTH_STEP = 8
 
@@ -38,7 +39,8 @@ class CaptionExample:
 
 @dataclass(frozen=True, slots=True)
 class CaptionerAbout:
-    """A captioner's description, known before any weight is loaded. `revision` is a commit of the Hub."""
+    """A captioner's description, known before any weight is loaded. `revision` is a commit of the
+    Hub."""
 
     name: str
     model_type: str
@@ -49,7 +51,8 @@ class CaptionerAbout:
 
 @dataclass(frozen=True, slots=True)
 class SeenImage:
-    """A model's state after it has read an image. `scores` [vocabulary] are those of the first token."""
+    """A model's state after it has read an image. `scores` [vocabulary] are those of the first
+    token."""
 
     scores: torch.Tensor
     cache: Any
@@ -60,9 +63,9 @@ class SeenImage:
 class Captioner:
     """A trained captioner in eval mode; each kind is a subclass in a file of its own.
 
-    sha256: of configuration, tokenizer and weights. input_key: captioners with the same key turn an image or text into
-    the same tensors. ends: tokens that end a caption. longest: the most tokens of a caption, its end included, or None
-    if unknown. never: tokens that may not be in a caption.
+    sha256: of configuration, tokenizer and weights. input_key: captioners with the same key turn an
+    image or text into the same tensors. ends: tokens that end a caption. longest: the most tokens
+    of a caption, its end included, or None if unknown. never: tokens that may not be in a caption.
     """
 
     name: str
@@ -87,9 +90,15 @@ class Captioner:
 
         from counterfoil.documents import sha256_json
 
-        # The last bits of floats differ between kinds of device and between versions of these libraries.
-        versions = {name: version(name) for name in ("torch", "transformers", "tokenizers", "pillow", "torchvision")}
-        return sha256_json([_FORMAT, self.sha256, self.input_key, torch.device(self.device).type, versions])
+        # The last bits of floats differ between kinds of device and between versions of these
+        # libraries.
+        versions = {
+            name: version(name)
+            for name in ("torch", "transformers", "tokenizers", "pillow", "torchvision")
+        }
+        return sha256_json(
+            [_FORMAT, self.sha256, self.input_key, torch.device(self.device).type, versions]
+        )
 
     def captions(
         self,
@@ -101,21 +110,28 @@ class Captioner:
         most_tokens: int = 40,
         examples: Sequence[CaptionExample] = (),
     ) -> list[str]:
-        """Write `number` captions: the greedy one, then others sampled from the likeliest tokens (top-p 0.9).
+        """Write `number` captions: the greedy one, then others sampled from the likeliest tokens
+        (top-p 0.9).
 
-        Each begins with `prefix`, ends at most `most_tokens` tokens after the prefix, and may be unfinished or empty.
-        Captions depend only on the image's pixels and these arguments. Raise UserError for a prefix that is too long,
-        or for examples if the model takes none; RunFailure if the model fails.
+        Each begins with `prefix`, ends at most `most_tokens` tokens after the prefix, and may be
+        unfinished or empty. Captions depend only on the image's pixels and these arguments. Raise
+        UserError for a prefix that is too long, or for examples if the model takes none; RunFailure
+        if the model fails.
         """
         import torch
 
         begun = _readable(prefix)
         with self._computing("caption an image", examples), torch.inference_mode():
             forced = self._tokens(begun)
-            most = most_tokens if self.longest is None else min(most_tokens, self.longest - len(forced))
+            most = (
+                most_tokens
+                if self.longest is None
+                else min(most_tokens, self.longest - len(forced))
+            )
             if most < 1:
                 raise UserError(
-                    f"captioner {self.name!r}: {begun[:60]!r} is {len(forced)} tokens long, and its captions have "
+                    f"captioner {self.name!r}: {begun[:60]!r} is {len(forced)} tokens long, and its"
+                    " captions have "
                     f"at most {self.longest}"
                 )
             generators = [_generator(image, seed, index) for index in range(number)]
@@ -125,10 +141,12 @@ class Captioner:
     def log_likelihoods(
         self, image: Image, captions: Sequence[str], *, examples: Sequence[CaptionExample] = ()
     ) -> tuple[Floats, Ints]:
-        """Return the natural log-likelihoods (k,) of captions given the image, and their numbers of tokens (k,).
+        """Return the natural log-likelihoods (k,) of captions given the image, and their numbers of
+        tokens (k,).
 
-        Both include the end of the caption. If lengths differ, divide by the number of tokens, because log-likelihoods
-        favour short captions. Raise UserError for a caption that is too long, RunFailure if the model fails.
+        Both include the end of the caption. If lengths differ, divide by the number of tokens,
+        because log-likelihoods favour short captions. Raise UserError for a caption that is too
+        long, RunFailure if the model fails.
         """
         import torch
 
@@ -138,7 +156,8 @@ class Captioner:
             for caption, count in zip(captions, counts, strict=True):
                 if self.longest is not None and count > self.longest:
                     raise UserError(
-                        f"captioner {self.name!r}: {caption.strip()[:60]!r} is {count} tokens long with its "
+                        f"captioner {self.name!r}: {caption.strip()[:60]!r} is {count} tokens long"
+                        " with its "
                         f"end, and its captions have at most {self.longest}",
                         "Shorten the caption.",
                     )
@@ -159,14 +178,17 @@ class Captioner:
         raise NotImplementedError
 
     def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
-        """Return scores [rows, width, vocabulary] after each of `ids` [rows, width], and add the ids to the cache."""
+        """Return scores [rows, width, vocabulary] after each of `ids` [rows, width], and add the
+        ids to the cache."""
         raise NotImplementedError
 
     def _tokens(self, text: str) -> list[int]:
         """Tokenize a text. Special tokens that are written in the text count as ordinary words."""
         if not text:
             return []
-        return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+        return list(
+            self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        )
 
     def _repeated(self, seen: SeenImage, rows: int) -> Any:
         cache = copy.deepcopy(seen.cache)
@@ -176,7 +198,8 @@ class Captioner:
     def _decode(
         self, seen: SeenImage, forced: list[int], generators: Sequence[torch.Generator], most: int
     ) -> list[list[int]]:
-        """Return the tokens of each caption after the forced tokens, without its end. The first caption is greedy."""
+        """Return the tokens of each caption after the forced tokens, without its end. The first
+        caption is greedy."""
         import torch
 
         rows = len(generators)
@@ -192,7 +215,9 @@ class Captioner:
         for step in range(most):
             now = scores.float().cpu().clone()
             if bool(torch.isnan(now).any()):
-                raise RunFailure(f"captioner {self.name!r}: its scores of this image are not numbers")
+                raise RunFailure(
+                    f"captioner {self.name!r}: its scores of this image are not numbers"
+                )
             now[:, list(self.never)] = -torch.inf
             for row in range(rows):
                 if ended[row]:
@@ -204,8 +229,12 @@ class Captioner:
             if all(ended) or step + 1 == most:
                 return chosen
             # A caption that has ended keeps its row, because the batch must keep its size.
-            last = [self.ends[0] if over else ids[-1] for over, ids in zip(ended, chosen, strict=True)]
-            scores = self._went_on(seen, cache, torch.tensor(last, device=self.device)[:, None], done)[:, -1]
+            last = [
+                self.ends[0] if over else ids[-1] for over, ids in zip(ended, chosen, strict=True)
+            ]
+            scores = self._went_on(
+                seen, cache, torch.tensor(last, device=self.device)[:, None], done
+            )[:, -1]
             done += 1
         return chosen
 
@@ -213,7 +242,9 @@ class Captioner:
         """Return the caption: the prefix as it was written, then the model's words."""
 
         def decode(ids: list[int]) -> str:
-            return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            return self.tokenizer.decode(
+                ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
 
         if not prefix:
             return decode(chosen).strip()
@@ -224,22 +255,32 @@ class Captioner:
             return (prefix + whole[len(before) :]).rstrip()
         return f"{prefix} {decode(chosen).strip()}".rstrip()
 
-    def _sums(self, seen: SeenImage, first: torch.Tensor, tokens: list[list[int]], width: int) -> Floats:
-        """Return log-likelihoods of at most `SCORED_TOGETHER` captions of at most `width` tokens."""
+    def _sums(
+        self, seen: SeenImage, first: torch.Tensor, tokens: list[list[int]], width: int
+    ) -> Floats:
+        """Return log-likelihoods of at most `SCORED_TOGETHER` captions of at most `width`
+        tokens."""
         import torch
 
         ends = list(self.ends)
-        begun = [float(first[ids[0]]) if ids else float(torch.logsumexp(first[ends], 0)) for ids in tokens]
+        begun = [
+            float(first[ids[0]]) if ids else float(torch.logsumexp(first[ends], 0))
+            for ids in tokens
+        ]
         if not width:
             return np.array(begun)
         padded = tokens + [tokens[-1]] * (SCORED_TOGETHER - len(tokens))
         # Attention is causal: the padding after a caption changes no score in it.
-        batch = torch.tensor([ids + [self.ends[0]] * (width - len(ids)) for ids in padded], device=self.device)
+        batch = torch.tensor(
+            [ids + [self.ends[0]] * (width - len(ids)) for ids in padded], device=self.device
+        )
         scores = self._went_on(seen, self._repeated(seen, SCORED_TOGETHER), batch, 0)
         sums = []
         for row, ids in enumerate(tokens):
             logarithms = torch.log_softmax(scores[row, : len(ids)].float().cpu(), dim=-1)
-            following = logarithms[torch.arange(len(ids) - 1), torch.tensor(ids[1:], dtype=torch.long)]
+            following = logarithms[
+                torch.arange(len(ids) - 1), torch.tensor(ids[1:], dtype=torch.long)
+            ]
             end = torch.logsumexp(logarithms[-1, ends], 0)
             sums.append(begun[row] + float(following.double().sum()) + float(end))
         return np.array(sums)
@@ -250,15 +291,20 @@ class Captioner:
 
         if examples and not self.takes_examples:
             raise UserError(
-                f"captioner {self.name!r} takes no examples: a {self.model_type} model sees only one image",
+                f"captioner {self.name!r} takes no examples: a {self.model_type} model sees only"
+                " one image",
                 "Leave the examples out, or name a chat model that takes images.",
             )
         hint = "Check its configuration, or name another captioner."
-        with computing(f"captioner {self.name!r}", doing, self.device, hint), ids_in_bounds(self.name, self.module):
+        with (
+            computing(f"captioner {self.name!r}", doing, self.device, hint),
+            ids_in_bounds(self.name, self.module),
+        ):
             yield
 
 
-# A part of the key. Increase the number when a change of the decoder changes captions or likelihoods.
+# A part of the key. Increase the number when a change of the decoder changes captions or
+# likelihoods.
 _FORMAT = 1
 
 
@@ -276,7 +322,8 @@ def _generator(image: Image, seed: int, index: int) -> torch.Generator:
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-    """Yield the rows of each batch, and its width, which is the length of its rows rounded up to a step."""
+    """Yield the rows of each batch, and its width, which is the length of its rows rounded up to a
+    step."""
     widths = [-(-length // LENGTH_STEP) * LENGTH_STEP for length in lengths]
     for width in sorted(set(widths)):
         rows = [row for row, row_width in enumerate(widths) if row_width == width]
@@ -284,12 +331,14 @@ def _batches(lengths: Sequence[int]) -> Iterator[tuple[list[int], int]]:
             yield rows[start : start + SCORED_TOGETHER], width
 
 
-# Holtzman 2020, section 3.1: sample from the smallest set of tokens that has this share of the probability.
+# Holtzman 2020, section 3.1: sample from the smallest set of tokens that has this share of the
+# probability.
 TOP_P = 0.9
 
 
 def chosen_token(scores: torch.Tensor, generator: torch.Generator | None) -> int:
-    """Choose the likeliest token by scores [vocabulary] on the CPU, or sample one with the generator."""
+    """Choose the likeliest token by scores [vocabulary] on the CPU, or sample one with the
+    generator."""
     import torch
 
     if generator is None:
@@ -298,5 +347,8 @@ def chosen_token(scores: torch.Tensor, generator: torch.Generator | None) -> int
     reached = shares.cumsum(0)
     # The token that reaches the share is kept too.
     kept = int((reached < TOP_P).sum()) + 1
-    drawn = torch.rand((), generator=generator, dtype=torch.float64) * reached[min(kept, len(reached)) - 1]
+    drawn = (
+        torch.rand((), generator=generator, dtype=torch.float64)
+        * reached[min(kept, len(reached)) - 1]
+    )
     return int(tokens[min(int(torch.searchsorted(reached, drawn, right=True)), kept - 1)])

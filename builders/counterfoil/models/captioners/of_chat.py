@@ -30,14 +30,16 @@ if TYPE_CHECKING:
 # The question about each image. It is part of the key, because it changes the captions.
 QUESTION = "Describe this image in one sentence."
 _MANNER = "Describe this image in one sentence, in the manner of these: {}"
-# Tolerance for the log-likelihood of one caption; float32 sums in another order differ by some 1e-5.
+# Tolerance for the log-likelihood of one caption; float32 sums in another order differ by some
+# 1e-5.
 _SAME = 1e-2
 _IMAGE_TOKENS = ("image_token_id", "image_token_index", "video_token_id", "audio_token_id")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatCaptioner(Captioner):
-    """A chat model. lead: the white space before an answer in its template. goes_on: whether it uses its cache."""
+    """A chat model. lead: the white space before an answer in its template. goes_on: whether it
+    uses its cache."""
 
     processor: Any
     lead: str
@@ -46,7 +48,9 @@ class ChatCaptioner(Captioner):
     def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
         inputs = self._asked(image, examples)
         out = self.module(**inputs, use_cache=self.goes_on, logits_to_keep=1)
-        return SeenImage(out.logits[0, -1], out.past_key_values if self.goes_on else _Read(), inputs)
+        return SeenImage(
+            out.logits[0, -1], out.past_key_values if self.goes_on else _Read(), inputs
+        )
 
     def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
         if self.goes_on:
@@ -70,14 +74,24 @@ class ChatCaptioner(Captioner):
                 turns += [_question(question, example.image), _answer(self._plain(example.text))]
         turns.append(_question(question, image))
         text = rendered(self.name, self.processor, turns, add_generation_prompt=True)
-        # The processor prepares images and special tokens. Its template is replaced by one that repeats `rendered`.
+        # The processor prepares images and special tokens. Its template is replaced by one that
+        # repeats `rendered`.
         inputs = self.processor.apply_chat_template(
-            turns, chat_template=AS_RENDERED, rendered=text, tokenize=True, return_dict=True, return_tensors="pt"
+            turns,
+            chat_template=AS_RENDERED,
+            rendered=text,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
         )
-        return {key: value.to(self.device) if hasattr(value, "to") else value for key, value in inputs.items()}
+        return {
+            key: value.to(self.device) if hasattr(value, "to") else value
+            for key, value in inputs.items()
+        }
 
     def _plain(self, text: str) -> str:
-        """Remove special tokens, which separate turns and images, from a text that is not trusted."""
+        """Remove special tokens, which separate turns and images, from a text that is not
+        trusted."""
         tokens: list[str] = list(self.tokenizer.get_added_vocab())
         for token in sorted(tokens, key=len, reverse=True):
             text = text.replace(token, " ")
@@ -85,7 +99,8 @@ class ChatCaptioner(Captioner):
 
 
 class _Read:
-    """The tokens of the captions so far. Models that read everything again use them in place of a cache."""
+    """The tokens of the captions so far. Models that read everything again use them in place of a
+    cache."""
 
     def __init__(self) -> None:
         self.ids: torch.Tensor | None = None
@@ -108,8 +123,13 @@ def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> 
         try:
             processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:  # damaged files may raise anything
-            raise UserError(f"model {name!r}: no processor can be made from its files: {error_line(error)}") from error
-    if getattr(processor, "tokenizer", None) is None or getattr(processor, "image_processor", None) is None:
+            raise UserError(
+                f"model {name!r}: no processor can be made from its files: {error_line(error)}"
+            ) from error
+    if (
+        getattr(processor, "tokenizer", None) is None
+        or getattr(processor, "image_processor", None) is None
+    ):
         raise UserError(f"model {name!r}: its processor does not take images and texts")
     module = parts["module"]
     settings = module.config.get_text_config()
@@ -176,7 +196,10 @@ def _lead(name: str, processor: Any) -> str:
 def _question(text: str, image: Image) -> dict[str, Any]:
     return {
         "role": "user",
-        "content": [{"type": "image", "image": image.convert("RGB")}, {"type": "text", "text": text}],
+        "content": [
+            {"type": "image", "image": image.convert("RGB")},
+            {"type": "text", "text": text},
+        ],
     }
 
 

@@ -1,4 +1,5 @@
-"""Write captions with BLIP, GIT and vision encoder-decoder models. Captions follow a start token."""
+"""Write captions with BLIP, GIT and vision encoder-decoder models. Captions follow a start
+token."""
 
 from __future__ import annotations
 
@@ -8,25 +9,37 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
 from counterfoil.models.text_models import TextModelConfig, ends_of, loaded, never_of, start_of
-from counterfoil.models.transformers_files import ModelFiles, image_processor_of, input_key_of, prepared_by
+from counterfoil.models.transformers_files import (
+    ModelFiles,
+    image_processor_of,
+    input_key_of,
+    prepared_by,
+)
 
 if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
 # Model types whose position tables begin after the row of the padding token.
-_OFFSET_POSITIONS = frozenset({"camembert", "roberta", "xlm-roberta", "xlm-roberta-xl", "data2vec-text"})
+_OFFSET_POSITIONS = frozenset(
+    {"camembert", "roberta", "xlm-roberta", "xlm-roberta-xl", "data2vec-text"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderCaptioner(Captioner):
-    """A decoder that attends to an encoder's states of an image. Captions follow the token `start`."""
+    """A decoder that attends to an encoder's states of an image. Captions follow the token
+    `start`."""
 
     processor: Any
     start: int
 
     def _pixels(self, image: Image) -> torch.Tensor:
-        return prepared_by(self.name, self.processor)(image.convert("RGB")).unsqueeze(0).to(self.device)
+        return (
+            prepared_by(self.name, self.processor)(image.convert("RGB"))
+            .unsqueeze(0)
+            .to(self.device)
+        )
 
     def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
         import torch
@@ -56,7 +69,8 @@ def _captioner(
     ends: Sequence[Any],
     encoder: Any = None,
 ) -> DecoderCaptioner:
-    """Make a captioner. settings: those of its decoder. start, ends: the settings that may hold their tokens' ids."""
+    """Make a captioner. settings: those of its decoder. start, ends: the settings that may hold
+    their tokens' ids."""
     name = parts["name"]
     of_model = parts["module"].config if encoder is None else encoder
     first = start_of(name, *start)
@@ -84,15 +98,23 @@ class BlipCaptioner(DecoderCaptioner):
 
     def _decoded(self, ids: torch.Tensor, states: torch.Tensor, cache: Any) -> Any:
         return self.module.text_decoder(
-            input_ids=ids, encoder_hidden_states=states, past_key_values=cache, use_cache=True, is_decoder=True
+            input_ids=ids,
+            encoder_hidden_states=states,
+            past_key_values=cache,
+            use_cache=True,
+            is_decoder=True,
         )
 
 
-def load_blip(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> DecoderCaptioner:
+def load_blip(
+    name: str, files: ModelFiles, config: TextModelConfig, device: str
+) -> DecoderCaptioner:
     parts = loaded(name, files, config, device)
     settings = parts["module"].config.text_config
     # The start and end tokens of BLIP's own `generate`.
-    return _captioner(BlipCaptioner, parts, config, settings, [settings.bos_token_id], [settings.sep_token_id])
+    return _captioner(
+        BlipCaptioner, parts, config, settings, [settings.bos_token_id], [settings.sep_token_id]
+    )
 
 
 class GitCaptioner(DecoderCaptioner):
@@ -110,10 +132,14 @@ class GitCaptioner(DecoderCaptioner):
 
         # Positions count words only; by default the model would count the patches in the cache too.
         positions = torch.arange(1 + done, 1 + done + ids.shape[1], device=self.device)[None]
-        return self.module(input_ids=ids, past_key_values=cache, position_ids=positions, use_cache=True).logits
+        return self.module(
+            input_ids=ids, past_key_values=cache, position_ids=positions, use_cache=True
+        ).logits
 
 
-def load_git(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> DecoderCaptioner:
+def load_git(
+    name: str, files: ModelFiles, config: TextModelConfig, device: str
+) -> DecoderCaptioner:
     parts = loaded(name, files, config, device)
     settings = parts["module"].config
     tokenizer = parts["tokenizer"]
@@ -124,7 +150,8 @@ def load_git(name: str, files: ModelFiles, config: TextModelConfig, device: str)
 
 
 class VisionEncoderDecoderCaptioner(DecoderCaptioner):
-    """A vision encoder, and a language model that attends to its states, as in TrOCR and in the lab's captioner."""
+    """A vision encoder, and a language model that attends to its states, as in TrOCR and in the
+    lab's captioner."""
 
     def _encoded(self, pixels: torch.Tensor) -> torch.Tensor:
         return self.module.encoder(pixel_values=pixels, return_dict=True).last_hidden_state
@@ -142,7 +169,8 @@ class VisionEncoderDecoderCaptioner(DecoderCaptioner):
         )
 
     def _tokens(self, text: str) -> list[int]:
-        """Tokenize as in training: with the tokenizer's special tokens, except the start and the ends."""
+        """Tokenize as in training: with the tokenizer's special tokens, except the start and the
+        ends."""
         if not text:
             return []
         ids = list(self.tokenizer(text, split_special_tokens=True)["input_ids"])
@@ -153,7 +181,9 @@ class VisionEncoderDecoderCaptioner(DecoderCaptioner):
         return ids
 
 
-def load_of_two(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> DecoderCaptioner:
+def load_of_two(
+    name: str, files: ModelFiles, config: TextModelConfig, device: str
+) -> DecoderCaptioner:
     parts = loaded(name, files, config, device)
     document = config.document
     decoder = config.document["decoder"]
@@ -169,5 +199,16 @@ def load_of_two(name: str, files: ModelFiles, config: TextModelConfig, device: s
         tokenizer.bos_token_id,
         tokenizer.cls_token_id,
     ]
-    ends = [*(ids.get("eos_token_id") for ids in (special, document, decoder)), tokenizer.eos_token_id]
-    return _captioner(VisionEncoderDecoderCaptioner, parts, config, of_model.decoder, start, ends, of_model.encoder)
+    ends = [
+        *(ids.get("eos_token_id") for ids in (special, document, decoder)),
+        tokenizer.eos_token_id,
+    ]
+    return _captioner(
+        VisionEncoderDecoderCaptioner,
+        parts,
+        config,
+        of_model.decoder,
+        start,
+        ends,
+        of_model.encoder,
+    )

@@ -1,4 +1,5 @@
-"""Load chat models by name: from the Hub's providers, a server with OpenAI's protocol, or into this process.
+"""Load chat models by name: from the Hub's providers, a server with OpenAI's protocol, or into this
+process.
 
 model = load_chat("Qwen/Qwen3-8B")
 model = load_chat("qwen3", base_url="http://localhost:8000/v1")
@@ -24,12 +25,19 @@ class ChatModel(Protocol):
         ...
 
     def answer(
-        self, messages: Messages, *, schema: Mapping[str, Any], seed: int, most_tokens: int, temperature: float
+        self,
+        messages: Messages,
+        *,
+        schema: Mapping[str, Any],
+        seed: int,
+        most_tokens: int,
+        temperature: float,
     ) -> str:
-        """Return the text of the next turn, which follows `schema`, a JSON Schema, if the model supports schemas.
+        """Return the text of the next turn, which follows `schema`, a JSON Schema, if the model
+        supports schemas.
 
-        The text may be empty, may not be JSON, and is not trusted. Raise UserError if the model cannot be used under
-        its name, RunFailure if it gives no answer.
+        The text may be empty, may not be JSON, and is not trusted. Raise UserError if the model
+        cannot be used under its name, RunFailure if it gives no answer.
         """
         ...
 
@@ -45,10 +53,14 @@ CHAT_KINDS: Mapping[str, Callable[[str, str | None, str], ChatModel]] = {
 def load_chat(name: str, *, base_url: str | None = None, device: str = "cpu") -> ChatModel:
     """Load a chat model without contacting its server."""
     if not name.strip():
-        raise UserError("a chat model has no name", "Name one of the Hub, transformers:NAME or local-dir:PATH.")
+        raise UserError(
+            "a chat model has no name", "Name one of the Hub, transformers:NAME or local-dir:PATH."
+        )
     refuse_elsewhere(name, "chat model")
     if name.startswith(LAB):
-        raise UserError(f"chat model '{name}': the lab has none", "Name one of the Hub, or a list of contexts.")
+        raise UserError(
+            f"chat model '{name}': the lab has none", "Name one of the Hub, or a list of contexts."
+        )
     known = LOCAL if is_local(name) else name
     load = next(kind for prefix, kind in CHAT_KINDS.items() if known.startswith(prefix))
     return load(name, base_url, device)

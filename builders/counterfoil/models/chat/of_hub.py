@@ -1,8 +1,8 @@
 """Ask chat models on a server: the Hub's providers, or an address with OpenAI's protocol.
 
-A key is sent only in a request's header, and is removed from an answer that repeats it. The login to the Hub is sent
-only to the Hub; other addresses get OPENAI_API_KEY or no key. An address from a dataset's own recipe is not contacted.
-The size of an answer and the time for it are bounded.
+A key is sent only in a request's header, and is removed from an answer that repeats it. The login
+to the Hub is sent only to the Hub; other addresses get OPENAI_API_KEY or no key. An address from a
+dataset's own recipe is not contacted. The size of an answer and the time for it are bounded.
 """
 
 from __future__ import annotations
@@ -52,7 +52,13 @@ class ServedChat:
     structured: bool = True
 
     def answer(
-        self, messages: Messages, *, schema: Mapping[str, Any], seed: int, most_tokens: int, temperature: float
+        self,
+        messages: Messages,
+        *,
+        schema: Mapping[str, Any],
+        seed: int,
+        most_tokens: int,
+        temperature: float,
     ) -> str:
         question = {
             "model": self.name,
@@ -64,13 +70,17 @@ class ServedChat:
         json_schema = {"name": "answer", "schema": dict(schema), "strict": True}
         if self.structured:
             try:
-                return self._send(question | {"response_format": {"type": "json_schema", "json_schema": json_schema}})
+                return self._send(
+                    question
+                    | {"response_format": {"type": "json_schema", "json_schema": json_schema}}
+                )
             except _RefusedQuestion:
                 self.structured = False
         return self._send(question)
 
     def _send(self, question: dict[str, Any]) -> str:
-        """Return the answer to a question, and ask a busy server again. Raise `_RefusedQuestion` if it is refused."""
+        """Return the answer to a question, and ask a busy server again. Raise `_RefusedQuestion` if
+        it is refused."""
         key = self._key()
         for left in range(_TRIES - 1, -1, -1):
             answer = self._post(key, question)
@@ -83,18 +93,24 @@ class ServedChat:
         raise AssertionError("the last try returns or raises")
 
     def _key(self) -> str | None:
-        """Return the login for an address of the Hub, else the environment's key. Raise UserError without a login."""
+        """Return the login for an address of the Hub, else the environment's key. Raise UserError
+        without a login."""
         from huggingface_hub import constants, get_token
 
         hub = self.base_url is None
         if self.base_url is not None:
             hub_addresses = map(urlsplit, (constants.ENDPOINT, constants.INFERENCE_PROXY_TEMPLATE))
             address = urlsplit(self.base_url)
-            hub = (address.scheme, address.netloc) in {(known.scheme, known.netloc) for known in hub_addresses}
+            hub = (address.scheme, address.netloc) in {
+                (known.scheme, known.netloc) for known in hub_addresses
+            }
         key = get_token() if hub else os.environ.get(KEY, "").strip() or None
         where = "your login to the Hub (HF_TOKEN)" if hub else KEY
         if key is None and hub:
-            raise UserError(f"{self._called}: the Hub's providers need a login, and you are not logged in", _login(hub))
+            raise UserError(
+                f"{self._called}: the Hub's providers need a login, and you are not logged in",
+                _login(hub),
+            )
         if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
             raise UserError(
                 f"{self._called}: {where} holds characters that a request cannot carry",
@@ -103,7 +119,8 @@ class ServedChat:
         return key
 
     def _post(self, key: str | None, question: Mapping[str, Any]) -> _Answer:
-        """Return the server's answer. Raise UserError or RunFailure if there is none, or if it is too large or late.
+        """Return the server's answer. Raise UserError or RunFailure if there is none, or if it is
+        too large or late.
 
         A thread sends the request, because the client's timeout starts again with each byte.
         """
@@ -112,12 +129,15 @@ class ServedChat:
 
         if self.base_url is None and constants.HF_HUB_OFFLINE:
             raise RunFailure(
-                f"{self._called}: the Hub's client is set to work offline", "Unset HF_HUB_OFFLINE, and connect."
+                f"{self._called}: the Hub's client is set to work offline",
+                "Unset HF_HUB_OFFLINE, and connect.",
             )
         address = _address(self.base_url)
         results: SimpleQueue[_Answer | Exception] = SimpleQueue()
         # A compressed answer could unpack to any size.
-        headers = {"accept-encoding": "identity"} | ({} if key is None else {"authorization": f"Bearer {key}"})
+        headers = {"accept-encoding": "identity"} | (
+            {} if key is None else {"authorization": f"Bearer {key}"}
+        )
         with httpx2.Client(timeout=self.silence, follow_redirects=True) as client:
 
             def ask() -> None:
@@ -133,22 +153,28 @@ class ServedChat:
                 answer = results.get(timeout=self.silence * _SILENCES)
             except Empty:
                 raise RunFailure(
-                    f"{self._called}: no complete answer in {self.silence * _SILENCES:g} seconds", _AGAIN
+                    f"{self._called}: no complete answer in {self.silence * _SILENCES:g} seconds",
+                    _AGAIN,
                 ) from None
         if isinstance(answer, _Answer):
             return answer
         match answer:
             case RunFailure():
-                raise RunFailure([f"{self._called}: {problem}" for problem in answer.problems], answer.hint) from None
+                raise RunFailure(
+                    [f"{self._called}: {problem}" for problem in answer.problems], answer.hint
+                ) from None
             case httpx2.TimeoutException():
-                raise RunFailure(f"{self._called}: no data for {self.silence:g} seconds", _AGAIN) from answer
+                raise RunFailure(
+                    f"{self._called}: no data for {self.silence:g} seconds", _AGAIN
+                ) from answer
             case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
                 raise UserError(
                     f"{self._called}: this is not an address", "It begins with http:// or https://."
                 ) from answer
             case httpx2.RemoteProtocolError():
                 raise RunFailure(
-                    f"{self._called}: its answer is not HTTP: {error_line(answer)[:_MOST_SHOWN]}", _AGAIN
+                    f"{self._called}: its answer is not HTTP: {error_line(answer)[:_MOST_SHOWN]}",
+                    _AGAIN,
                 ) from answer
             case httpx2.HTTPError() | OSError():
                 raise RunFailure(
@@ -161,7 +187,9 @@ class ServedChat:
 
     @property
     def _called(self) -> str:
-        return f"chat model '{self.name}'" + ("" if self.base_url is None else f" at {self.base_url}")
+        return f"chat model '{self.name}'" + (
+            "" if self.base_url is None else f" at {self.base_url}"
+        )
 
 
 class _RefusedQuestion(RunFailure):
@@ -169,23 +197,30 @@ class _RefusedQuestion(RunFailure):
 
 
 def load(name: str, base_url: str | None, device: str) -> ServedChat:
-    """Return the model without contacting the server. Raise UserError for an address from a dataset's recipe."""
+    """Return the model without contacting the server. Raise UserError for an address from a
+    dataset's recipe."""
     if base_url is None and not _OF_THE_HUB.fullmatch(name):
         # If a name were an address, the Hub's client would send the login to this address.
         raise UserError(
             f"chat model '{name[:80]}': expected one of the Hub (user/name, or user/name:provider)",
-            "An address is base_url; a folder is ./NAME; transformers:user/name answers in this process.",
+            "An address is base_url; a folder is ./NAME; transformers:user/name answers in this"
+            " process.",
         )
     if base_url is not None and base_url.startswith(ELSEWHERE):
         raise UserError(
-            f"chat model '{name}': its address {base_url.removeprefix(ELSEWHERE)[:80]} comes from a dataset's recipe",
+            f"chat model '{name}': its address {base_url.removeprefix(ELSEWHERE)[:80]} comes from a"
+            " dataset's recipe",
             "If you trust it, give it yourself: --set mine.settings.chat.base_url=ADDRESS",
         )
     return ServedChat(name, base_url)
 
 
 def _login(hub: bool) -> str:
-    return "Run `hf auth login`, or set HF_TOKEN." if hub else f"Set its key in the environment as {KEY}."
+    return (
+        "Run `hf auth login`, or set HF_TOKEN."
+        if hub
+        else f"Set its key in the environment as {KEY}."
+    )
 
 
 @dataclass(frozen=True)
@@ -196,7 +231,8 @@ class _Answer:
 
 
 def _address(base_url: str | None) -> str:
-    """Return the address of the protocol's endpoint. `base_url` may already contain the endpoint's path."""
+    """Return the address of the protocol's endpoint. `base_url` may already contain the endpoint's
+    path."""
     from huggingface_hub import constants
 
     parts = urlsplit(base_url or constants.INFERENCE_PROXY_TEMPLATE.format(provider="v1"))
@@ -207,7 +243,8 @@ def _address(base_url: str | None) -> str:
 
 
 def _body(response: Any) -> bytes:
-    """Read a body. Raise RunFailure, without the model's name, if the body is too large or compressed."""
+    """Read a body. Raise RunFailure, without the model's name, if the body is too large or
+    compressed."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise RunFailure("its server compressed the answer without being asked to", _AGAIN)
     body = bytearray()
@@ -219,7 +256,8 @@ def _body(response: Any) -> bytes:
 
 
 def _text_of(answer: _Answer, called: str, key: str | None) -> str:
-    """Return the text of an answer, without the key. Raise RunFailure if the answer is not of the protocol."""
+    """Return the text of an answer, without the key. Raise RunFailure if the answer is not of the
+    protocol."""
     try:
         document = json.loads(answer.body)
         message = document["choices"][0]["message"]
@@ -227,14 +265,19 @@ def _text_of(answer: _Answer, called: str, key: str | None) -> str:
         content = message.get("refusal") if content is None else content
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         shown = _shown(answer.body, key)
-        raise RunFailure(f"{called}: its server's answer is not OpenAI's protocol: {shown}", _AGAIN) from error
+        raise RunFailure(
+            f"{called}: its server's answer is not OpenAI's protocol: {shown}", _AGAIN
+        ) from error
     if content is not None and not isinstance(content, str):
-        raise RunFailure(f"{called}: its server's answer is {type(content).__name__}, expected text", _AGAIN)
+        raise RunFailure(
+            f"{called}: its server's answer is {type(content).__name__}, expected text", _AGAIN
+        )
     return _redacted(content or "", key)
 
 
 def _wait(answer: _Answer) -> float | None:
-    """Return the seconds to wait before asking again, or None if waiting does not help or takes too long."""
+    """Return the seconds to wait before asking again, or None if waiting does not help or takes too
+    long."""
     if answer.status not in _BUSY:
         return None
     seconds = (answer.retry_after or "1").strip()
@@ -251,13 +294,18 @@ def _status_error(answer: _Answer, called: str, hub: bool, key: str | None) -> E
             given = "the key that it was given" if key else "questions without a key"
             return UserError(f"{called}: refuses {given} (401)", _login(hub))
         case 403:
-            return UserError(f"{called}: the key that it was given may not use it (403)", _login(hub))
+            return UserError(
+                f"{called}: the key that it was given may not use it (403)", _login(hub)
+            )
         case 402:
-            return RunFailure(f"{called}: needs payment (402)", "Check the account's credit; " + _AGAIN)
+            return RunFailure(
+                f"{called}: needs payment (402)", "Check the account's credit; " + _AGAIN
+            )
         case 404:
             return UserError(
                 f"{called}: there is no such model or address (404)",
-                "Correct the model's name" + ("." if hub else ", or base_url: it often ends with /v1."),
+                "Correct the model's name"
+                + ("." if hub else ", or base_url: it often ends with /v1."),
             )
         case 429:
             until = f" for {answer.retry_after} seconds" if answer.retry_after.isdigit() else ""
@@ -269,7 +317,9 @@ def _status_error(answer: _Answer, called: str, hub: bool, key: str | None) -> E
 def _shown(body: bytes, key: str | None) -> str:
     """Return the beginning of a body in one line, without the key."""
     words = _redacted(" ".join(body[:10_000].decode("utf-8", errors="replace").split()), key)
-    shown = "".join(character if character.isprintable() else "�" for character in words[:_MOST_SHOWN])
+    shown = "".join(
+        character if character.isprintable() else "�" for character in words[:_MOST_SHOWN]
+    )
     return shown or "nothing"
 
 

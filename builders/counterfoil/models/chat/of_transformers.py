@@ -1,4 +1,5 @@
-"""Run chat models in this process: any text model of transformers with a chat template, checked by `text_models`."""
+"""Run chat models in this process: any text model of transformers with a chat template, checked by
+`text_models`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _FEWEST_TOKENS = 16
 
 @dataclass(frozen=True)
 class TextChat:
-    """A text model. ends: tokens that end an answer; longest: the most tokens of question and answer."""
+    """A text model. ends: tokens that end an answer; longest: the most tokens of question and
+    answer."""
 
     name: str
     module: Any
@@ -29,9 +31,16 @@ class TextChat:
     device: str
 
     def answer(
-        self, messages: Messages, *, schema: Mapping[str, Any], seed: int, most_tokens: int, temperature: float
+        self,
+        messages: Messages,
+        *,
+        schema: Mapping[str, Any],
+        seed: int,
+        most_tokens: int,
+        temperature: float,
     ) -> str:
-        """Answer without enforcing the schema. Above temperature 0, tokens are drawn with the seed."""
+        """Answer without enforcing the schema. Above temperature 0, tokens are drawn with the
+        seed."""
         import torch
         from transformers import GenerationConfig
 
@@ -40,14 +49,21 @@ class TextChat:
         hint = "Check its configuration and template, or name another model."
         with computing(f"chat model '{self.name}'", "answer", self.device, hint), quiet():
             # Templates of reasoning models read `enable_thinking`; other templates ignore it.
-            text = rendered(self.name, self.tokenizer, messages, add_generation_prompt=True, enable_thinking=False)
+            text = rendered(
+                self.name,
+                self.tokenizer,
+                messages,
+                add_generation_prompt=True,
+                enable_thinking=False,
+            )
             tokens = self.tokenizer(text, add_special_tokens=False, return_tensors="pt")
             inputs = {key: tokens[key].to(self.device) for key in ("input_ids", "attention_mask")}
             width = inputs["input_ids"].shape[1]
             most = most_tokens if self.longest is None else min(most_tokens, self.longest - width)
             if most < _FEWEST_TOKENS:
                 raise RunFailure(
-                    f"chat model '{self.name}': a question of {width:,} tokens leaves no room for an answer,"
+                    f"chat model '{self.name}': a question of {width:,} tokens leaves no room for"
+                    " an answer,"
                     f" because it reads at most {self.longest:,}",
                     "Name a model with a longer context.",
                 )
@@ -55,10 +71,17 @@ class TextChat:
             if temperature > 0:
                 chosen = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
             settings = GenerationConfig(
-                max_new_tokens=most, eos_token_id=list(self.ends), pad_token_id=self.ends[0], **chosen
+                max_new_tokens=most,
+                eos_token_id=list(self.ends),
+                pad_token_id=self.ends[0],
+                **chosen,
             )
             # torch's own generator of random numbers stays as it was.
-            with torch.random.fork_rng(), torch.inference_mode(), ids_in_bounds(self.name, self.module):
+            with (
+                torch.random.fork_rng(),
+                torch.inference_mode(),
+                ids_in_bounds(self.name, self.module),
+            ):
                 torch.manual_seed(seed)
                 out = self.module.generate(**inputs, generation_config=settings)
             return self.tokenizer.decode(out[0, width:].tolist(), skip_special_tokens=True).strip()
@@ -74,8 +97,14 @@ def load(name: str, base_url: str | None, device: str) -> TextChat:
     tokenizer = parts["tokenizer"]
     rows = module.get_input_embeddings().num_embeddings
     # Tuned models may end a turn with a token that only their tokenizer names.
-    settings = (config.special.get("eos_token_id"), config.document.get("eos_token_id"), tokenizer.eos_token_id)
-    ends = tuple(dict.fromkeys(end for setting in settings for end in all_ids(setting) if end < rows))
+    settings = (
+        config.special.get("eos_token_id"),
+        config.document.get("eos_token_id"),
+        tokenizer.eos_token_id,
+    )
+    ends = tuple(
+        dict.fromkeys(end for setting in settings for end in all_ids(setting) if end < rows)
+    )
     if not ends:
         raise UserError(
             f"model {name!r}: nothing says which of its {rows:,} tokens ends an answer",

@@ -1,7 +1,7 @@
 """Load classifiers of any kind by name. A kind is a file and a line in `CLASSIFIER_KINDS`.
 
-The file's `describe` reads a model's outputs from its configuration, so that a run over many models reports every wrong
-name before it loads any weights. The file's `load` loads the weights.
+The file's `describe` reads a model's outputs from its configuration, so that a run over many models
+reports every wrong name before it loads any weights. The file's `load` loads the weights.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers import of_onnx, of_open_clip, of_predictions, of_python, of_timm, of_transformers
+from counterfoil.models.classifiers import (
+    of_onnx,
+    of_open_clip,
+    of_predictions,
+    of_python,
+    of_timm,
+    of_transformers,
+)
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import PYTHON, did_you_mean
@@ -20,7 +27,8 @@ from counterfoil.registry import Registry, with_functions
 
 
 class ClassifierKind(Protocol):
-    """The module of a kind. `classes` are the classes of the dataset, because the answers of some kinds need them."""
+    """The module of a kind. `classes` are the classes of the dataset, because the answers of some
+    kinds need them."""
 
     def describe(self, name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts: ...
 
@@ -47,12 +55,16 @@ _PREFIX = re.compile(r"[A-Za-z][\w-]*:")
 
 
 def describe_classifier(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Read the architecture and outputs of a classifier, without its weights. Raise UserError with all problems."""
+    """Read the architecture and outputs of a classifier, without its weights. Raise UserError with
+    all problems."""
     return _kind_of(name).describe(name, classes)
 
 
-def load_classifier(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier:
-    """Load a trained classifier on `device`. Raise UserError if it is invalid, RunFailure if it is unavailable."""
+def load_classifier(
+    name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()
+) -> Classifier:
+    """Load a trained classifier on `device`. Raise UserError if it is invalid, RunFailure if it is
+    unavailable."""
     return _kind_of(name).load(name, device, classes)
 
 
@@ -61,9 +73,11 @@ def _kind_of(name: str) -> ClassifierKind:
     match = _PREFIX.match(name)
     prefix = match[0].removesuffix(":") if match else ""
     if prefix not in CLASSIFIER_KINDS:
-        known = [kind for kind in CLASSIFIER_KINDS if f"{kind}:" not in (":", PYTHON)]  # people do not write these
+        # people do not write these
+        known = [kind for kind in CLASSIFIER_KINDS if f"{kind}:" not in (":", PYTHON)]
         raise UserError(
-            f"model {name!r}: there is no kind of classifier {prefix!r}{did_you_mean(prefix, known)}",
+            f"model {name!r}: there is no kind of classifier"
+            f" {prefix!r}{did_you_mean(prefix, known)}",
             f"A name is timm's, or begins with one of {', '.join(f'{kind}:' for kind in known)}",
         )
     return CLASSIFIER_KINDS[prefix]

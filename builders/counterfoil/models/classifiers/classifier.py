@@ -1,4 +1,5 @@
-"""Define the interface of classifiers. Names of outputs are compared without case; `_`, `-` and spaces are equal."""
+"""Define the interface of classifiers. Names of outputs are compared without case; `_`, `-` and
+spaces are equal."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ Recorded = Iterator[tuple[Ints, Floats]]
 class ClassifierFacts:
     """A classifier's description, known before any weight is loaded.
 
-    label_names: the names of its outputs in order, if known. most_ranked: how many answers it ranks for each image, if
-    fewer than its outputs. of_classes: whether its outputs are the dataset's classes in the dataset's order.
+    label_names: the names of its outputs in order, if known. most_ranked: how many answers it ranks
+    for each image, if fewer than its outputs. of_classes: whether its outputs are the dataset's
+    classes in the dataset's order.
     """
 
     name: str
@@ -43,11 +45,12 @@ class ClassifierFacts:
 class Classifier:
     """A trained model and the form of its input. Each kind is a subclass in a file of its own.
 
-    input_key: models with the same key get the same tensor for an image. sha256: of everything that decides the answer
-    to a tensor, or None if that is unknown. input_size: (channels, height, width), or None if it depends on the image.
-    score_scale: what the scores are. read: how a file or its scores were read, for people.
-    kept: whether a later run may reuse answers if the hash and the input key are equal. module: the torch module, or
-    None if the kind has none or it was released.
+    input_key: models with the same key get the same tensor for an image. sha256: of everything that
+    decides the answer to a tensor, or None if that is unknown. input_size: (channels, height,
+    width), or None if it depends on the image. score_scale: what the scores are. read: how a file
+    or its scores were read, for people. kept: whether a later run may reuse answers if the hash and
+    the input key are equal. module: the torch module, or None if the kind has none or it was
+    released.
     """
 
     name: str
@@ -66,13 +69,16 @@ class Classifier:
     read: str = ""
 
     def transform(self) -> Callable[[Any], Any]:
-        """Return a function that turns a PIL image into the input tensor, and raises UserError if that fails."""
+        """Return a function that turns a PIL image into the input tensor, and raises UserError if
+        that fails."""
         raise NotImplementedError
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """Return the scores of a batch from any device, (b, num_classes) floats on the CPU. Errors are not caught.
+        """Return the scores of a batch from any device, (b, num_classes) floats on the CPU. Errors
+        are not caught.
 
-        Their softmax is the model's confidence, unless `score_scale` says that they are sigmoids or unknown.
+        Their softmax is the model's confidence, unless `score_scale` says that they are sigmoids or
+        unknown.
         """
         raise NotImplementedError
 
@@ -81,12 +87,17 @@ class Classifier:
         return None
 
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded | None:
-        """Return the scores that a file has for images of these keys or paths, or None if the model has no file."""
+        """Return the scores that a file has for images of these keys or paths, or None if the model
+        has no file."""
         return None
 
     def placed(self, device: str) -> Self:
         module = self.module
-        return self if module is None else replace(self, module=while_loading(self.name, lambda: module.to(device)))
+        return (
+            self
+            if module is None
+            else replace(self, module=while_loading(self.name, lambda: module.to(device)))
+        )
 
     def released(self) -> Self:
         return replace(self, module=None)
@@ -96,7 +107,9 @@ def scaled(classifier: Classifier, scale: AnyScale | None) -> Classifier:
     """Return a classifier whose scores are what a person says, if they say so."""
     if scale is None:
         return classifier
-    read = f"scores are {scale}, as --scores-are says; {apart_from_scores(classifier.read)}".removesuffix("; ")
+    read = f"scores are {scale}, as --scores-are says; {apart_from_scores(classifier.read)}".removesuffix(
+        "; "
+    )
     return replace(classifier, score_scale=scale, read=read)
 
 
@@ -106,7 +119,8 @@ def apart_from_scores(read: str) -> str:
 
 
 def module_fields(facts: ClassifierFacts, module: Any, content: str, device: str) -> dict[str, Any]:
-    """Prepare a module for inference, and return its fields of a `Classifier`. content: hashed with the tensors."""
+    """Prepare a module for inference, and return its fields of a `Classifier`. content: hashed with
+    the tensors."""
     module.eval().requires_grad_(False)
     return {
         "name": facts.name,
@@ -128,20 +142,31 @@ _MOST_COMPARED = 2_000
 def unique_output_names(classes: Sequence[RecipeClass]) -> tuple[str, ...]:
     """Return the name of each class, or its id if another class has the same name."""
     times = Counter(plain_name(label.name) for label in classes)
-    return tuple(label.name if times[plain_name(label.name)] == 1 else label.id for label in classes)
+    return tuple(
+        label.name if times[plain_name(label.name)] == 1 else label.id for label in classes
+    )
 
 
-def side_by_side(missing: Sequence[RecipeClass], names: Sequence[str], taken: Iterable[int | None]) -> list[str]:
-    """Return about ten lines of missing classes beside the outputs that no class uses, the nearest names first."""
+def side_by_side(
+    missing: Sequence[RecipeClass], names: Sequence[str], taken: Iterable[int | None]
+) -> list[str]:
+    """Return about ten lines of missing classes beside the outputs that no class uses, the nearest
+    names first."""
     used = set(taken)
     left = [name for output, name in enumerate(names) if output not in used]
     by_folded = {name.casefold(): name for name in reversed(left[:_MOST_COMPARED])}
     shown = missing[:MOST_LINES]
     close = [nearest(label.name.casefold(), by_folded) for label in shown]
     others = iter(shortened(name) for name in left if name.casefold() not in close)
-    outputs = [f"{shortened(by_folded[name])}  (nearest)" if name is not None else next(others, "") for name in close]
+    outputs = [
+        f"{shortened(by_folded[name])}  (nearest)" if name is not None else next(others, "")
+        for name in close
+    ]
     outputs += islice(others, MOST_LINES - len(outputs))
-    texts = [shortened(label.name if label.id == label.name else f"{label.name} ({label.id})") for label in shown]
+    texts = [
+        shortened(label.name if label.id == label.name else f"{label.name} ({label.id})")
+        for label in shown
+    ]
     rows = [("classes", "outputs that are left"), *zip_longest(texts, outputs, fillvalue="")]
     counts = len(missing) - len(shown), len(left) - sum(map(bool, outputs))
     more_classes, more_outputs = (f"and {count:,} more" if count > 0 else "" for count in counts)

@@ -1,4 +1,5 @@
-"""Read the last layer of a classifier, check that it is the whole head, and save the model with another head."""
+"""Read the last layer of a classifier, check that it is the whole head, and save the model with
+another head."""
 
 from __future__ import annotations
 
@@ -23,14 +24,18 @@ from counterfoil.models.loading_errors import error_line
 if TYPE_CHECKING:
     from torch import nn
 
-# Share of the largest sum of magnitudes. Rounding of float32 sums is far below it, and other heads are far above it.
+# Share of the largest sum of magnitudes. Rounding of float32 sums is far below it, and other heads
+# are far above it.
 TOLERANCE = 2e-5
 # The files of a mended model. A folder with any other file is never replaced.
 MENDED_FILES = ("config.json", "model.safetensors", "mended.json", "README.md")
 _BEFORE = "before"  # the old model, while the new one takes its place
 _ROWS_AT_ONCE = 4096
 _PROBES = 2
-_CAN_BE = "Only models whose head is a single Linear can be mended: timm models and your own torch modules."
+_CAN_BE = (
+    "Only models whose head is a single Linear can be mended: timm models and your own torch"
+    " modules."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +47,9 @@ class LinearHead:
 
     def __post_init__(self) -> None:
         if self.weight.ndim != 2 or self.bias.shape != self.weight.shape[:1]:
-            raise ValueError(f"a head's weight (K, d) and bias (K,): {self.weight.shape} and {self.bias.shape}")
+            raise ValueError(
+                f"a head's weight (K, d) and bias (K,): {self.weight.shape} and {self.bias.shape}"
+            )
 
     def tensors(self) -> dict[str, Floats32]:
         return {"weight": self.weight, "bias": self.bias}
@@ -62,28 +69,38 @@ class LinearHead:
 
 
 def head_of(classifier: Classifier, device: str = "cpu") -> LinearHead:
-    """Return a classifier's head, checked on two images of noise. Raise UserError if it is not a single Linear."""
+    """Return a classifier's head, checked on two images of noise. Raise UserError if it is not a
+    single Linear."""
     layer = _single_linear(classifier)
-    head = LinearHead(*(tensor.detach().cpu().float().numpy().copy() for tensor in (layer.weight, layer.bias)))
+    head = LinearHead(
+        *(tensor.detach().cpu().float().numpy().copy() for tensor in (layer.weight, layer.bias))
+    )
     refuse_other_logits(classifier.name, head, *_probed(classifier, device))
     return head
 
 
-def refuse_other_logits(model: str, head: LinearHead, features: AnyFloats, logits: AnyFloats) -> None:
-    """Raise RunFailure if a head on features (n, d) does not give the model's logits (n, K), up to `TOLERANCE`."""
+def refuse_other_logits(
+    model: str, head: LinearHead, features: AnyFloats, logits: AnyFloats
+) -> None:
+    """Raise RunFailure if a head on features (n, d) does not give the model's logits (n, K), up to
+    `TOLERANCE`."""
     if features.shape[1:] != head.weight.shape[1:] or logits.shape[1:] != head.bias.shape:
         raise RunFailure(
-            f"model {model!r}: its head takes {head.weight.shape[1]} numbers to {len(head.bias)} outputs, and the model"
+            f"model {model!r}: its head takes {head.weight.shape[1]} numbers to {len(head.bias)}"
+            " outputs, and the model"
             f" gave {features.shape[-1]} numbers and {logits.shape[-1]} outputs"
         )
     if not len(features):
         return
-    magnitudes = np.abs(features).astype(np.float64) @ np.abs(head.weight.T).astype(np.float64) + np.abs(head.bias)
+    magnitudes = np.abs(features).astype(np.float64) @ np.abs(head.weight.T).astype(
+        np.float64
+    ) + np.abs(head.bias)
     difference = float(np.abs(head.logits(features) - logits.astype(np.float64)).max())
     allowed = TOLERANCE * float(magnitudes.max())
     if not difference <= allowed:  # also true for NaN
         raise RunFailure(
-            f"model {model!r}: its last layer does not reproduce its logits from its features: they differ by"
+            f"model {model!r}: its last layer does not reproduce its logits from its features: they"
+            " differ by"
             f" {difference:.3g}, and rounding explains at most {allowed:.3g}",
             f"The model computes something after its last layer. {_CAN_BE}",
         )
@@ -92,18 +109,21 @@ def refuse_other_logits(model: str, head: LinearHead, features: AnyFloats, logit
 def write_with_head(
     classifier: Classifier, head: LinearHead, folder: Path, *, about: Mapping[str, Any], card: str
 ) -> str:
-    """Write the classifier with another head to a timm folder for `local-dir:`. Return the sha256 of its weights.
+    """Write the classifier with another head to a timm folder for `local-dir:`. Return the sha256
+    of its weights.
 
-    `about` becomes mended.json, and `card` becomes README.md. The new folder is loaded and checked before it replaces
-    the folder of an earlier mended model. Raise UserError if another folder is there, or if the head has another shape
-    or numbers that are not finite. Raise RunFailure for a disk error or a failed check.
+    `about` becomes mended.json, and `card` becomes README.md. The new folder is loaded and checked
+    before it replaces the folder of an earlier mended model. Raise UserError if another folder is
+    there, or if the head has another shape or numbers that are not finite. Raise RunFailure for a
+    disk error or a failed check.
     """
     if not isinstance(classifier, of_timm.TimmClassifier):
         raise UserError(f"model {classifier.name!r}: only timm models can be saved to a folder")
     layer = _single_linear(classifier)
     if tuple(layer.weight.shape) != head.weight.shape:
         raise UserError(
-            f"model {classifier.name!r}: a head of {head.weight.shape} does not fit one of {tuple(layer.weight.shape)}"
+            f"model {classifier.name!r}: a head of {head.weight.shape} does not fit one of"
+            f" {tuple(layer.weight.shape)}"
         )
     if not (np.isfinite(head.weight).all() and np.isfinite(head.bias).all()):
         raise UserError(f"model {classifier.name!r}: the numbers of its head are not all finite")
@@ -116,9 +136,13 @@ def write_with_head(
             made.mkdir()
             _write_files(made, classifier, layer, head, about, card)
             loaded = of_timm.load(f"local-dir:{made}")  # as a user loads it
-            if loaded.input_key != classifier.input_key or loaded.label_names != classifier.label_names:
+            if (
+                loaded.input_key != classifier.input_key
+                or loaded.label_names != classifier.label_names
+            ):
                 raise RunFailure(
-                    f"model {classifier.name!r}: the saved model would prepare images differently or name other outputs"
+                    f"model {classifier.name!r}: the saved model would prepare images differently"
+                    " or name other outputs"
                 )
             refuse_other_logits(classifier.name, head, *_probed(loaded, "cpu"))
             if folder.exists():
@@ -131,7 +155,8 @@ def write_with_head(
 
 @contextlib.contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """Make a hidden folder beside a model's folder while it is written; remove such folders of killed runs."""
+    """Make a hidden folder beside a model's folder while it is written; remove such folders of
+    killed runs."""
     beside = folder.with_name(f".{folder.name}.writing")
     left = sorted(beside.iterdir()) if beside.is_dir() else []
     if beside.is_symlink() or any(path.name not in (folder.name, _BEFORE) for path in left):
@@ -152,7 +177,10 @@ def _single_linear(classifier: Classifier) -> nn.Linear:
     if isinstance(classifier, CallableClassifier):
         return classifier.last_linear()
     if not isinstance(classifier, of_timm.TimmClassifier):
-        raise UserError(f"model {classifier.name!r}: the head of {classifier.architecture} cannot be refitted", _CAN_BE)
+        raise UserError(
+            f"model {classifier.name!r}: the head of {classifier.architecture} cannot be refitted",
+            _CAN_BE,
+        )
     head = classifier.module.get_classifier()
     if isinstance(head, nn.Linear) and head.bias is not None:
         return head
@@ -163,12 +191,15 @@ def _single_linear(classifier: Classifier) -> nn.Linear:
     else:
         reason = f"it is a {type(head).__name__}"
     raise UserError(
-        f"model {classifier.name!r}: the head of {classifier.architecture} is not a single Linear: {reason}", _CAN_BE
+        f"model {classifier.name!r}: the head of {classifier.architecture} is not a single Linear:"
+        f" {reason}",
+        _CAN_BE,
     )
 
 
 def _probed(classifier: Classifier, device: str) -> tuple[Floats32, Floats32]:
-    """Return features and logits of two images of noise. Models of one input size get the same images."""
+    """Return features and logits of two images of noise. Models of one input size get the same
+    images."""
     import torch
 
     size = classifier.shape if isinstance(classifier, CallableClassifier) else classifier.input_size
@@ -180,7 +211,8 @@ def _probed(classifier: Classifier, device: str) -> tuple[Floats32, Floats32]:
 
 
 def refuse_another_folder(folder: Path) -> None:
-    """Raise UserError if anything except a mended model is at this path, because it must not be replaced."""
+    """Raise UserError if anything except a mended model is at this path, because it must not be
+    replaced."""
     if folder.is_symlink():
         reason = "it is a link"
     elif not folder.exists():
@@ -192,16 +224,21 @@ def refuse_another_folder(folder: Path) -> None:
         if not others:
             return
         reason = f"it holds {', '.join(others[:3])}"
-    raise UserError(f"{folder} is not the folder of a mended model: {reason}", "Name a new folder, or remove this one.")
+    raise UserError(
+        f"{folder} is not the folder of a mended model: {reason}",
+        "Name a new folder, or remove this one.",
+    )
 
 
 def remove_mended(folder: Path) -> None:
-    """Remove a mended model's folder if it has a mended.json. Raise UserError if it has other files too."""
+    """Remove a mended model's folder if it has a mended.json. Raise UserError if it has other files
+    too."""
     if folder.is_symlink() or not (folder / "mended.json").is_file():
         return
     refuse_another_folder(folder)
     try:
-        for name in sorted(MENDED_FILES, key="mended.json".__eq__):  # mended.json last, to resume a killed removal
+        # mended.json last, to resume a killed removal
+        for name in sorted(MENDED_FILES, key="mended.json".__eq__):
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
     except OSError as error:
@@ -222,12 +259,21 @@ def _write_files(
     fitted = {id(layer.weight): head.weight, id(layer.bias): head.bias}
     tensors: dict[str, torch.Tensor] = {}
     for key, value in classifier.module.state_dict(keep_vars=True).items():
-        tensor = torch.from_numpy(fitted[id(value)].copy()) if id(value) in fitted else value.detach().cpu()
+        tensor = (
+            torch.from_numpy(fitted[id(value)].copy())
+            if id(value) in fitted
+            else value.detach().cpu()
+        )
         # Each tensor is copied, because tensors that share memory cannot be saved.
-        tensors[key] = (tensor.float() if tensor.is_floating_point() else tensor).clone().contiguous()
+        tensors[key] = (
+            (tensor.float() if tensor.is_floating_point() else tensor).clone().contiguous()
+        )
     # Python's errors name a full disk; the errors of safetensors do not.
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
-    for name, document in (("config.json", of_timm.stored_config(classifier)), ("mended.json", dict(about))):
+    for name, document in (
+        ("config.json", of_timm.stored_config(classifier)),
+        ("mended.json", dict(about)),
+    ):
         (folder / name).write_bytes(document_bytes(document))
     (folder / "README.md").write_text(card, encoding="utf-8")
     for file in folder.iterdir():

@@ -1,7 +1,8 @@
 """Load classifiers of ONNX Runtime: `onnx:FOLDER`, or `onnx:FOLDER/model.onnx`.
 
-The folder's configuration describes the input and names the outputs: a `config.json` of timm, or the files of
-transformers. A graph with weights in other files is refused, and no library of operators is loaded.
+The folder's configuration describes the input and names the outputs: a `config.json` of timm, or
+the files of transformers. A graph with weights in other files is refused, and no library of
+operators is loaded.
 """
 
 from __future__ import annotations
@@ -20,12 +21,22 @@ from counterfoil.arrays import Floats32
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.classifiers.of_timm import TimmDocument, checked_config, timm_transform
-from counterfoil.models.classifiers.of_transformers import CLASSIFIERS, ModelKind, checked_transformers
+from counterfoil.models.classifiers.of_transformers import (
+    CLASSIFIERS,
+    ModelKind,
+    checked_transformers,
+)
 from counterfoil.models.config_files import CONFIG, Label, expected, read_config, shown
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.models.onnx_graphs import FLOAT_TYPES, open_graph, refuse_vast_input
 from counterfoil.models.score_scale import ScaleEvidence, as_logits, scale_note
-from counterfoil.models.transformers_files import as_configuration, image_processor_of, input_key_of, prepared_by, quiet
+from counterfoil.models.transformers_files import (
+    as_configuration,
+    image_processor_of,
+    input_key_of,
+    prepared_by,
+    quiet,
+)
 from counterfoil.recipe.names import ONNX
 from counterfoil.regular_files import named_path
 
@@ -41,16 +52,19 @@ OUTPUT = "output"
 
 
 class OnnxDocument(TimmDocument):
-    """A config.json in timm's form. Any architecture is allowed, because nothing is built from its name."""
+    """A config.json in timm's form. Any architecture is allowed, because nothing is built from its
+    name."""
 
     architecture: Annotated[Label, expected("printable text")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnnxClassifier(Classifier):
-    """A graph of ONNX Runtime on the CPU or a CUDA device. sha256: of the file and the version of ONNX Runtime.
+    """A graph of ONNX Runtime on the CPU or a CUDA device. sha256: of the file and the version of
+    ONNX Runtime.
 
-    batch: the number of images that the graph takes at once, or None for any number. output: the output with scores.
+    batch: the number of images that the graph takes at once, or None for any number. output: the
+    output with scores.
     """
 
     session: Any
@@ -73,7 +87,8 @@ class OnnxClassifier(Classifier):
 
 @dataclass(frozen=True)
 class Deployed:
-    """A graph's file and its folder's configuration. `prepare` makes the transform of images from `settings`."""
+    """A graph's file and its folder's configuration. `prepare` makes the transform of images from
+    `settings`."""
 
     file: Path
     document: Mapping[str, Any]
@@ -97,7 +112,9 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
     probe = np.random.default_rng(0).normal(size=(batch or 2, *shape)).astype(np.float32)
     given = [entry.name for entry in session.outputs]
     outputs = _run(session, probe, batch, given)
-    output = _output_of(name, deployed, {key: list(scores.shape) for key, scores in outputs.items()}, len(probe))
+    output = _output_of(
+        name, deployed, {key: list(scores.shape) for key, scores in outputs.items()}, len(probe)
+    )
     evidence = ScaleEvidence()
     evidence.add(outputs[output].astype(np.float64))
     for strength in _STRENGTHS:
@@ -112,7 +129,9 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
         num_classes=deployed.facts.num_classes,
         label_names=deployed.facts.label_names,
         sha256=sha256,
-        input_key=f"{deployed.input_key} {output}" if OUTPUT in deployed.document else deployed.input_key,
+        input_key=f"{deployed.input_key} {output}"
+        if OUTPUT in deployed.document
+        else deployed.input_key,
         input_size=deployed.input_size,
         session=session,
         output=output,
@@ -124,7 +143,8 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> OnnxClassifi
 
 
 def _output_of(name: str, deployed: Deployed, shapes: Mapping[str, list[int]], images: int) -> str:
-    """Return the output that scores the classes: the one that the configuration names, or the only one of that width.
+    """Return the output that scores the classes: the one that the configuration names, or the only
+    one of that width.
 
     shapes: of each output for so many images. Raise UserError if no output fits, or several do.
     """
@@ -138,55 +158,78 @@ def _output_of(name: str, deployed: Deployed, shapes: Mapping[str, list[int]], i
     given = ", ".join(f"{output} {shape}" for output, shape in shapes.items())
     if fitting:
         raise UserError(
-            f"model {name!r}: {len(fitting)} of its outputs are as wide as {CONFIG} has classes: {', '.join(fitting)}",
+            f"model {name!r}: {len(fitting)} of its outputs are as wide as {CONFIG} has classes:"
+            f" {', '.join(fitting)}",
             f'Name the one that scores them in {CONFIG}: "{OUTPUT}": {json.dumps(fitting[0])}.',
         )
     called = "" if named_output is None else f" called {shown(named_output)}"
     raise UserError(
-        f"model {name!r}: for {images} images the graph gives {given}, expected {wanted}{called}, a score for each"
+        f"model {name!r}: for {images} images the graph gives {given}, expected {wanted}{called}, a"
+        " score for each"
         f" output of {CONFIG}"
     )
 
 
 def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
-    """Read the configuration beside a graph. Raise UserError with all problems. kind: used for transformers' files."""
+    """Read the configuration beside a graph. Raise UserError with all problems. kind: used for
+    transformers' files."""
     refuse_elsewhere(name, "model")
     given = name.removeprefix(ONNX)
     if not given.strip():
-        raise UserError(f"model {name!r} names no file, expected onnx:FOLDER", "Or write onnx:FOLDER/model.onnx.")
+        raise UserError(
+            f"model {name!r} names no file, expected onnx:FOLDER",
+            "Or write onnx:FOLDER/model.onnx.",
+        )
     path = named_path(given)
     files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
     if len(files) != 1 or not files[0].is_file():
         what = f"{len(files)} files *.onnx in {path}" if path.is_dir() else f"no file {path}"
-        raise UserError(f"model {name!r}: found {what}, expected one", "Write onnx:FOLDER/model.onnx.")
+        raise UserError(
+            f"model {name!r}: found {what}, expected one", "Write onnx:FOLDER/model.onnx."
+        )
     folder = files[0].parent
     if not (folder / CONFIG).is_file():
-        what = f"model {name!r}: {folder} has no {CONFIG}, so it does not say how images are prepared"
+        what = (
+            f"model {name!r}: {folder} has no {CONFIG}, so it does not say how images are prepared"
+        )
         if kind is not CLASSIFIERS:
-            raise UserError(what, f"`counterfoil init --detector {shlex.quote(str(files[0]))}` writes one.")
+            raise UserError(
+                what, f"`counterfoil init --detector {shlex.quote(str(files[0]))}` writes one."
+            )
         raise UserError(
             what,
-            'As in {"architecture": "mine", "num_classes": 2, "label_names": ["cat", "dog"], "pretrained_cfg":'
-            ' {"input_size": [3, 224, 224], "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "crop_pct": 1.0,'
+            'As in {"architecture": "mine", "num_classes": 2, "label_names": ["cat", "dog"],'
+            ' "pretrained_cfg":'
+            ' {"input_size": [3, 224, 224], "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5],'
+            ' "crop_pct": 1.0,'
             ' "interpolation": "bilinear"}}, or the files that Optimum exports.',
         )
     document = read_config(folder / CONFIG, name)
     if kind is not CLASSIFIERS:
         labels = document.get("label_names")
-        document = {"num_classes": max(1, len(labels) if isinstance(labels, list) else 0), **document}
+        document = {
+            "num_classes": max(1, len(labels) if isinstance(labels, list) else 0),
+            **document,
+        }
     if "architecture" in document and document.get("model_type") in (None, "timm_wrapper"):
         from timm.data.config import resolve_data_config
 
         timm_config = checked_config(name, {**document, "model_args": None}, OnnxDocument)
-        resolved = resolve_data_config({}, pretrained_cfg=timm_config.pretrained_cfg, use_test_size=True)
-        data_config: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
+        resolved = resolve_data_config(
+            {}, pretrained_cfg=timm_config.pretrained_cfg, use_test_size=True
+        )
+        data_config: dict[str, Any] = {
+            key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()
+        }
         channels, height, width = data_config["input_size"]
         architecture = timm_config.architecture
         outputs = timm_config.num_classes
         return Deployed(
             file=files[0],
             document=document,
-            facts=ClassifierFacts(name, files[0].name, architecture, outputs, timm_config.label_names),
+            facts=ClassifierFacts(
+                name, files[0].name, architecture, outputs, timm_config.label_names
+            ),
             input_key=json.dumps(data_config, sort_keys=True, default=str),
             input_size=(channels, height, width),
             prepare=partial(timm_transform, name, data_config),
@@ -199,23 +242,42 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
     labels = config.label_names
     facts = ClassifierFacts(name, files[0].name, config.architecture, len(labels), labels)
     prepare = partial(prepared_by, name, processor)
-    return Deployed(files[0], document, facts, input_key_of(processor), None, prepare, processor.to_dict(), processor)
+    return Deployed(
+        files[0],
+        document,
+        facts,
+        input_key_of(processor),
+        None,
+        prepare,
+        processor.to_dict(),
+        processor,
+    )
 
 
-def _input_of(name: str, session: Any, deployed: Deployed) -> tuple[int | None, tuple[int, int, int]]:
-    """Return the graph's batch size, None for any size, and (channels, height, width) of an image."""
+def _input_of(
+    name: str, session: Any, deployed: Deployed
+) -> tuple[int | None, tuple[int, int, int]]:
+    """Return the graph's batch size, None for any size, and (channels, height, width) of an
+    image."""
     inputs = session.inputs
     dimensions = inputs[0].shape if len(inputs) == 1 else []
     if len(dimensions) != 4 or inputs[0].type not in FLOAT_TYPES:
         takes = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in inputs)
-        raise UserError(f"model {name!r}: its graph takes {takes}, expected one input of floats [n, 3, height, width]")
+        raise UserError(
+            f"model {name!r}: its graph takes {takes}, expected one input of floats [n, 3, height,"
+            " width]"
+        )
     prepared = deployed.input_size
     if prepared is None:
         from PIL import Image
 
         prepared = tuple(deployed.prepare()(Image.new("RGB", (48, 48), "grey")).shape)
     refuse_other_size(name, dimensions, prepared)
-    return (dimensions[0] if isinstance(dimensions[0], int) else None), (prepared[0], prepared[1], prepared[2])
+    return (dimensions[0] if isinstance(dimensions[0], int) else None), (
+        prepared[0],
+        prepared[1],
+        prepared[2],
+    )
 
 
 def refuse_other_size(name: str, dimensions: Sequence[Any], prepared: Sequence[int]) -> None:
@@ -223,14 +285,20 @@ def refuse_other_size(name: str, dimensions: Sequence[Any], prepared: Sequence[i
 
     dimensions: those of the graph's input; a dimension that is no number is free.
     """
-    if any(isinstance(side, int) and side != given for side, given in zip(dimensions[1:], prepared, strict=True)):
+    if any(
+        isinstance(side, int) and side != given
+        for side, given in zip(dimensions[1:], prepared, strict=True)
+    ):
         raise UserError(
-            f"model {name!r}: its graph takes images of {list(dimensions[1:])}, and {CONFIG} prepares {list(prepared)}",
+            f"model {name!r}: its graph takes images of {list(dimensions[1:])}, and {CONFIG}"
+            f" prepares {list(prepared)}",
             "Correct input_size in config.json, or the size of the image processor.",
         )
 
 
-def _run(session: Any, images: Floats32, batch: int | None, outputs: Sequence[str]) -> dict[str, Floats32]:
+def _run(
+    session: Any, images: Floats32, batch: int | None, outputs: Sequence[str]
+) -> dict[str, Floats32]:
     """Return these outputs of the graph (n, …) for n images, in batches of the graph's size."""
     entry = session.inputs[0]
     size = batch or len(images)

@@ -1,8 +1,10 @@
-"""Load zero-shot classifiers of open_clip: `open_clip:ARCH/TAG`, `open_clip:lab:clip`, `:local-dir:FOLDER`, `:hf-hub:`.
+"""Load zero-shot classifiers of open_clip: `open_clip:ARCH/TAG`, `open_clip:lab:clip`,
+`:local-dir:FOLDER`, `:hf-hub:`.
 
-The outputs are the dataset's own classes. A class's direction is the normalised mean of the unit embeddings of its name
-in OpenAI's 80 templates (Radford et al. 2021, section 3.1.4), or in one plain template for the lab's model. The class's
-score is the cosine of this direction with the image, times the model's scale.
+The outputs are the dataset's own classes. A class's direction is the normalised mean of the unit
+embeddings of its name in OpenAI's 80 templates (Radford et al. 2021, section 3.1.4), or in one
+plain template for the lab's model. The class's score is the cosine of this direction with the
+image, times the model's scale.
 """
 
 from __future__ import annotations
@@ -14,7 +16,12 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, module_fields, unique_output_names
+from counterfoil.models.classifiers.classifier import (
+    Classifier,
+    ClassifierFacts,
+    module_fields,
+    unique_output_names,
+)
 from counterfoil.models.clip import load_clip, pin_clip, refuse_odd_clip, refuse_unknown_weights
 from counterfoil.models.config_files import refuse_unlike_sides
 from counterfoil.models.loading_errors import while_loading
@@ -70,19 +77,26 @@ def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
     if folder is not None:
         refuse_odd_clip(name, folder)
     architecture = model if weights is not None else "open_clip"
-    return ClassifierFacts(name, f"{model}/{weights or ''}", architecture, len(classes), unique_output_names(classes))
+    return ClassifierFacts(
+        name, f"{model}/{weights or ''}", architecture, len(classes), unique_output_names(classes)
+    )
 
 
 def load(
     name: str, device: str, classes: Sequence[RecipeClass], templates: Sequence[str] | None = None
 ) -> ZeroShotClassifier:
-    """Load the model on `device`, and embed the classes' names. `{}` in `templates` stands for the name."""
+    """Load the model on `device`, and embed the classes' names. `{}` in `templates` stands for the
+    name."""
     import torch
 
     facts = describe(name, classes)
     model, weights = _named(name)
     templates = tuple(templates) if templates is not None else default_templates(model)
-    revision = while_loading(name, lambda: pin_clip(model, weights)).revision if weights is not None else None
+    revision = (
+        while_loading(name, lambda: pin_clip(model, weights)).revision
+        if weights is not None
+        else None
+    )
     clip = load_clip(model, weights, device, revision=revision)
     refuse_infinite(name, clip.module)
     prepared = dict(clip.module.visual.preprocess_cfg)
@@ -91,13 +105,18 @@ def load(
     names = [label.name for label in classes]
     directions = []
     for class_name in names:
-        tokens = clip.tokenizer([template.replace("{}", class_name) for template in templates]).to(clip.device)
+        tokens = clip.tokenizer([template.replace("{}", class_name) for template in templates]).to(
+            clip.device
+        )
         with torch.inference_mode():
             mean = clip.module.encode_text(tokens, normalize=True).float().mean(dim=0)
             directions.append(torch.nn.functional.normalize(mean, dim=0).cpu())
     return ZeroShotClassifier(
-        **module_fields(facts, clip.module, json.dumps([facts.architecture, names, templates]), device),
-        input_key=f"open_clip {version('open_clip_torch')} {json.dumps(prepared, sort_keys=True, default=str)}",
+        **module_fields(
+            facts, clip.module, json.dumps([facts.architecture, names, templates]), device
+        ),
+        input_key=f"open_clip {version('open_clip_torch')}"
+        f" {json.dumps(prepared, sort_keys=True, default=str)}",
         input_size=(3, int(height), int(width)),
         crop_pct=1.0,
         interpolation=str(prepared["interpolation"]),
@@ -116,11 +135,16 @@ def pin_zero_shot(name: str) -> Pin:
 def default_templates(model: str) -> tuple[str, ...]:
     from open_clip import OPENAI_IMAGENET_TEMPLATES
 
-    return LAB_TEMPLATES if model.startswith(LAB) else tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
+    return (
+        LAB_TEMPLATES
+        if model.startswith(LAB)
+        else tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
+    )
 
 
 def _named(name: str) -> tuple[str, str | None]:
-    """Return open_clip's name of the model, and the tag of its weights. A folder or repository has no tag."""
+    """Return open_clip's name of the model, and the tag of its weights. A folder or repository has
+    no tag."""
     rest = name.removeprefix(OPEN_CLIP)
     if rest.startswith((LAB, HUB)) or is_local(rest):
         return rest, None

@@ -1,10 +1,12 @@
 """Read a model's answers from a file of predictions: `predictions:FILE`. The file is not trusted.
 
-One column names the image: `key` (a key, or a path), `path`, or `row` (the image's index in the dataset, from 0).
+One column names the image: `key` (a key, or a path), `path`, or `row` (the image's index in the
+dataset, from 0).
 
-The answers are the columns that name a class, one for each, whose numbers are read by `score_scale.py`. A file without
-such columns has one more column, which holds the answers whatever it is called: names of classes, or ids. Other columns
-are no answers. They are left out, and said to be; where it is uncertain what is an answer, the file is refused.
+The answers are the columns that name a class, one for each, whose numbers are read by
+`score_scale.py`. A file without such columns has one more column, which holds the answers whatever
+it is called: names of classes, or ids. Other columns are no answers. They are left out, and said to
+be; where it is uncertain what is an answer, the file is refused.
 """
 
 from __future__ import annotations
@@ -87,7 +89,19 @@ _BESIDE = frozenset(
         "weight",
     ]
 )
-_SUMMARIES = _BESIDE | {"max", "min", "mean", "sum", "top", "top1", "best", "argmax", "pred", "true", "total"}
+_SUMMARIES = _BESIDE | {
+    "max",
+    "min",
+    "mean",
+    "sum",
+    "top",
+    "top1",
+    "best",
+    "argmax",
+    "pred",
+    "true",
+    "total",
+}
 # The names of an index in files of pandas and spreadsheets.
 _UNNAMED = re.compile(r"\s*(unnamed: \d+|__index_level_\d+__)?\s*", re.IGNORECASE)
 # Outputs that are called by their numbers.
@@ -97,12 +111,16 @@ _MISSING = frozenset(("nan", "none", "null", "na", "n/a", "<na>", "nat"))
 
 
 class Spellings:
-    """Find classes by texts from a file. Texts are normalised in several ways; the first match is taken."""
+    """Find classes by texts from a file. Texts are normalised in several ways; the first match is
+    taken."""
 
     SEVERAL = -1
 
-    def __init__(self, *ways: tuple[Callable[[str], str | None], Iterable[tuple[int, str]]]) -> None:
-        """ways: pairs of a function that normalises a text, or returns None, and the numbered names to find."""
+    def __init__(
+        self, *ways: tuple[Callable[[str], str | None], Iterable[tuple[int, str]]]
+    ) -> None:
+        """ways: pairs of a function that normalises a text, or returns None, and the numbered names
+        to find."""
         self._ways: list[tuple[Callable[[str], str | None], dict[str, int]]] = []
         for spell, named in ways:
             numbers: dict[str, int] = {}
@@ -113,7 +131,8 @@ class Spellings:
             self._ways.append((spell, numbers))
 
     def find(self, text: str) -> int | None:
-        """Return the number of the name that matches, SEVERAL if names of several numbers match, or None."""
+        """Return the number of the name that matches, SEVERAL if names of several numbers match, or
+        None."""
         for spell, numbers in self._ways:
             spelled = spell(text)
             if spelled is not None and spelled in numbers:
@@ -138,7 +157,8 @@ def _number(text: str) -> str | None:
 class PredictionColumns:
     """The columns of a file: of the image, of the answer, of scores.
 
-    outputs: the name of the output that each column of scores is of. left_out: columns that are neither.
+    outputs: the name of the output that each column of scores is of. left_out: columns that are
+    neither.
     """
 
     image: str
@@ -160,29 +180,38 @@ def read_columns(table: AnswerTable, classes: Sequence[RecipeClass]) -> Predicti
     images = columns_called(KEYS, names)
     if len(images) != 1 and {*images} != {"key", PATH}:
         raise UserError(
-            f"{who} has the columns {shown}; expected key (or path or row), then a column of scores for each class, or"
+            f"{who} has the columns {shown}; expected key (or path or row), then a column of scores"
+            " for each class, or"
             " one column with the answers",
             "Call the column of the images key or path, as evaluate --write-keys FILE does.",
         )
     image = "key" if "key" in images else next(iter(images))
     rest = [name for name in names if name not in images.values()]
     if not rest:
-        raise UserError(f"{who} has the columns {shown}, and no answers", "Add a label, or scores for each class.")
+        raise UserError(
+            f"{who} has the columns {shown}, and no answers",
+            "Add a label, or scores for each class.",
+        )
     of_image = (images[image], image == ROW)
     scores = _score_columns(table, rest, classes, who)
     if scores:
         left_out = tuple(name for name in rest if name not in scores)
         return PredictionColumns(*of_image, None, tuple(scores), tuple(scores.values()), left_out)
     answer = _answer_column(table, rest, who)
-    return PredictionColumns(*of_image, answer, (), (), tuple(name for name in rest if name != answer))
+    return PredictionColumns(
+        *of_image, answer, (), (), tuple(name for name in rest if name != answer)
+    )
 
 
 def _shown(names: Sequence[str]) -> str:
     return ", ".join(repr(name[:40]) for name in names[:8]) + (" …" if len(names) > 8 else "")
 
 
-def _score_columns(table: AnswerTable, rest: Sequence[str], classes: Sequence[RecipeClass], who: str) -> dict[str, str]:
-    """Return the columns of scores and the outputs that they are of, or nothing if the file has none.
+def _score_columns(
+    table: AnswerTable, rest: Sequence[str], classes: Sequence[RecipeClass], who: str
+) -> dict[str, str]:
+    """Return the columns of scores and the outputs that they are of, or nothing if the file has
+    none.
 
     Raise UserError if a column may be a further output or not.
     """
@@ -190,32 +219,59 @@ def _score_columns(table: AnswerTable, rest: Sequence[str], classes: Sequence[Re
         return {}
     numbers = [name for name in rest if name in table.numeric]
     known = {_plain(text) for label in classes for text in (label.name, label.id)}
-    named = {as_cell(label.name): label.name for label in classes} | {label.name: label.name for label in classes}
+    named = {as_cell(label.name): label.name for label in classes} | {
+        label.name: label.name for label in classes
+    }
 
     def of_class(output: str) -> bool:
-        return output in named or any(_plain(part) in known for part in (output, *output.split(",")))
+        return output in named or any(
+            _plain(part) in known for part in (output, *output.split(","))
+        )
 
     before, after = _affixes(rest, of_class)
     affixed = [name for name in rest if name.startswith(before) and name.endswith(after)]
     outputs = {name: name[len(before) : len(name) - len(after)] for name in affixed}
-    scores = {name: named.get(output, output) for name, output in outputs.items() if of_class(output)}
-    others = [name for name in numbers if name not in scores and name.strip().casefold() not in _BESIDE]
+    scores = {
+        name: named.get(output, output) for name, output in outputs.items() if of_class(output)
+    }
+    others = [
+        name for name in numbers if name not in scores and name.strip().casefold() not in _BESIDE
+    ]
     if before or after:
-        # Further outputs are called like those of the classes. Unless sums say otherwise, they are no summary of these.
-        others = [name for name in others if name in outputs and outputs[name].strip().casefold() not in _SUMMARIES]
+        # Further outputs are called like those of the classes. Unless sums say otherwise, they are
+        # no summary of these.
+        others = [
+            name
+            for name in others
+            if name in outputs and outputs[name].strip().casefold() not in _SUMMARIES
+        ]
         if others and _further_outputs(table, [*scores], others) is False:
             others = []
-        return {name: named.get(outputs[name], outputs[name]) for name in rest if name in scores or name in others}
-    if scores and others and any(label.imagenet for label in classes) and len(scores) + len(others) == 1000:
+        return {
+            name: named.get(outputs[name], outputs[name])
+            for name in rest
+            if name in scores or name in others
+        }
+    if (
+        scores
+        and others
+        and any(label.imagenet for label in classes)
+        and len(scores) + len(others) == 1000
+    ):
         return {name: named.get(name, name) for name in rest if name in scores or name in others}
     if not scores:
         matches = [_NUMBERED.fullmatch(name.strip()) for name in numbers]
-        numbered = {name: int(match[1]) for name, match in zip(numbers, matches, strict=True) if match}
+        numbered = {
+            name: int(match[1]) for name, match in zip(numbers, matches, strict=True) if match
+        }
         if len(numbered) > 1 and sorted(numbered.values()) == list(range(len(numbered))):
             ordered = sorted(numbered, key=lambda name: numbered[name])
             return {name: str(numbered[name]) for name in ordered}
-        if len(others) > 1 and len(others) == len([name for name in rest if name.strip().casefold() not in _BESIDE]):
-            return {name: name for name in others}  # matching their names with classes says what is missing
+        if len(others) > 1 and len(others) == len(
+            [name for name in rest if name.strip().casefold() not in _BESIDE]
+        ):
+            # matching their names with classes says what is missing
+            return {name: name for name in others}
         return {}
     missing = len(classes) > len(scores)
     if others and not missing:
@@ -224,7 +280,8 @@ def _score_columns(table: AnswerTable, rest: Sequence[str], classes: Sequence[Re
             raise UserError(
                 f"{who}: {counted(len(others), 'column of numbers names', 'columns of numbers name')} no class:"
                 f" {_shown(others)}",
-                "Remove them if they are no outputs of the model. If they are, call every output score_NAME: score_"
+                "Remove them if they are no outputs of the model. If they are, call every output"
+                " score_NAME: score_"
                 f"{classes[0].name[:40]}.",
             )
         if not in_all:
@@ -233,14 +290,17 @@ def _score_columns(table: AnswerTable, rest: Sequence[str], classes: Sequence[Re
 
 
 def _affixes(names: Sequence[str], of_class: Callable[[str], bool]) -> tuple[str, str]:
-    """Return what most columns of classes have before and after the class: `prob_cat`, `cat_prob` or `p(cat)`."""
+    """Return what most columns of classes have before and after the class: `prob_cat`, `cat_prob`
+    or `p(cat)`."""
     if any(map(of_class, names)):
         return "", ""
     affix_counts = Counter[tuple[str, str]]()
     for name in names[:_MOST_AFFIXED]:
         for mark in re.finditer(r"[_ :./(\-]", name):
             affix_counts[name[: mark.end()], ")" if name[mark.start()] == "(" else ""] += of_class(
-                name[mark.end() :].removesuffix(")") if name[mark.start()] == "(" else name[mark.end() :]
+                name[mark.end() :].removesuffix(")")
+                if name[mark.start()] == "("
+                else name[mark.end() :]
             )
             affix_counts["", name[mark.start() :]] += of_class(name[: mark.start()])
     ((affixes, count),) = affix_counts.most_common(1) or [(("", ""), 0)]
@@ -250,8 +310,11 @@ def _affixes(names: Sequence[str], of_class: Callable[[str], bool]) -> tuple[str
 _MOST_AFFIXED = 10_000
 
 
-def _further_outputs(table: AnswerTable, scores: Sequence[str], others: Sequence[str]) -> bool | None:
-    """Return whether other columns of numbers are outputs too, as sums show it; None if sums show nothing."""
+def _further_outputs(
+    table: AnswerTable, scores: Sequence[str], others: Sequence[str]
+) -> bool | None:
+    """Return whether other columns of numbers are outputs too, as sums show it; None if sums show
+    nothing."""
     alone = ScaleEvidence()
     together = ScaleEvidence()
     kinds: dict[str, Any] = dict.fromkeys((*scores, *others), "numbers")
@@ -268,8 +331,11 @@ _ADDING_UP = ("probabilities", "percent", "log-probabilities")
 
 
 def _answer_column(table: AnswerTable, rest: Sequence[str], who: str) -> str:
-    """Return the column that holds the answers of a file without scores. Raise UserError if several may."""
-    others = [name for name in rest if name not in table.numeric or name.strip().casefold() not in _BESIDE]
+    """Return the column that holds the answers of a file without scores. Raise UserError if several
+    may."""
+    others = [
+        name for name in rest if name not in table.numeric or name.strip().casefold() not in _BESIDE
+    ]
     answers = [name for name in others if name.strip().casefold() in ANSWERS]
     if len(rest) == 1:
         return rest[0]
@@ -277,15 +343,22 @@ def _answer_column(table: AnswerTable, rest: Sequence[str], who: str) -> str:
         return answers[0]
     hint = "Keep one column of answers beside the key: one of the others may be the true label."
     if len(answers) == 1:
-        hint = f"If {answers[0]!r} holds the answers, keep it alone beside the key: it may be the true label."
+        hint = (
+            f"If {answers[0]!r} holds the answers, keep it alone beside the key: it may be the"
+            " true label."
+        )
     raise UserError(
-        f"{who} has the columns {_shown(rest)} beside the key, and several of them may be the answers", hint
+        f"{who} has the columns {_shown(rest)} beside the key, and several of them may be the"
+        " answers",
+        hint,
     )
 
 
 def _numbers(batch: pa.RecordBatch, first: int = 0) -> Floats:
     """Return the columns from `first` on as scores (b, columns), NaN for an empty cell."""
-    columns: Iterator[Any] = (column.to_numpy(zero_copy_only=False) for column in batch.columns[first:])
+    columns: Iterator[Any] = (
+        column.to_numpy(zero_copy_only=False) for column in batch.columns[first:]
+    )
     return np.stack(list(columns), axis=1).astype(np.float64)
 
 
@@ -293,18 +366,21 @@ def _numbers(batch: pa.RecordBatch, first: int = 0) -> Floats:
 class ReadLabels:
     """How the values of a column of answers are read.
 
-    outputs: value → class; None for a missing answer, the number of classes for an answer that is no class.
+    outputs: value → class; None for a missing answer, the number of classes for an answer that is
+    no class.
     """
 
     outputs: Mapping[str, int | None]
     note: str
 
 
-def read_labels(counts: Mapping[str, int], column: str, classes: Sequence[RecipeClass], where: str) -> ReadLabels:
+def read_labels(
+    counts: Mapping[str, int], column: str, classes: Sequence[RecipeClass], where: str
+) -> ReadLabels:
     """Match the values of a column of answers with the classes. counts: value → number of lines.
 
-    All values are names of classes, or all are ids. Raise UserError if both fit and differ, or if a class is never
-    answered while other answers are no class: it may have another name there.
+    All values are names of classes, or all are ids. Raise UserError if both fit and differ, or if a
+    class is never answered while other answers are no class: it may have another name there.
     """
     names = [(output, label.name) for output, label in enumerate(classes)]
     ids = [(output, label.id) for output, label in enumerate(classes)]
@@ -314,15 +390,25 @@ def read_labels(counts: Mapping[str, int], column: str, classes: Sequence[Recipe
     by_id = Spellings((str, ids), (_plain, ids), (_number, ids))
     numbered = (_number, names if called_by_number else ids)
     by_either = Spellings((str, names), (str, ids), (_plain, names), (_plain, ids), numbered)
-    missing = {text for text in counts if text.strip().casefold() in _MISSING and by_either.find(text) is None}
+    missing = {
+        text
+        for text in counts
+        if text.strip().casefold() in _MISSING and by_either.find(text) is None
+    }
     values = [text for text in sorted(counts) if text not in missing and text != ANOTHER]
     as_names, as_ids = ([spelled.find(text) for text in values] for spelled in (by_name, by_id))
-    exact_names, exact_ids = ({text for _, text in known}.issuperset(values) for known in (names, ids))
+    exact_names, exact_ids = (
+        {text for _, text in known}.issuperset(values) for known in (names, ids)
+    )
     fits_names = None not in as_names
     fits_ids = None not in as_ids
     is_id = column.strip().casefold() == CLASS_ID
     # As they are documented, and as they are written.
-    certain = exact_ids and not exact_names if is_id else exact_names and column.strip().casefold() == LABEL
+    certain = (
+        exact_ids and not exact_names
+        if is_id
+        else exact_names and column.strip().casefold() == LABEL
+    )
     note = ""
     if certain:
         outputs = as_ids if is_id else as_names
@@ -337,10 +423,13 @@ def read_labels(counts: Mapping[str, int], column: str, classes: Sequence[Recipe
         outputs = as_ids
     else:
         outputs = [(by_id if is_id else by_either).find(text) for text in values]
-    several = [text for text, output in zip(values, outputs, strict=True) if output == Spellings.SEVERAL]
+    several = [
+        text for text, output in zip(values, outputs, strict=True) if output == Spellings.SEVERAL
+    ]
     if several:
         raise UserError(
-            f"{where} has the {column} {several[0][:80]!r}, which is the name of two classes of the dataset",
+            f"{where} has the {column} {several[0][:80]!r}, which is the name of two classes of the"
+            " dataset",
             "Write the column class_id, with ids as evaluate --write-keys FILE lists them.",
         )
     unknown = [text for text, output in zip(values, outputs, strict=True) if output is None]
@@ -349,20 +438,27 @@ def read_labels(counts: Mapping[str, int], column: str, classes: Sequence[Recipe
         lines = sum(counts[text] for text in unknown)
         raise UserError(
             f"{where}: {counted(len(absent), 'class is', 'classes are')} never answered, and"
-            f" {counted(lines, 'answer is', 'answers are')} no class: they may be the same under two names, in the"
+            f" {counted(lines, 'answer is', 'answers are')} no class: they may be the same under"
+            " two names, in the"
             f" column {column[:40]!r}\n" + "\n".join(side_by_side(absent, unknown, ())),
-            "Write the names of the dataset's classes as label, or their ids as class_id, as evaluate --write-keys FILE"
-            f" lists them. Write {ANOTHER} for an answer that is none of them, which counts as wrong.",
+            "Write the names of the dataset's classes as label, or their ids as class_id, as"
+            " evaluate --write-keys FILE"
+            f" lists them. Write {ANOTHER} for an answer that is none of them, which counts as"
+            " wrong.",
         )
     notes = [note] if note else []
     if unknown:
         lines = sum(counts[text] for text in unknown)
         named = listed([f"{text[:40]!r} ({counts[text]:,})" for text in unknown], _MOST_SHOWN)
         notes.append(
-            f"{lines:,} of {sum(counts.values()):,} answers are no class of the dataset and count as wrong: {named}"
+            f"{lines:,} of {sum(counts.values()):,} answers are no class of the dataset and count"
+            f" as wrong: {named}"
         )
     of_value: dict[str, int | None] = dict.fromkeys(missing) | {ANOTHER: len(classes)}
-    of_value |= {text: len(classes) if output is None else output for text, output in zip(values, outputs, strict=True)}
+    of_value |= {
+        text: len(classes) if output is None else output
+        for text, output in zip(values, outputs, strict=True)
+    }
     return ReadLabels(of_value, "; ".join(notes))
 
 
@@ -376,19 +472,28 @@ def _two_readings(
 ) -> UserError:
     lines = list[str]()
     for text, by_name, by_id in zip(values, as_names, as_ids, strict=True):
-        if by_name is not None and by_id is not None and by_name != by_id and len(lines) < _MOST_SHOWN:
-            lines.append(f"  {text[:40]!r} is the name of {classes[by_name].name[:40]!r} and the id of"
+        if (
+            by_name is not None
+            and by_id is not None
+            and by_name != by_id
+            and len(lines) < _MOST_SHOWN
+        ):
+            lines.append(f"  {text[:40]!r} is the name of {classes[by_name].name[:40]!r} and the id"
+                " of"
                          f" {classes[by_id].name[:40]!r} ({classes[by_id].id[:40]})")  # fmt: skip
     return UserError(
-        f"{where}: the column {column[:40]!r} may hold names of classes or ids, and these differ\n" + "\n".join(lines),
-        "Write the names as text in a column label, with words that no id has, or ids as evaluate --write-keys FILE"
+        f"{where}: the column {column[:40]!r} may hold names of classes or ids, and these differ\n"
+        + "\n".join(lines),
+        "Write the names as text in a column label, with words that no id has, or ids as evaluate"
+        " --write-keys FILE"
         " lists them in a column class_id, with their zeros.",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedClassifier(Classifier):
-    """A file of predictions. labels: the output of each value of its column of answers. lines: with an answer."""
+    """A file of predictions. labels: the output of each value of its column of answers. lines: with
+    an answer."""
 
     table: AnswerTable
     columns: PredictionColumns
@@ -402,7 +507,8 @@ class RecordedClassifier(Classifier):
         raise UserError(_CANNOT.format(self.name))
 
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded:
-        """Yield scores of the images that have an answer, in file order. Raise UserError for an invalid answer."""
+        """Yield scores of the images that have an answer, in file order. Raise UserError for an
+        invalid answer."""
         names = self._image_names()
         rows = self.found(names, keys, paths or ())
         start = 0
@@ -410,7 +516,8 @@ class RecordedClassifier(Classifier):
             in_file = ", ".join(repr(str(name)[:80]) for name in names[:_MOST_SHOWN])
             expected = ", ".join(repr(name[:80]) for name in (paths or keys)[:_MOST_SHOWN])
             raise UserError(
-                f"model {self.name!r}: no {self.columns.image} of {self.table.path} is an image of these\n"
+                f"model {self.name!r}: no {self.columns.image} of {self.table.path} is an image of"
+                " these\n"
                 f"  there: {in_file}\n  expected: {expected}",
                 "evaluate --write-keys FILE lists all keys and paths.",
             )
@@ -433,17 +540,24 @@ class RecordedClassifier(Classifier):
             raise UserError(f"{who} has row {wrong[0]:,}, and there are {len(keys):,} images")
         return rows if len(keys) else np.full(len(rows), NO_IMAGE)
 
-    def told(self, parts: Iterable[tuple[Sequence[str], Sequence[str] | None]], answered: int | None) -> str:
-        """Return in words how the file was read. parts: keys and paths of images. answered: their number, or None if
-        these images are only some of those that the file is for.
+    def told(
+        self, parts: Iterable[tuple[Sequence[str], Sequence[str] | None]], answered: int | None
+    ) -> str:
+        """Return in words how the file was read. parts: keys and paths of images. answered: their
+        number, or None if these images are only some of those that the file is for.
         """
         notes = [self.read]
         if not self.columns.is_row:
             names = self._image_names()
             where = f"model {self.name!r}: {self.table.path}"
-            notes += dict.fromkeys(find_images(names, keys, paths or (), where).how for keys, paths in parts)
+            notes += dict.fromkeys(
+                find_images(names, keys, paths or (), where).how for keys, paths in parts
+            )
         if answered is not None and answered < self.lines:
-            notes.append(f"{answered:,} of {self.lines:,} lines are of these images, and the others are left out")
+            notes.append(
+                f"{answered:,} of {self.lines:,} lines are of these images, and the others are left"
+                " out"
+            )
         return "; ".join(filter(None, notes))
 
     def unknown_keys(self, known: Collection[str]) -> tuple[int, tuple[str, ...]]:
@@ -457,17 +571,25 @@ class RecordedClassifier(Classifier):
         """Return the name of each line's image."""
         image = self.columns.image
         names = []
-        for batch in self.table.batches({image: "whole numbers" if self.columns.is_row else "text"}):
+        for batch in self.table.batches(
+            {image: "whole numbers" if self.columns.is_row else "text"}
+        ):
             if batch.column(0).null_count:
-                raise UserError(f"model {self.name!r}: {self.table.path} has rows without a {image}")
+                raise UserError(
+                    f"model {self.name!r}: {self.table.path} has rows without a {image}"
+                )
             names += batch.column(0).to_pylist()
         return names
 
     def _scores(self, batch: pa.RecordBatch) -> tuple[Floats, Bools]:
-        """Return scores (b, num_classes) as the file writes them, and whether each row has an answer (b,)."""
+        """Return scores (b, num_classes) as the file writes them, and whether each row has an
+        answer (b,)."""
         if self.columns.answer is not None:
             values = batch.column(1).to_pylist()
-            outputs = [None if value is None else self.labels.get(value, self.num_classes - 1) for value in values]
+            outputs = [
+                None if value is None else self.labels.get(value, self.num_classes - 1)
+                for value in values
+            ]
             scores = np.zeros((len(outputs), self.num_classes))
             for row, output in enumerate(outputs):
                 if output is not None:
@@ -480,7 +602,8 @@ class RecordedClassifier(Classifier):
             image = batch.column(0)[int(wrong[0])].as_py()
             column = self.columns.scores[int(np.isfinite(values[wrong[0]]).argmin())]
             raise UserError(
-                f"model {self.name!r}: {self.table.path} has a score that is not a number for {str(image)[:80]!r}, in"
+                f"model {self.name!r}: {self.table.path} has a score that is not a number for"
+                f" {str(image)[:80]!r}, in"
                 f" column {column[:80]!r}",
                 "Write a score for each image and each class.",
             )
@@ -488,7 +611,8 @@ class RecordedClassifier(Classifier):
 
 
 def _answered(values: Floats) -> Bools:
-    """Return which rows have an answer: not those in which every score is missing or minus infinity."""
+    """Return which rows have an answer: not those in which every score is missing or minus
+    infinity."""
     return np.asarray((values > -np.inf).any(axis=1))
 
 
@@ -499,10 +623,16 @@ def _given(values: Floats) -> Floats:
 
 
 def refuse_by_row(classifier: Classifier, preview: int | None) -> None:
-    """Raise UserError if a file identifies images by row and the dataset is a preview, which lacks rows."""
-    if preview is not None and isinstance(classifier, RecordedClassifier) and classifier.columns.is_row:
+    """Raise UserError if a file identifies images by row and the dataset is a preview, which lacks
+    rows."""
+    if (
+        preview is not None
+        and isinstance(classifier, RecordedClassifier)
+        and classifier.columns.is_row
+    ):
         raise UserError(
-            f"model {classifier.name!r} identifies images by row, and a preview does not have every row",
+            f"model {classifier.name!r} identifies images by row, and a preview does not have every"
+            " row",
             "Identify images by key or path, or leave out the limit.",
         )
 
@@ -534,7 +664,8 @@ class _Described:
 
 
 def describe(name: str, classes: Sequence[RecipeClass]) -> ClassifierFacts:
-    """Return the file's outputs: its columns of scores, or the dataset's classes if it holds labels."""
+    """Return the file's outputs: its columns of scores, or the dataset's classes if it holds
+    labels."""
     return _Described.of(name, classes).facts
 
 
@@ -546,7 +677,9 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> RecordedClas
     read = described.labels
     scale: AnyScale = UNKNOWN
     if read is not None:
-        lines = sum(count for text, count in described.counts.items() if read.outputs[text] is not None)
+        lines = sum(
+            count for text, count in described.counts.items() if read.outputs[text] is not None
+        )
         notes = [f"answers without confidences, from the column {str(columns.answer)[:40]!r}"]
         notes += [read.note] if read.note else []
     else:
@@ -559,7 +692,10 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> RecordedClas
         scale = evidence.scale()
         notes = [scale_note(scale, evidence)]
     if columns.left_out:
-        notes.append(f"columns that name no class are left out: {some_of([n[:40] for n in columns.left_out], 8)}")
+        notes.append(
+            "columns that name no class are left out:"
+            f" {some_of([n[:40] for n in columns.left_out], 8)}"
+        )
     with open_regular(table.path) as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return RecordedClassifier(
@@ -592,5 +728,7 @@ def _counts(table: AnswerTable, columns: PredictionColumns) -> Counter[str]:
     for batch in table.batches({columns.image: "text", columns.answer or "": "text"}):
         counts.update(value for value in batch.column(1).to_pylist() if value is not None)
         if len(counts) > _MOST_LABELS:
-            raise UserError(f"{table.who}: {table.path} has more than {_MOST_LABELS:,} different labels")
+            raise UserError(
+                f"{table.who}: {table.path} has more than {_MOST_LABELS:,} different labels"
+            )
     return counts

@@ -1,9 +1,10 @@
 """Use any Python callable that takes a batch and returns scores as a classifier.
 
-A torch module gets a tensor on the run's device; any other callable gets a numpy array. The names of outputs come from
-an attribute `label_names`, else from attributes of transformers and timm. Because code may change, answers are used
-again only by a run for which the user gives the same version. Names begin with `python:` and exist for one run. Only a
-`python:package.module:function` that the user names is imported, never one from a recipe or a dataset.
+A torch module gets a tensor on the run's device; any other callable gets a numpy array. The names
+of outputs come from an attribute `label_names`, else from attributes of transformers and timm.
+Because code may change, answers are used again only by a run for which the user gives the same
+version. Names begin with `python:` and exist for one run. Only a `python:package.module:function`
+that the user names is imported, never one from a recipe or a dataset.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ Transform = Callable[[Any], Any]
 class CallableClassifier(Classifier):
     """A callable with the transform that prepares its images.
 
-    shape: the shape of a prepared image, or empty before the first image. home: the device to which the module returns
-    after a run, or None for other callables and for modules on several devices.
+    shape: the shape of a prepared image, or empty before the first image. home: the device to which
+    the module returns after a run, or None for other callables and for modules on several devices.
     """
 
     model: Callable[[Any], Any]
@@ -60,12 +61,16 @@ class CallableClassifier(Classifier):
                     return prepared.detach()
                 array = np.asarray(prepared)
                 if array.dtype == object:
-                    raise UserError(f"a transform gives {type(prepared).__name__}, expected an array of numbers")
+                    raise UserError(
+                        f"a transform gives {type(prepared).__name__}, expected an array of numbers"
+                    )
                 return torch.from_numpy(np.ascontiguousarray(array))
             except CounterfoilError:
                 raise
             except (Exception, SystemExit) as error:  # the user's own code
-                raise UserError(f"model {self.name!r}: its transform failed: {_error_line(error)}") from error
+                raise UserError(
+                    f"model {self.name!r}: its transform failed: {_error_line(error)}"
+                ) from error
 
         return transformed
 
@@ -74,9 +79,12 @@ class CallableClassifier(Classifier):
         return as_logits(scores, self.score_scale)
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """Return the inputs of `last_linear`. Raise RunFailure if this layer is not called exactly once."""
+        """Return the inputs of `last_linear`. Raise RunFailure if this layer is not called exactly
+        once."""
         seen: list[torch.Tensor] = []
-        hook = self.last_linear().register_forward_pre_hook(lambda layer, given: seen.append(given[0].detach()))
+        hook = self.last_linear().register_forward_pre_hook(
+            lambda layer, given: seen.append(given[0].detach())
+        )
         try:
             self.logits(batch, device)
         finally:
@@ -89,13 +97,15 @@ class CallableClassifier(Classifier):
         return seen[0].float().cpu()
 
     def last_linear(self) -> nn.Linear:
-        """Return the last Linear whose outputs are all the module's outputs. Raise UserError if there is none."""
+        """Return the last Linear whose outputs are all the module's outputs. Raise UserError if
+        there is none."""
         from torch import nn
 
         module = _as_module(self.model)
         if module is None:
             raise UserError(
-                f"model {self.name!r} is a {type(self.model).__name__}: it has no last layer to refit",
+                f"model {self.name!r} is a {type(self.model).__name__}: it has no last layer to"
+                " refit",
                 "Pass a torch module, or name a timm model.",
             )
         layers = [
@@ -105,7 +115,8 @@ class CallableClassifier(Classifier):
         ]
         if not layers or layers[-1].bias is None:
             raise UserError(
-                f"model {self.name!r}: {self.architecture} has no Linear with a bias of {self.num_classes:,} outputs",
+                f"model {self.name!r}: {self.architecture} has no Linear with a bias of"
+                f" {self.num_classes:,} outputs",
                 "Only a torch module whose head is a single Linear can be mended.",
             )
         return layers[-1]
@@ -136,14 +147,17 @@ def classifier_of(
 
     more: further images, for a callable whose scores of the first one do not show what they are.
 
-    Without a transform, timm modules use their own, and functions get float32 [3, height, width] from 0 to 1. version:
-    the user's name for the code of model and transform. Raise UserError for other modules without a transform, and for
-    objects that cannot be called or give no scores. Raise RunFailure if the callable fails.
+    Without a transform, timm modules use their own, and functions get float32 [3, height, width]
+    from 0 to 1. version: the user's name for the code of model and transform. Raise UserError for
+    other modules without a transform, and for objects that cannot be called or give no scores.
+    Raise RunFailure if the callable fails.
     """
     if not callable(model):
         raise UserError(f"model {name!r}: is {type(model).__name__}, which cannot be called")
     if transform is not None and not callable(transform):
-        raise UserError(f"model {name!r}: its transform is {type(transform).__name__}, which cannot be called")
+        raise UserError(
+            f"model {name!r}: its transform is {type(transform).__name__}, which cannot be called"
+        )
     module = _as_module(model)
     kind = type(model).__name__
     prepare: Any = transform or _as_float
@@ -170,7 +184,9 @@ def classifier_of(
         label_names=None,
         **described,
         # Without a version, only the same object counts as the same transform.
-        input_key=f"callable {id(prepare)}" if version is None else f"{PYTHON}{name}, version {version}",
+        input_key=f"callable {id(prepare)}"
+        if version is None
+        else f"{PYTHON}{name}, version {version}",
         kept=version is not None,
         model=model,
         prepare=prepare,
@@ -180,7 +196,8 @@ def classifier_of(
     scores = _scores_of(first.name, first.model, tensor[None], first.home)
     if scores.ndim != 2 or len(scores) != 1 or scores.shape[1] < 1:
         raise UserError(
-            f"model {first.name!r} gives scores of shape {list(scores.shape)} for a batch of one image; "
+            f"model {first.name!r} gives scores of shape {list(scores.shape)} for a batch of one"
+            " image; "
             "expected [1, classes]"
         )
     outputs = int(scores.shape[1])
@@ -195,7 +212,9 @@ def classifier_of(
     scale = evidence.scale(network=True)
     read = "" if scale == "logits" else scale_note(scale, evidence)
     shape = tuple(tensor.shape)
-    classifier = replace(first, num_classes=outputs, label_names=names, shape=shape, score_scale=scale, read=read)
+    classifier = replace(
+        first, num_classes=outputs, label_names=names, shape=shape, score_scale=scale, read=read
+    )
     return ClassifierFacts(name, name, first.architecture, outputs, names), classifier
 
 
@@ -211,10 +230,15 @@ USUAL_TRANSFORMS = (
 def _timm_form(name: str, module: Any) -> dict[str, Any]:
     """Return the data configuration of a timm module. Raise UserError for any other module."""
     if not {"input_size", "mean", "std"} <= set(getattr(module, "pretrained_cfg", None) or ()):
-        means = ("of a model with torchvision's weights", "of most others", "of one that takes pixels from 0 to 1")
+        means = (
+            "of a model with torchvision's weights",
+            "of most others",
+            "of one that takes pixels from 0 to 1",
+        )
         lines = [f"  {code}  # {what}" for code, what in zip(USUAL_TRANSFORMS, means, strict=True)]
         raise UserError(
-            f"model {name!r} is a torch module without a transform: how it takes images is not known, and a wrong size"
+            f"model {name!r} is a torch module without a transform: how it takes images is not"
+            " known, and a wrong size"
             " or normalisation lowers every accuracy",
             "\n".join(
                 ["Pass the transform that it was validated with as transform=. Usual ones, with"
@@ -226,7 +250,9 @@ def _timm_form(name: str, module: Any) -> dict[str, Any]:
     return dict(resolve_model_data_config(module, use_test_size=True))
 
 
-def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, device: str | None) -> torch.Tensor:
+def _scores_of(
+    name: str, model: Callable[[Any], Any], batch: torch.Tensor, device: str | None
+) -> torch.Tensor:
     import torch
 
     module = _as_module(model)
@@ -234,7 +260,8 @@ def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, devi
         if module is None:
             output = model(batch.numpy())
         else:
-            # Inference mode is not used, because tensors that a module keeps must stay usable in training.
+            # Inference mode is not used, because tensors that a module keeps must stay usable in
+            # training.
             with torch.no_grad(), _in_eval_mode(module):
                 output = module(batch if device is None else batch.to(device))
     except torch.OutOfMemoryError:
@@ -242,7 +269,8 @@ def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, devi
     except (Exception, SystemExit) as error:  # the person's own code
         raise RunFailure(
             f"model {name!r} failed with a batch of shape {list(batch.shape)}: {_error_line(error)}",
-            "A torch module is given a tensor, any other callable a numpy array, stacked from what transform gives.",
+            "A torch module is given a tensor, any other callable a numpy array, stacked from what"
+            " transform gives.",
         ) from error
     scores = getattr(output, "logits", output)
     try:
@@ -260,11 +288,13 @@ def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, devi
         single = whole.float()
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(
-            f"model {name!r} gives {type(scores).__name__}, expected scores [batch, classes]: {error_line(error)}"
+            f"model {name!r} gives {type(scores).__name__}, expected scores [batch, classes]:"
+            f" {error_line(error)}"
         ) from error
     if (beyond := whole.isfinite() & ~single.isfinite()).any():
         raise UserError(
-            f"model {name!r} gives scores such as {whole[beyond][0].item():.3g}, larger than float32 holds (3.4e38)",
+            f"model {name!r} gives scores such as {whole[beyond][0].item():.3g}, larger than"
+            " float32 holds (3.4e38)",
             "Scores are logits or probabilities: divide them, or take their logarithm.",
         )
     # float64 only if float32 would lose digits, for ranks are taken of these numbers.
@@ -272,7 +302,9 @@ def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, devi
 
 
 def _error_line(error: BaseException) -> str:
-    return f"it called sys.exit({error.code})" if isinstance(error, SystemExit) else error_line(error)
+    return (
+        f"it called sys.exit({error.code})" if isinstance(error, SystemExit) else error_line(error)
+    )
 
 
 @contextmanager
@@ -287,25 +319,36 @@ def _in_eval_mode(module: nn.Module) -> Iterator[None]:
 
 
 def _names_of(name: str, model: Any, outputs: int) -> tuple[str, ...] | None:
-    """Return the names of a model's outputs, if known. Raise UserError for `label_names` that are not texts."""
+    """Return the names of a model's outputs, if known. Raise UserError for `label_names` that are
+    not texts."""
     label_names = getattr(model, "label_names", None)
     if label_names is not None:
         names = label_names.tolist() if hasattr(label_names, "tolist") else label_names
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise UserError(
-                f"model {name!r}: its label_names are {shortened(repr(label_names))}, expected a list of texts",
+                f"model {name!r}: its label_names are {shortened(repr(label_names))}, expected a"
+                " list of texts",
                 "List the name of each output in order: label_names = ['cat', 'dog'].",
             )
         return tuple(names)
     if _as_module(model) is None:
         return None
-    # Names that transformers or timm left in a module. If their number is wrong, they belong to an earlier head.
+    # Names that transformers or timm left in a module. If their number is wrong, they belong to an
+    # earlier head.
     labels = getattr(getattr(model, "config", None), "id2label", None)
     if isinstance(labels, Mapping) and set(labels) == set(range(outputs)):
         return tuple(str(labels[output]) for output in range(outputs))
     config = getattr(model, "pretrained_cfg", None)
-    names = config.get("label_names") if isinstance(config, Mapping) else getattr(config, "label_names", None)
-    return tuple(map(str, names)) if isinstance(names, list | tuple) and len(names) == outputs else None
+    names = (
+        config.get("label_names")
+        if isinstance(config, Mapping)
+        else getattr(config, "label_names", None)
+    )
+    return (
+        tuple(map(str, names))
+        if isinstance(names, list | tuple) and len(names) == outputs
+        else None
+    )
 
 
 def _as_float(image: Any) -> np.ndarray:
@@ -322,16 +365,19 @@ _CODE = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*
 
 
 def imported(name: str) -> tuple[Any, Any]:
-    """Import `python:package.module:function`, the user's own code. Return a model, and its transform or None.
+    """Import `python:package.module:function`, the user's own code. Return a model, and its
+    transform or None.
 
-    A function without required arguments is called: it returns a model, or a model and its transform. Other functions
-    are models themselves. Raise UserError if the import fails, RunFailure if the function fails.
+    A function without required arguments is called: it returns a model, or a model and its
+    transform. Other functions are models themselves. Raise UserError if the import fails,
+    RunFailure if the function fails.
     """
     parts = _CODE.fullmatch(name.removeprefix(PYTHON))
     if parts is None:
         raise UserError(
             f"model {name!r}: expected python:package.module:function",
-            "The function takes nothing and returns a torch module and its transform, or takes a batch of images.",
+            "The function takes nothing and returns a torch module and its transform, or takes a"
+            " batch of images.",
         )
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
@@ -344,9 +390,18 @@ def imported(name: str) -> tuple[Any, Any]:
         ) from error
     function = getattr(module, parts["name"], None)
     if not callable(function):
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        what = "has no" if function is None else f"has a {type(function).__name__}, and no function,"
-        raise UserError(f"model {name!r}: {parts['module']} {what} {parts['name']}{did_you_mean(parts['name'], known)}")
+        known = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and not key.startswith("_")
+        ]
+        what = (
+            "has no" if function is None else f"has a {type(function).__name__}, and no function,"
+        )
+        raise UserError(
+            f"model {name!r}: {parts['module']} {what}"
+            f" {parts['name']}{did_you_mean(parts['name'], known)}"
+        )
     if _as_module(function) is not None:
         return function, None
     try:
@@ -354,17 +409,23 @@ def imported(name: str) -> tuple[Any, Any]:
     except (TypeError, ValueError):  # written in C
         return function, None
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if any(parameter.kind not in variable and parameter.default is parameter.empty for parameter in parameters):
+    if any(
+        parameter.kind not in variable and parameter.default is parameter.empty
+        for parameter in parameters
+    ):
         return function, None
     try:
         made = function()
     except (Exception, SystemExit) as error:
-        raise RunFailure(f"model {name!r}: {parts['name']}() failed: {_error_line(error)}") from error
+        raise RunFailure(
+            f"model {name!r}: {parts['name']}() failed: {_error_line(error)}"
+        ) from error
     return made if isinstance(made, tuple) and len(made) == 2 else (made, None)
 
 
 class HandedOver:
-    """A callable with its transform. Set `images` before calling `known`, which tries the callable on an image."""
+    """A callable with its transform. Set `images` before calling `known`, which tries the callable
+    on an image."""
 
     def __init__(self, name: str, model: Any, transform: Transform | None) -> None:
         self.name = name
@@ -399,7 +460,8 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> Classifier:
 
 
 def by_name(models: Any) -> Any:
-    """Return a mapping for a bare callable, and names by `usable_name`. Raise UserError for callables in a list."""
+    """Return a mapping for a bare callable, and names by `usable_name`. Raise UserError for
+    callables in a list."""
     if callable(models):
         return {str(getattr(models, "__name__", type(models).__name__)): models}
     if isinstance(models, Mapping):
@@ -421,30 +483,45 @@ def handed_over(
 ) -> Iterator[tuple[list[str], list[HandedOver]]]:
     """Register callables for the time of a run. Yield the names of all models, and the callables.
 
-    models: what a person gave: a name, a list of names, a callable, or a mapping from names to callables or names.
-    Names of code are imported. Raise UserError for anything else, and for a transform without a callable.
+    models: what a person gave: a name, a list of names, a callable, or a mapping from names to
+    callables or names. Names of code are imported. Raise UserError for anything else, and for a
+    transform without a callable.
     """
     models = by_name(models)
     if not isinstance(models, Mapping):
         words = [models] if isinstance(models, str) else models
         models = {word.removeprefix(PYTHON): word for word in words}
     called = {
-        str(name): model for name, model in models.items() if not isinstance(model, str) or model.startswith(PYTHON)
+        str(name): model
+        for name, model in models.items()
+        if not isinstance(model, str) or model.startswith(PYTHON)
     }
     if transform is not None and not called:
-        raise UserError("transform needs a callable, and none is given", 'Pass one: {"mine": model}')
-    transforms: dict[str, Any] = dict(transform) if isinstance(transform, Mapping) else dict.fromkeys(called, transform)
+        raise UserError(
+            "transform needs a callable, and none is given", 'Pass one: {"mine": model}'
+        )
+    transforms: dict[str, Any] = (
+        dict(transform) if isinstance(transform, Mapping) else dict.fromkeys(called, transform)
+    )
     for name in transforms:
         if name not in called:
-            raise UserError(f"transform: there is no callable {name!r}{did_you_mean(str(name), called)}")
+            raise UserError(
+                f"transform: there is no callable {name!r}{did_you_mean(str(name), called)}"
+            )
     for name, model in called.items():
         if isinstance(model, str):
             called[name], own = imported(model)
             transforms[name] = own or transforms.get(name)
     for name in called:
         if not name.isprintable() or not name.strip() or PYTHON + name in _HELD:
-            raise UserError(f"model {name[:80]!r}: expected a printable name that no other run in this process uses")
-    held = {PYTHON + name: HandedOver(PYTHON + name, model, transforms.get(name)) for name, model in called.items()}
+            raise UserError(
+                f"model {name[:80]!r}: expected a printable name that no other run in this process"
+                " uses"
+            )
+    held = {
+        PYTHON + name: HandedOver(PYTHON + name, model, transforms.get(name))
+        for name, model in called.items()
+    }
     names = [PYTHON + str(name) if str(name) in called else model for name, model in models.items()]
     _HELD.update(held)
     try:
@@ -463,7 +540,9 @@ def _held(name: str) -> HandedOver:
 def refuse_unnamed(name: str) -> NoReturn:
     """Raise UserError for a name of code that a recipe, a gate or a dataset brings."""
     raise UserError(
-        f"model {name!r}: code is imported only if you name it yourself, not if a recipe, a gate or a dataset does",
-        "Name it with --models too (mine: --target), or pass it in from Python. A gate does not judge what it compares"
+        f"model {name!r}: code is imported only if you name it yourself, not if a recipe, a gate or"
+        " a dataset does",
+        "Name it with --models too (mine: --target), or pass it in from Python. A gate does not"
+        " judge what it compares"
         " with.",
     )

@@ -1,9 +1,10 @@
 """Load classifiers of timm: its own names, `hf-hub:`, `local-dir:` and `lab:`.
 
-A model from elsewhere may be hostile, but timm trusts configurations: `pretrained_cfg` may name other files,
-repositories or loaders, and `model_args` go to timm's factory unchanged. So only keys that describe the model are used,
-the model's size is compared with its file (`trials`), and `weights_files` reads the weights. `pretrained=True` is
-always passed, because without it timm silently makes random weights for a folder.
+A model from elsewhere may be hostile, but timm trusts configurations: `pretrained_cfg` may name
+other files, repositories or loaders, and `model_args` go to timm's factory unchanged. So only keys
+that describe the model are used, the model's size is compared with its file (`trials`), and
+`weights_files` reads the weights. `pretrained=True` is always passed, because without it timm
+silently makes random weights for a folder.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ _ON_THE_HUB = ("model.safetensors", "pytorch_model.bin")
 class TimmClassifier(Classifier):
     """A timm model in eval mode. sha256: of the architecture and every loaded tensor.
 
-    data_config: timm's data configuration at the model's test size (input_size, interpolation, mean, std, crop_pct,
-    crop_mode). model_args: the architecture's arguments in the folder's configuration.
+    data_config: timm's data configuration at the model's test size (input_size, interpolation,
+    mean, std, crop_pct, crop_mode). model_args: the architecture's arguments in the folder's
+    configuration.
     """
 
     data_config: dict[str, Any]
@@ -93,19 +95,24 @@ class TimmClassifier(Classifier):
             return self.module(batch.to(device)).float().cpu()
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """Return the inputs of the head's last layer, pooled as timm does: (b, head_hidden_size)."""
+        """Return the inputs of the head's last layer, pooled as timm does: (b,
+        head_hidden_size)."""
         import torch
 
         with torch.inference_mode():
             inner = self.module.forward_features(batch.to(device))
             vectors = self.module.forward_head(inner, pre_logits=True)
         if not isinstance(vectors, torch.Tensor) or vectors.ndim != 2 or len(vectors) != len(batch):
-            raise UserError(f"model {self.name!r}: the head of {self.architecture} does not take one vector per image")
+            raise UserError(
+                f"model {self.name!r}: the head of {self.architecture} does not take one vector per"
+                " image"
+            )
         return vectors.float().cpu()
 
 
 def timm_transform(model: str, data_config: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Return timm's evaluation transform for a resolved data configuration: PIL image → float tensor (C, H, W)."""
+    """Return timm's evaluation transform for a resolved data configuration: PIL image → float
+    tensor (C, H, W)."""
     from timm.data.transforms_factory import create_transform
 
     prepare: Any = create_transform(**data_config, is_training=False)
@@ -128,13 +135,17 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     files = _locate(name)
     module, prefix = while_loading(name, lambda: _trained(name, files))
     resolved = resolve_model_data_config(module, use_test_size=True)
-    data_config: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
+    data_config: dict[str, Any] = {
+        key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()
+    }
     outputs = int(getattr(module, "num_classes", 0))
     if outputs < 1:
         raise UserError(f"model {name!r} has no classification head")
     channels, height, width = data_config["input_size"]
     return TimmClassifier(
-        **module_fields(replace(files.facts, num_classes=outputs), module, files.facts.architecture, device),
+        **module_fields(
+            replace(files.facts, num_classes=outputs), module, files.facts.architecture, device
+        ),
         input_key=json.dumps(data_config, sort_keys=True, default=str),
         input_size=(channels, height, width),
         crop_pct=float(data_config["crop_pct"]),
@@ -147,7 +158,8 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 
 @dataclass(frozen=True)
 class _TimmFiles:
-    """A model before its weights are loaded. folder: the user's, or the cached folder of a commit of `repository`."""
+    """A model before its weights are loaded. folder: the user's, or the cached folder of a commit
+    of `repository`."""
 
     facts: ClassifierFacts
     config: ClassifierConfig | None = None
@@ -163,18 +175,27 @@ def _locate(name: str) -> _TimmFiles:
     if folder is not None:
         file = folder / "config.json"
         if not file.exists():
-            raise UserError(f"model {name!r}: {folder} has no config.json, so it is not a folder of a timm model")
+            raise UserError(
+                f"model {name!r}: {folder} has no config.json, so it is not a folder of a timm"
+                " model"
+            )
         _local_weights(name, folder)
     elif source == "hf-hub":
         from huggingface_hub import hf_hub_download
 
         repository, _, revision = identifier.partition("@")
         commit = revision or None
-        file = Path(while_loading(name, lambda: hf_hub_download(repository, "config.json", revision=commit)))
+        file = Path(
+            while_loading(name, lambda: hf_hub_download(repository, "config.json", revision=commit))
+        )
     elif os.path.isdir(resolved):  # noqa: PTH112 (false, where a Path raises for a name of 5,000 characters)
-        raise UserError(f"model {name!r} is a folder", f"Write local-dir:{name} to load a timm model from it.")
+        raise UserError(
+            f"model {name!r} is a folder", f"Write local-dir:{name} to load a timm model from it."
+        )
     elif "/" in resolved:
-        raise UserError(f"model {name!r} is not a timm name", f"Write hf-hub:{name} if it is on the Hub.")
+        raise UserError(
+            f"model {name!r} is not a timm name", f"Write hf-hub:{name} if it is on the Hub."
+        )
     else:
         import timm
 
@@ -184,20 +205,28 @@ def _locate(name: str) -> _TimmFiles:
             raise UserError(f"model {name!r} is not a timm model{did_you_mean(resolved, known)}")
         tags = timm.list_models(f"{architecture}.*", pretrained=True)
         if not tags:
-            raise UserError(f"model {name!r}: timm has the architecture {architecture!r} but no trained weights for it")
+            raise UserError(
+                f"model {name!r}: timm has the architecture {architecture!r} but no trained weights"
+                " for it"
+            )
         if "." in resolved and resolved not in tags:
             raise UserError(f"model {name!r}: timm has no such weights; it has {', '.join(tags)}")
         listed = timm.get_pretrained_cfg(resolved)
         if listed is None or not listed.num_classes:
             raise UserError(f"model {name!r} has no classification head")
-        return _TimmFiles(ClassifierFacts(name, resolved, architecture, int(listed.num_classes), None))
+        return _TimmFiles(
+            ClassifierFacts(name, resolved, architecture, int(listed.num_classes), None)
+        )
     config = checked_config(name, read_config(file, name))
-    facts = ClassifierFacts(name, resolved, config.architecture, config.num_classes, config.label_names)
+    facts = ClassifierFacts(
+        name, resolved, config.architecture, config.num_classes, config.label_names
+    )
     return _TimmFiles(facts, config, file.parent, repository)
 
 
 def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
-    """Return a model with its weights, and what was left out before the names of the weights, mostly ""."""
+    """Return a model with its weights, and what was left out before the names of the weights,
+    mostly ""."""
     import timm
 
     from counterfoil.models.trials import refuse_overgrown
@@ -208,18 +237,29 @@ def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
     config = files.config
     repository = files.repository
     commit = files.folder.name
-    file = _local_weights(name, files.folder) if repository is None else _hub_weights(name, repository, commit)
+    file = (
+        _local_weights(name, files.folder)
+        if repository is None
+        else _hub_weights(name, repository, commit)
+    )
 
     def build(**weights: Any) -> nn.Module:
         described = {**config.pretrained_cfg, **weights}
         return timm.create_model(
-            config.architecture, pretrained=bool(weights), pretrained_cfg=described, **config.model_args
+            config.architecture,
+            pretrained=bool(weights),
+            pretrained_cfg=described,
+            **config.model_args,
         )
 
     if file.suffix == SAFE:
         refuse_damaged(file, name)
         tensors = read_safetensors(file)
-        weights = {unwrapped(key): tensor for key, tensor in tensors.items()} if config.wrapped else tensors
+        weights = (
+            {unwrapped(key): tensor for key, tensor in tensors.items()}
+            if config.wrapped
+            else tensors
+        )
     else:
         weights = read_pickled(file, name)
     prefix = ""
@@ -242,7 +282,9 @@ def _trained(name: str, files: _TimmFiles) -> tuple[nn.Module, str]:
 def _local_weights(name: str, folder: Path) -> Path:
     weights = choose_weights(folder, _PREFERRED)
     if weights is None:
-        raise UserError(f"model {name!r}: {folder} has a config.json but no weights (model.safetensors)")
+        raise UserError(
+            f"model {name!r}: {folder} has a config.json but no weights (model.safetensors)"
+        )
     return weights
 
 
@@ -269,7 +311,9 @@ _LARGEST_RESIZED_SIDE = 2 * LARGEST_SIDE
 _LEAST_STD = 1e-6
 _MOST_SHIFT = 1e6
 # More arguments of timm's factory that decide how a model is made, and not which model.
-_NOT_THE_MODELS = frozenset({"pruned", "features_only", "feature_cls", "out_indices", "device", "dtype"})
+_NOT_THE_MODELS = frozenset(
+    {"pruned", "features_only", "feature_cls", "out_indices", "device", "dtype"}
+)
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 CropMode = Literal["center", "squash", "border"]
@@ -285,17 +329,23 @@ _Deviation = Annotated[float, Field(ge=_LEAST_STD, le=_MOST_SHIFT)]
 
 
 class InputForm(Foreign):
-    """The keys of `pretrained_cfg` that say how images are prepared. null stands for the default."""
+    """The keys of `pretrained_cfg` that say how images are prepared. null stands for the
+    default."""
 
     input_size: _Size = None
     test_input_size: _Size = None
     fixed_input_size: Annotated[bool | None, expected("true or false")] = None
-    interpolation: Annotated[Interpolation | None, expected(f"one of {', '.join(INTERPOLATIONS)}")] = None
+    interpolation: Annotated[
+        Interpolation | None, expected(f"one of {', '.join(INTERPOLATIONS)}")
+    ] = None
     crop_pct: Crop = None
     test_crop_pct: Crop = None
-    crop_mode: Annotated[CropMode | None, expected(f"one of {', '.join(get_args(CropMode))}")] = None
+    crop_mode: Annotated[CropMode | None, expected(f"one of {', '.join(get_args(CropMode))}")] = (
+        None
+    )
     mean: Annotated[
-        Annotated[tuple[_Shift, _Shift, _Shift], Strict(False)] | None, expected("three finite numbers")
+        Annotated[tuple[_Shift, _Shift, _Shift], Strict(False)] | None,
+        expected("three finite numbers"),
     ] = None
     std: Annotated[
         Annotated[tuple[_Deviation, _Deviation, _Deviation], Strict(False)] | None,
@@ -305,7 +355,9 @@ class InputForm(Foreign):
 
 class TimmDocument(Foreign):
     architecture: Annotated[
-        str, fulfils(known_to_timm), expected(f"timm {version('timm')} does not know", "an architecture that ")
+        str,
+        fulfils(known_to_timm),
+        expected(f"timm {version('timm')} does not know", "an architecture that "),
     ]
     num_classes: Annotated[
         int,
@@ -322,7 +374,8 @@ class TimmDocument(Foreign):
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """A checked configuration, which goes to timm unchanged. wrapped: whether transformers saved it."""
+    """A checked configuration, which goes to timm unchanged. wrapped: whether transformers saved
+    it."""
 
     architecture: str
     num_classes: int
@@ -337,13 +390,16 @@ def checked_config(
 ) -> ClassifierConfig:
     """Check a config.json, and return its configuration. Raise UserError with all problems."""
     inner, arguments = (
-        section if isinstance(section := document.get(key), dict) else {} for key in ("pretrained_cfg", "model_args")
+        section if isinstance(section := document.get(key), dict) else {}
+        for key in ("pretrained_cfg", "model_args")
     )
     # Older exports have everything in one mapping.
     described, prefix = (inner, "pretrained_cfg.") if inner else (document, "")
     num_classes = document.get("num_classes", described.get("num_classes"))
     labels = document.get("label_names") or described.get("label_names") or None
-    model_facts, problems = declared(kind, {**document, "num_classes": num_classes, "label_names": labels})
+    model_facts, problems = declared(
+        kind, {**document, "num_classes": num_classes, "label_names": labels}
+    )
     form = {key: described[key] for key in InputForm.model_fields if described.get(key) is not None}
     form_problems = declared(InputForm, form, prefix)[1]
     if not form_problems:
@@ -351,12 +407,16 @@ def checked_config(
         crop = form.get("test_crop_pct", form.get("crop_pct"))
         if size and crop and max(sides := _resized_sides(size, crop)) > _LARGEST_RESIZED_SIDE:
             problems.append(
-                f"{prefix}input_size and crop_pct: images would be resized to {sides[0]:,} x {sides[1]:,} pixels, "
+                f"{prefix}input_size and crop_pct: images would be resized to {sides[0]:,} x"
+                f" {sides[1]:,} pixels, "
                 f"expected at most {_LARGEST_RESIZED_SIDE:,} a side"
             )
-        if form.get("crop_mode") == "border" and not all(0 <= share <= 1 for share in form.get("mean", ())):
+        if form.get("crop_mode") == "border" and not all(
+            0 <= share <= 1 for share in form.get("mean", ())
+        ):
             problems.append(
-                f"{prefix}mean: found {shown(form['mean'])}, expected three numbers from 0 to 1, the colour of the"
+                f"{prefix}mean: found {shown(form['mean'])}, expected three numbers from 0 to 1,"
+                " the colour of the"
                 " border"
             )
     problems += form_problems
@@ -366,10 +426,19 @@ def checked_config(
             [f"model {model!r}: its config.json: {problem}" for problem in problems],
             "Correct config.json, or name another model.",
         )
-    # Arguments override the input's form, because older exports kept the form of the weights that training began with.
-    if arguments.get("dynamic_img_size") or arguments.get("strict_img_size") is False or arguments.get("use_naflex"):
+    # Arguments override the input's form, because older exports kept the form of the weights that
+    # training began with.
+    if (
+        arguments.get("dynamic_img_size")
+        or arguments.get("strict_img_size") is False
+        or arguments.get("use_naflex")
+    ):
         form["fixed_input_size"] = False
-    if arguments.get("img_size") is not None and form.get("fixed_input_size") and "input_size" in form:
+    if (
+        arguments.get("img_size") is not None
+        and form.get("fixed_input_size")
+        and "input_size" in form
+    ):
         form["input_size"] = [3, *_two(arguments["img_size"])]
     wrapped = document.get("model_type") == "timm_wrapper"
     if wrapped:
@@ -390,7 +459,8 @@ def _resized_sides(size: Sequence[int], crop: float) -> tuple[int, int]:
 
 
 def stored_config(classifier: TimmClassifier) -> dict[str, Any]:
-    """Return a config.json that `checked_config` reads as this model; it names no files and no loader."""
+    """Return a config.json that `checked_config` reads as this model; it names no files and no
+    loader."""
     given = classifier.module.pretrained_cfg
     form = {key: given[key] for key in InputForm.model_fields if given.get(key) is not None}
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in form.items()}
@@ -414,8 +484,13 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
         if key != "num_classes" and (wanted := _expected_value(value)) is not None
     ]
     # Arguments of timm's factory itself: names of files, devices, whether all weights must fit.
-    builder = sys.modules[timm.create_model.__module__.rpartition(".")[0] + "._builder"].build_model_with_cfg
-    taken = {*inspect.signature(timm.create_model).parameters, *inspect.signature(builder).parameters}
+    builder = sys.modules[
+        timm.create_model.__module__.rpartition(".")[0] + "._builder"
+    ].build_model_with_cfg
+    taken = {
+        *inspect.signature(timm.create_model).parameters,
+        *inspect.signature(builder).parameters,
+    }
     taken = (taken - {"kwargs"}) | _NOT_THE_MODELS
     problems += [
         f"model_args.{shown_key(key)} is set here and cannot come from a configuration"
@@ -424,30 +499,43 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
     ]
     if arguments.get("num_classes") not in (None, num_classes):
         problems.append(
-            f"model_args.num_classes is {shown(arguments['num_classes'])}, num_classes {shown(num_classes)}"
+            f"model_args.num_classes is {shown(arguments['num_classes'])}, num_classes"
+            f" {shown(num_classes)}"
         )
     if arguments.get("in_chans", 3) not in (3, None):
-        problems.append(f"model_args.in_chans: found {shown(arguments['in_chans'])}, expected 3: a dataset's are RGB")
+        problems.append(
+            f"model_args.in_chans: found {shown(arguments['in_chans'])}, expected 3: a dataset's"
+            " are RGB"
+        )
     sides = arguments.get("img_size")
     if sides is not None and not all(is_integer(side, 1, LARGEST_SIDE) for side in _two(sides)):
-        problems.append(f"model_args.img_size: found {shown(sides)}, expected sides from 1 to {LARGEST_SIDE:,}")
+        problems.append(
+            f"model_args.img_size: found {shown(sides)}, expected sides from 1 to {LARGEST_SIDE:,}"
+        )
     return problems
 
 
 def _expected_value(value: Any, depth: int = 2) -> str | None:
-    """Return None if a value is plain (a number, text, bool, null or short list), else words for a valid value."""
+    """Return None if a value is plain (a number, text, bool, null or short list), else words for a
+    valid value."""
     if value is None or isinstance(value, bool) or value == "" or is_text(value):
         return None
     if isinstance(value, int):
         return None if abs(value) <= _WIDEST else f"a whole number from -{_WIDEST:,} to {_WIDEST:,}"
     if isinstance(value, float):
-        return None if abs(value) <= LARGEST_NUMBER else f"a number from -{LARGEST_NUMBER:,} to {LARGEST_NUMBER:,}"
+        return (
+            None
+            if abs(value) <= LARGEST_NUMBER
+            else f"a number from -{LARGEST_NUMBER:,} to {LARGEST_NUMBER:,}"
+        )
     if isinstance(value, str):
         return f"text of at most {LONGEST_TEXT} printable characters"
     if isinstance(value, list) and depth:
         if len(value) > _LONGEST_LIST:
             return f"a list of at most {_LONGEST_LIST} values"
-        return next((wanted for item in value if (wanted := _expected_value(item, depth - 1))), None)
+        return next(
+            (wanted for item in value if (wanted := _expected_value(item, depth - 1))), None
+        )
     return "a number, a text, true, false, or a short list of these"
 
 

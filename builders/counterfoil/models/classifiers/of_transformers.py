@@ -1,8 +1,10 @@
-"""Load classifiers of transformers: `transformers:NAME`, a model of the Hub, or `transformers:FOLDER`.
+"""Load classifiers of transformers: `transformers:NAME`, a model of the Hub, or
+`transformers:FOLDER`.
 
-The results are those of `AutoModelForImageClassification` and its image processor, but no code of the model's author
-runs, and no file outside one commit or folder is read. The configuration is checked first (`config_files`), the model's
-size is compared with the weights (`trials`), and every tensor of the safetensors weights must fit.
+The results are those of `AutoModelForImageClassification` and its image processor, but no code of
+the model's author runs, and no file outside one commit or folder is read. The configuration is
+checked first (`config_files`), the model's size is compared with the weights (`trials`), and every
+tensor of the safetensors weights must fit.
 """
 
 from __future__ import annotations
@@ -62,8 +64,9 @@ _HINT = "Name a model that was trained to classify, or correct its configuration
 class ModelKind:
     """A kind of models of transformers.
 
-    what: its name in messages. listed: the name of transformers' mapping from model types to classes. followed: yields
-    a problem for each key of a configuration that leads to code or other files.
+    what: its name in messages. listed: the name of transformers' mapping from model types to
+    classes. followed: yields a problem for each key of a configuration that leads to code or other
+    files.
     """
 
     what: str
@@ -71,7 +74,8 @@ class ModelKind:
     followed: Callable[[Any], Iterable[str]] = followed_problems
 
     def classes(self, model_type: Any) -> tuple[str, ...]:
-        """Return the names of a model type's classes, the usual class first. A type of another kind has none."""
+        """Return the names of a model type's classes, the usual class first. A type of another kind
+        has none."""
         from transformers.models.auto import modeling_auto
 
         listed: Mapping[str, str | tuple[str, ...]] = getattr(modeling_auto, self.listed)
@@ -86,11 +90,16 @@ class TransformersDocument(Foreign):
     """The keys of a config.json that every classifier and detector has."""
 
     id2label: Annotated[
-        Annotated[dict[str, Annotated[Label, expected("printable text")]], Field(min_length=1, max_length=MOST_CLASSES)]
+        Annotated[
+            dict[str, Annotated[Label, expected("printable text")]],
+            Field(min_length=1, max_length=MOST_CLASSES),
+        ]
         | None,
         expected("printable text for each output: it has no classification head"),
     ] = None
-    num_labels: Annotated[int | None, Field(ge=1, le=MOST_CLASSES), expected("a number of outputs")] = None
+    num_labels: Annotated[
+        int | None, Field(ge=1, le=MOST_CLASSES), expected("a number of outputs")
+    ] = None
     num_channels: Annotated[Literal[3], expected("3: a dataset's images are RGB")] = 3
 
     def labels(self) -> tuple[str, ...] | str:
@@ -102,7 +111,9 @@ class TransformersDocument(Foreign):
         count = len(self.id2label)
         if self.num_labels not in (None, count):
             return f"num_labels is {self.num_labels}, and id2label has {count} names"
-        missing = next((output for output in range(count) if str(output) not in self.id2label), None)
+        missing = next(
+            (output for output in range(count) if str(output) not in self.id2label), None
+        )
         if missing is not None:
             return f"id2label has {count} names and none for output {missing}"
         return tuple(self.id2label[str(output)] for output in range(count))
@@ -110,7 +121,8 @@ class TransformersDocument(Foreign):
 
 @dataclass(frozen=True)
 class TransformersConfig:
-    """A checked configuration. `document` and `processor` hold plain values and go to transformers unchanged."""
+    """A checked configuration. `document` and `processor` hold plain values and go to transformers
+    unchanged."""
 
     model_type: str
     architecture: str
@@ -119,31 +131,48 @@ class TransformersConfig:
     processor: dict[str, Any]
 
     def text(self) -> str:
-        """Return the part of the configuration that decides the answers, as canonical JSON without names of outputs."""
-        return json.dumps({key: self.document[key] for key in self.document if key not in _LABELS}, sort_keys=True)
+        """Return the part of the configuration that decides the answers, as canonical JSON without
+        names of outputs."""
+        return json.dumps(
+            {key: self.document[key] for key in self.document if key not in _LABELS}, sort_keys=True
+        )
 
     def facts(self, name: str) -> ClassifierFacts:
         labels = self.label_names
-        return ClassifierFacts(name, name.removeprefix(TRANSFORMERS), self.architecture, len(labels), labels)
+        return ClassifierFacts(
+            name, name.removeprefix(TRANSFORMERS), self.architecture, len(labels), labels
+        )
 
     def fields(self, name: str, module: Any, device: str) -> dict[str, Any]:
         """Return the fields that every model has, with the model in eval mode on `device`."""
-        return module_fields(self.facts(name), module, f"{self.architecture}\n{self.text()}", device)
+        return module_fields(
+            self.facts(name), module, f"{self.architecture}\n{self.text()}", device
+        )
 
 
-def checked_transformers(model: str, folder: Path, kind: ModelKind = CLASSIFIERS) -> TransformersConfig:
-    """Check the configuration of the model in `folder`, and return it. Raise UserError with all problems."""
+def checked_transformers(
+    model: str, folder: Path, kind: ModelKind = CLASSIFIERS
+) -> TransformersConfig:
+    """Check the configuration of the model in `folder`, and return it. Raise UserError with all
+    problems."""
     document = read_config(folder / CONFIG, model, MOST_JSON_BYTES)
     model_type = document.get("model_type")
     of_timm = model_type == "timm_wrapper" or (model_type is None and "architecture" in document)
     if of_timm and kind is CLASSIFIERS:
-        refuse_problems(model, [f"{CONFIG}: it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER"])
+        refuse_problems(
+            model, [f"{CONFIG}: it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER"]
+        )
     common, problems = declared(TransformersDocument, document)
-    problems += number_problems({key: value for key, value in document.items() if key not in _LABELS}, "config")
+    problems += number_problems(
+        {key: value for key, value in document.items() if key not in _LABELS}, "config"
+    )
     problems += kind.followed(document)
     classes = kind.classes(model_type)
     if not classes:
-        problems.append(f"model_type: found {shown(model_type)}, and transformers has no {kind.what} of that kind")
+        problems.append(
+            f"model_type: found {shown(model_type)}, and transformers has no {kind.what} of that"
+            " kind"
+        )
     labels = () if common is None else common.labels()
     if isinstance(labels, str):
         problems.append(labels)
@@ -153,7 +182,9 @@ def checked_transformers(model: str, folder: Path, kind: ModelKind = CLASSIFIERS
     return TransformersConfig(
         model_type=model_type,
         # A model type may have several classes.
-        architecture=next((name for name in classes if isinstance(saved, list) and name in saved), classes[0]),
+        architecture=next(
+            (name for name in classes if isinstance(saved, list) and name in saved), classes[0]
+        ),
         label_names=labels,
         document=without_places(document),
         processor=checked_processor(model, folder),
@@ -189,10 +220,15 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> Transformers
     resample: Any = getattr(processor, "resample", None)
     prepare = prepared_by(name, processor)
     # Two images of different shapes show whether the input size depends on the image.
-    sizes = {tuple(prepare(Image.new("RGB", sides, "grey")).shape) for sides in ((48, 32), (32, 48))}
+    sizes = {
+        tuple(prepare(Image.new("RGB", sides, "grey")).shape) for sides in ((48, 32), (32, 48))
+    }
     shape = sizes.pop()
     if len(shape) != 3:
-        raise UserError(f"model {name!r}: its image processor gives {list(shape)}, expected [channels, height, width]")
+        raise UserError(
+            f"model {name!r}: its image processor gives {list(shape)}, expected [channels, height,"
+            " width]"
+        )
     settings = processor.to_dict()
     size = settings.get("size") or {}
     crop = settings.get("crop_size") or {}
@@ -208,7 +244,9 @@ def load(name: str, device: str, classes: Sequence[RecipeClass]) -> Transformers
         input_key=input_key_of(processor),
         input_size=None if sizes else (shape[0], shape[1], shape[2]),
         crop_pct=crop_share,
-        interpolation=Image.Resampling(int(resample)).name.lower() if resample in set(Image.Resampling) else None,
+        interpolation=Image.Resampling(int(resample)).name.lower()
+        if resample in set(Image.Resampling)
+        else None,
         processor=processor,
         read=prefix_note(prefix),
     )
@@ -219,12 +257,16 @@ def _configured(name: str) -> tuple[ModelFiles, TransformersConfig]:
     return files, checked_transformers(name, files.folder)
 
 
-def trained_model(name: str, files: ModelFiles, config: TransformersConfig, hint: str) -> tuple[nn.Module, str]:
+def trained_model(
+    name: str, files: ModelFiles, config: TransformersConfig, hint: str
+) -> tuple[nn.Module, str]:
     import transformers
 
     with quiet():
         described = as_configuration(name, config.model_type, config.document)
-    module, prefix = trained_module(name, files, getattr(transformers, config.architecture), described, hint=hint)
+    module, prefix = trained_module(
+        name, files, getattr(transformers, config.architecture), described, hint=hint
+    )
     if getattr(module, "main_input_name", None) != "pixel_values":
         raise UserError(f"model {name!r}: {config.architecture} does not take images alone")
     return module, prefix

@@ -22,8 +22,8 @@ DETECTOR_KINDS: Registry[Callable[[str, str], Detector]] = Registry(
 def load_detector(name: str, device: str = "cpu") -> Detector:
     """Load a trained detector on `device`, in eval mode, without gradients.
 
-    Raises UserError for a name or folder that cannot be a trained model, RunFailure when it cannot be fetched or its
-    weights cannot be read.
+    Raises UserError for a name or folder that cannot be a trained model, RunFailure when it cannot
+    be fetched or its weights cannot be read.
     """
     refuse_elsewhere(name, "model")
     prefix, colon, _ = name.partition(":")

@@ -1,8 +1,9 @@
-"""Load detectors of ONNX Runtime: `onnx:FOLDER`, or `onnx:FOLDER/model.onnx`, with a configuration as a classifier's.
+"""Load detectors of ONNX Runtime: `onnx:FOLDER`, or `onnx:FOLDER/model.onnx`, with a configuration
+as a classifier's.
 
-A graph has the outputs `boxes` (corners in pixels of its input), `scores` and `labels`, or `logits` and `pred_boxes` as
-Optimum exports a model of transformers, or others that the section `detector` of its config.json describes
-(`onnx_forms.py`). It takes one image at a time.
+A graph has the outputs `boxes` (corners in pixels of its input), `scores` and `labels`, or `logits`
+and `pred_boxes` as Optimum exports a model of transformers, or others that the section `detector`
+of its config.json describes (`onnx_forms.py`). It takes one image at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from counterfoil.arrays import Floats32
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers.of_onnx import Deployed, deployed_graph, refuse_other_size
 from counterfoil.models.config_files import CONFIG, refuse_problems
-from counterfoil.models.detectors.detector import Detector, ImageDetections, checked_detections, refuse_unnamed_labels
+from counterfoil.models.detectors.detector import (
+    Detector,
+    ImageDetections,
+    checked_detections,
+    refuse_unnamed_labels,
+)
 from counterfoil.models.detectors.of_transformers import DETECTORS
 from counterfoil.models.detectors.onnx_forms import (
     SECTION,
@@ -38,17 +44,22 @@ if TYPE_CHECKING:
 
 _BOXES = ("boxes", "scores", "labels")
 _LOGITS = ("logits", "pred_boxes")
-OTHER_WAYS = "Or hand over its answers as predictions:FILE, or a Python function as python:MODULE:FUNCTION."
-# What the exports of RT-DETR and D-FINE ask for beside the image: width and height that boxes are scaled to.
+OTHER_WAYS = (
+    "Or hand over its answers as predictions:FILE, or a Python function as python:MODULE:FUNCTION."
+)
+# What the exports of RT-DETR and D-FINE ask for beside the image: width and height that boxes are
+# scaled to.
 _SIDES = "orig_target_sizes"
 _SIDE_TYPES = {**FLOAT_TYPES, "tensor(int32)": np.int32}
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnnxDetector(Detector):
-    """A graph of ONNX Runtime. prepare: PIL image → float tensor (C, H, W). processor: of transformers, or None.
+    """A graph of ONNX Runtime. prepare: PIL image → float tensor (C, H, W). processor: of
+    transformers, or None.
 
-    form: of its outputs; None for those of transformers. size: height and width of the input. colours: mean and std.
+    form: of its outputs; None for those of transformers. size: height and width of the input.
+    colours: mean and std.
     """
 
     session: Any
@@ -69,12 +80,18 @@ class OnnxDetector(Detector):
         with computing(f"model {self.name!r}", "find objects", self.device):
             outputs = run_graph(self.session, pixels)
             if self.form is None:
-                raw = SimpleNamespace(**{name: torch.from_numpy(outputs[name]).float() for name in _LOGITS})
+                raw = SimpleNamespace(
+                    **{name: torch.from_numpy(outputs[name]).float() for name in _LOGITS}
+                )
                 sides = [(image.height, image.width)]
-                (detected,) = self.processor.post_process_object_detection(raw, threshold=0.0, target_sizes=sides)
+                (detected,) = self.processor.post_process_object_detection(
+                    raw, threshold=0.0, target_sizes=sides
+                )
                 return detected
         try:
-            answers = read_outputs(self.form, outputs, (pixels.shape[2], pixels.shape[1]), len(self.label_names))
+            answers = read_outputs(
+                self.form, outputs, (pixels.shape[2], pixels.shape[1]), len(self.label_names)
+            )
         except ValueError as error:
             raise RunFailure(f"model {self.name!r} gives {error}") from error
         refuse_unnamed_labels(self.name, answers.labels, self.label_names, CONFIG)
@@ -92,21 +109,28 @@ class OnnxDetector(Detector):
             pixels = ((np.asarray(image, np.float32) / 255 - mean) / std).transpose(2, 0, 1)
             placement = InputPlacement((1.0, 1.0))
         elif form is not None and form.resize != "squash" and self.size is not None:
-            canvas, placement = letterboxed(image, self.size, form.resize == "letterbox_corner", form.pad)
+            canvas, placement = letterboxed(
+                image, self.size, form.resize == "letterbox_corner", form.pad
+            )
             pixels = self.prepare(canvas).numpy()
         else:
             pixels = self.prepare(image).numpy()
-            placement = InputPlacement((pixels.shape[2] / image.width, pixels.shape[1] / image.height))
+            placement = InputPlacement(
+                (pixels.shape[2] / image.width, pixels.shape[1] / image.height)
+            )
         if form is not None and form.channels == "bgr":
             pixels = pixels[::-1]
         return pixels.astype(np.float32, copy=False), placement
 
 
 def load(name: str, device: str) -> OnnxDetector:
-    """Load the graph on `device`. Raise UserError for one that finds no objects, RunFailure for a damaged file."""
+    """Load the graph on `device`. Raise UserError for one that finds no objects, RunFailure for a
+    damaged file."""
     deployed = deployed_graph(name, DETECTORS)
     if deployed.facts.label_names is None:
-        raise UserError(f"model {name!r}: its {CONFIG} has no label_names", "Name its labels, in order.")
+        raise UserError(
+            f"model {name!r}: its {CONFIG} has no label_names", "Name its labels, in order."
+        )
     session, sha256 = open_graph(name, deployed.file, device)
     form = _form_of(name, session, deployed)
     shape = input_shape(name, session)
@@ -114,17 +138,23 @@ def load(name: str, device: str) -> OnnxDetector:
         refuse_other_size(name, (1, *shape), deployed.input_size)
     if not _only_resizes(deployed.settings):
         raise UserError(
-            f"model {name!r}: its configuration crops or pads images, so that boxes do not lie as in the image",
+            f"model {name!r}: its configuration crops or pads images, so that boxes do not lie as"
+            " in the image",
             'Write "crop_pct": 1.0 and "crop_mode": "squash", and no padding.',
         )
-    mean, std = (deployed.settings.get(key) or default for key, default in (("mean", (0,) * 3), ("std", (1,) * 3)))
+    mean, std = (
+        deployed.settings.get(key) or default
+        for key, default in (("mean", (0,) * 3), ("std", (1,) * 3))
+    )
     return OnnxDetector(
         name=name,
         architecture=deployed.facts.architecture,
         label_names=deployed.facts.label_names,
         param_count=None,
         sha256=sha256,
-        input_key=deployed.input_key if form is None else f"{deployed.input_key} {form.model_dump_json()}",
+        input_key=deployed.input_key
+        if form is None
+        else f"{deployed.input_key} {form.model_dump_json()}",
         session=session,
         prepare=deployed.prepare(),
         processor=deployed.processor,
@@ -140,8 +170,13 @@ def _form_of(name: str, session: Graph, deployed: Deployed) -> OutputForm | None
     outputs = {entry.name for entry in session.outputs}
     if SECTION in deployed.document:
         form, problems = checked_form(deployed.document)
-        if form is not None and (lacking := [output for output in form.outputs if output not in outputs]):
-            problems.append(f"{SECTION}.outputs: the graph gives {', '.join(sorted(outputs))}, and no {lacking[0]}")
+        if form is not None and (
+            lacking := [output for output in form.outputs if output not in outputs]
+        ):
+            problems.append(
+                f"{SECTION}.outputs: the graph gives {', '.join(sorted(outputs))}, and no"
+                f" {lacking[0]}"
+            )
         refuse_problems(name, [f"{CONFIG}: {problem}" for problem in problems])
         return form
     if outputs >= set(_BOXES):
@@ -149,8 +184,10 @@ def _form_of(name: str, session: Graph, deployed: Deployed) -> OutputForm | None
     if deployed.processor is not None and outputs >= set(_LOGITS):
         return None
     raise UserError(
-        f"model {name!r}: its graph gives {', '.join(sorted(outputs))}, expected boxes, scores and labels",
-        f"`counterfoil init --detector {shlex.quote(str(deployed.file))} --force` looks at the graph and writes what"
+        f"model {name!r}: its graph gives {', '.join(sorted(outputs))}, expected boxes, scores and"
+        " labels",
+        f"`counterfoil init --detector {shlex.quote(str(deployed.file))} --force` looks at the"
+        " graph and writes what"
         f" must be known of it into {CONFIG}. {OTHER_WAYS}",
     )
 
@@ -164,12 +201,16 @@ def input_shape(name: str, session: Graph) -> list[Any]:
     # The exports of torchvision take an image without a batch.
     if len(shape) != 3:
         takes = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in session.inputs)
-        raise UserError(f"model {name!r}: its graph takes {takes}, expected one input of floats [1, 3, height, width]")
+        raise UserError(
+            f"model {name!r}: its graph takes {takes}, expected one input of floats [1, 3, height,"
+            " width]"
+        )
     return shape
 
 
 def _only_resizes(settings: Mapping[str, Any]) -> bool:
-    """Return whether images are scaled as a whole, by timm's settings or those of an image processor."""
+    """Return whether images are scaled as a whole, by timm's settings or those of an image
+    processor."""
     if "crop_mode" in settings:
         return settings["crop_mode"] == "squash" and settings["crop_pct"] == 1
     return not settings.get("do_center_crop") and settings.get("pad_size") is None
@@ -180,7 +221,9 @@ def run_graph(session: Graph, pixels: Floats32) -> dict[str, NDArray[Any]]:
     given: dict[str, NDArray[Any]] = {}
     for entry in session.inputs:
         if entry.name == _SIDES:
-            given[entry.name] = np.asarray([pixels.shape[:0:-1]], _SIDE_TYPES.get(entry.type, np.int64))
+            given[entry.name] = np.asarray(
+                [pixels.shape[:0:-1]], _SIDE_TYPES.get(entry.type, np.int64)
+            )
         else:
             image = pixels[None] if len(entry.shape) == 4 else pixels
             given[entry.name] = np.ascontiguousarray(image, FLOAT_TYPES[entry.type])

@@ -1,7 +1,8 @@
-"""Load detectors of transformers: `transformers:NAME`, a model of the Hub, `transformers:FOLDER`, or `lab:NAME`.
+"""Load detectors of transformers: `transformers:NAME`, a model of the Hub, `transformers:FOLDER`,
+or `lab:NAME`.
 
-The results are those of `AutoModelForObjectDetection` and its image processor at threshold 0. Configuration and weights
-are checked as those of classifiers (`classifiers/of_transformers.py`).
+The results are those of `AutoModelForObjectDetection` and its image processor at threshold 0.
+Configuration and weights are checked as those of classifiers (`classifiers/of_transformers.py`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers.of_transformers import ModelKind, checked_transformers, trained_model
+from counterfoil.models.classifiers.of_transformers import (
+    ModelKind,
+    checked_transformers,
+    trained_model,
+)
 from counterfoil.models.config_files import PROCESSORS, followed_problems, known_to_timm, shown
-from counterfoil.models.detectors.detector import Detector, ImageDetections, checked_detections, of_one_shape
+from counterfoil.models.detectors.detector import (
+    Detector,
+    ImageDetections,
+    checked_detections,
+    of_one_shape,
+)
 from counterfoil.models.loading_errors import computing, while_loading
 from counterfoil.models.transformers_files import (
     found_files,
@@ -28,25 +38,38 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _HINT = "Name a model that was trained to find objects, or correct its configuration."
-# These say which backbone a DETR has, and are read here; elsewhere in a configuration they are refused.
+# These say which backbone a DETR has, and are read here; elsewhere in a configuration they are
+# refused.
 _OF_BACKBONES = ("backbone", "use_timm_backbone", "use_pretrained_backbone")
-# Kinds of models that build a backbone by the name of a timm architecture; others would ask the Hub for it.
+# Kinds of models that build a backbone by the name of a timm architecture; others would ask the Hub
+# for it.
 _BY_NAME = ("detr", "conditional_detr", "dab-detr", "deformable_detr", "table-transformer")
 
 
 def _followed(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each key that would lead to code or other files; a backbone may be an architecture of timm."""
+    """Yield a line for each key that would lead to code or other files; a backbone may be an
+    architecture of timm."""
     inner = document.get("backbone_config") or {}
     parts = (document, inner) if isinstance(inner, Mapping) else (document,)
-    left = [{key: value for key, value in part.items() if key not in _OF_BACKBONES} for part in parts]
+    left = [
+        {key: value for key, value in part.items() if key not in _OF_BACKBONES} for part in parts
+    ]
     yield from followed_problems(left[0] | {"backbone_config": left[-1] if inner else None})
     for part in parts:
         backbone = part.get("backbone")
         if backbone is not None and not (isinstance(backbone, str) and _is_of_timm(backbone)):
             yield f"backbone: found {shown(backbone)}, expected the name of an architecture of timm"
-    by_name = document.get("model_type") in _BY_NAME and document.get("use_timm_backbone") is not False and not inner
+    by_name = (
+        document.get("model_type") in _BY_NAME
+        and document.get("use_timm_backbone") is not False
+        and not inner
+    )
     if document.get("backbone") is not None and not by_name:
-        yield f"backbone: found {shown(document['backbone'])}, which is not followed here, expected null"
+        yield (
+            f"backbone: found {shown(document['backbone'])}, which is not followed here,"
+            " expected"
+            " null"
+        )
 
 
 def _is_of_timm(name: str) -> bool:
@@ -73,14 +96,27 @@ class TransformersDetector(Detector):
 
         prepare = inputs_prepared_by(self.name, self.processor)
         taken = inspect.signature(self.module.forward).parameters
-        prepared = [{key: values for key, values in prepare(image).items() if key in taken} for image in images]
+        prepared = [
+            {key: values for key, values in prepare(image).items() if key in taken}
+            for image in images
+        ]
         detected: dict[int, ImageDetections] = {}
         for places in of_one_shape(prepared):
-            stacked = {key: torch.stack([prepared[place][key] for place in places]) for key in prepared[places[0]]}
+            stacked = {
+                key: torch.stack([prepared[place][key] for place in places])
+                for key in prepared[places[0]]
+            }
             sides = [(images[place].height, images[place].width) for place in places]
-            with computing(f"model {self.name!r}", "find objects", self.device), torch.inference_mode():
-                outputs = self.module(**{key: tensor.to(self.device) for key, tensor in stacked.items()})
-                detections = self.processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sides)
+            with (
+                computing(f"model {self.name!r}", "find objects", self.device),
+                torch.inference_mode(),
+            ):
+                outputs = self.module(
+                    **{key: tensor.to(self.device) for key, tensor in stacked.items()}
+                )
+                detections = self.processor.post_process_object_detection(
+                    outputs, threshold=0.0, target_sizes=sides
+                )
             detected |= dict(zip(places, detections, strict=True))
         return [checked_detections(self.name, detected[index]) for index in range(len(images))]
 
@@ -88,15 +124,19 @@ class TransformersDetector(Detector):
 def load(name: str, device: str) -> TransformersDetector:
     """Load the trained model on `device`, in eval mode, without gradients, in float32.
 
-    Raises UserError for a folder that cannot be a trained detector, RunFailure when it cannot be fetched or its weights
-    cannot be read.
+    Raises UserError for a folder that cannot be a trained detector, RunFailure when it cannot be
+    fetched or its weights cannot be read.
     """
     files = found_files(name, name.removeprefix(TRANSFORMERS), PROCESSORS)
     config = checked_transformers(name, files.folder, DETECTORS)
     module, _ = while_loading(name, lambda: trained_model(name, files, config, _HINT))
     processor = image_processor_of(name, config.processor, module.config)
     if not hasattr(processor, "post_process_object_detection"):
-        raise UserError(f"model {name!r}: {type(processor).__name__} makes no boxes of a model's outputs", _HINT)
+        raise UserError(
+            f"model {name!r}: {type(processor).__name__} makes no boxes of a model's outputs", _HINT
+        )
     fields = config.fields(name, module, device)
     del fields["num_classes"]
-    return TransformersDetector(**fields, input_key=input_key_of(processor), processor=processor, device=device)
+    return TransformersDetector(
+        **fields, input_key=input_key_of(processor), processor=processor, device=device
+    )

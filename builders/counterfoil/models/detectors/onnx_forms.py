@@ -1,9 +1,10 @@
-"""Read the outputs of exported graphs: what `detector` in a config.json says of them, as functions on arrays.
+"""Read the outputs of exported graphs: what `detector` in a config.json says of them, as functions
+on arrays.
 
-Three forms are read. `separate`: three outputs, boxes, scores and labels. `rows`: one output [1, N, 6] of corners,
-score and label, from which the graph has removed boxes of the same object. `raw`: one output [1, 4+n, N] or [1, N, 4+n]
-of a box and a score for each of n labels, with a score of any object before them where `objectness` is true; boxes of
-the same object are removed here.
+Three forms are read. `separate`: three outputs, boxes, scores and labels. `rows`: one output [1, N,
+6] of corners, score and label, from which the graph has removed boxes of the same object. `raw`:
+one output [1, 4+n, N] or [1, N, 4+n] of a box and a score for each of n labels, with a score of any
+object before them where `objectness` is true; boxes of the same object are removed here.
 """
 
 from __future__ import annotations
@@ -34,36 +35,48 @@ _MOST_COMPARED = 30_000
 class OutputForm(Foreign):
     """The form of a graph's outputs and of its input, beside timm's keys.
 
-    outputs: names, in the order boxes, scores, labels for `separate`. boxes: order of the four numbers. unit: pixels of
-    the input, or shares of its sides. strides: of the grids that boxes are relative to, where the graph leaves them so
-    (YOLOX). nms_iou: boxes of one label that overlap more are one object; null if none are removed. resize: the image
-    is squashed to the input, scaled as a whole into its middle or its upper left corner, or given as it is. pad: the
-    grey around it.
+    outputs: names, in the order boxes, scores, labels for `separate`. boxes: order of the four
+    numbers. unit: pixels of the input, or shares of its sides. strides: of the grids that boxes are
+    relative to, where the graph leaves them so (YOLOX). nms_iou: boxes of one label that overlap
+    more are one object; null if none are removed. resize: the image is squashed to the input,
+    scaled as a whole into its middle or its upper left corner, or given as it is. pad: the grey
+    around it.
     """
 
     form: Annotated[Literal["separate", "rows", "raw"], expected("separate, rows or raw")]
-    outputs: Annotated[list[Label], Field(min_length=1, max_length=3), expected("a list of names of outputs")]
+    outputs: Annotated[
+        list[Label], Field(min_length=1, max_length=3), expected("a list of names of outputs")
+    ]
     boxes: Annotated[BoxOrder, expected("xyxy, cxcywh or xywh")] = "xyxy"
     unit: Annotated[Literal["pixels", "shares"], expected("pixels or shares")] = "pixels"
-    scores: Annotated[Literal["probabilities", "logits"], expected("probabilities or logits")] = "probabilities"
+    scores: Annotated[Literal["probabilities", "logits"], expected("probabilities or logits")] = (
+        "probabilities"
+    )
     objectness: Annotated[bool, expected("true or false")] = False
-    strides: Annotated[list[_Stride] | None, Field(max_length=8), expected("a list of whole numbers, or null")] = None
+    strides: Annotated[
+        list[_Stride] | None, Field(max_length=8), expected("a list of whole numbers, or null")
+    ] = None
     nms_iou: _Share | None = None
     least_score: _Share = 0.001
-    most_boxes: Annotated[int, Field(ge=1, le=10_000), expected("a whole number from 1 to 10,000")] = 300
+    most_boxes: Annotated[
+        int, Field(ge=1, le=10_000), expected("a whole number from 1 to 10,000")
+    ] = 300
     resize: Annotated[Resize, expected("squash, letterbox, letterbox_corner or none")] = "squash"
     pad: Annotated[int, Field(ge=0, le=255), expected("a whole number from 0 to 255")] = 114
     channels: Annotated[Literal["rgb", "bgr"], expected("rgb or bgr")] = "rgb"
 
 
 def checked_form(document: Mapping[str, Any]) -> tuple[OutputForm | None, list[str]]:
-    """Check the section `detector` of a config.json. Return it, or None and a line for each problem."""
+    """Check the section `detector` of a config.json. Return it, or None and a line for each
+    problem."""
     section = document.get(SECTION)
     if not isinstance(section, Mapping):
         return None, [f"{SECTION}: expected a mapping"]
     form, problems = declared(OutputForm, section, f"{SECTION}.")
     if form is not None and len(form.outputs) != (3 if form.form == "separate" else 1):
-        names = "three outputs, boxes, scores and labels" if form.form == "separate" else "one output"
+        names = (
+            "three outputs, boxes, scores and labels" if form.form == "separate" else "one output"
+        )
         return None, [f"{SECTION}.outputs: {form.form} has {names}"]
     return form, problems
 
@@ -73,7 +86,8 @@ def checked_form(document: Mapping[str, Any]) -> tuple[OutputForm | None, list[s
 
 @dataclass(frozen=True)
 class InputPlacement:
-    """How an image lies in a graph's input: pixel (x, y) of the image is at `scale` · (x, y) + `offset`."""
+    """How an image lies in a graph's input: pixel (x, y) of the image is at `scale` · (x, y) +
+    `offset`."""
 
     scale: tuple[float, float]
     offset: tuple[float, float] = (0.0, 0.0)
@@ -83,7 +97,9 @@ class InputPlacement:
         return (boxes - (*self.offset, *self.offset)) / (*self.scale, *self.scale)
 
 
-def letterboxed(image: Image, size: tuple[int, int], corner: bool, pad: int) -> tuple[Image, InputPlacement]:
+def letterboxed(
+    image: Image, size: tuple[int, int], corner: bool, pad: int
+) -> tuple[Image, InputPlacement]:
     """Scale an image as a whole into `size` (height, width), on grey. The rounding is Ultralytics'.
 
     corner: whether it lies in the upper left corner, as YOLOX has it, and not in the middle.
@@ -107,7 +123,8 @@ def letterboxed(image: Image, size: tuple[int, int], corner: bool, pad: int) -> 
 
 @dataclass(frozen=True)
 class GraphAnswers:
-    """The answers to one image: corners in pixels of the input (d, 4), scores (d,) and labels (d,)."""
+    """The answers to one image: corners in pixels of the input (d, 4), scores (d,) and labels
+    (d,)."""
 
     boxes: Floats
     scores: Floats
@@ -137,7 +154,8 @@ def read_outputs(
         kept = ~(scores < form.least_score)
     else:
         scores = _sigmoid(scores) if form.scores == "logits" else scores
-        # Graphs fill up their answers with scores of 0. A score that is no number is kept, and is refused.
+        # Graphs fill up their answers with scores of 0. A score that is no number is kept, and is
+        # refused.
         kept = ~(scores <= 0)
     answers = GraphAnswers(boxes[kept], scores[kept], answers.labels[kept])
     if form.nms_iou is None:
@@ -146,11 +164,14 @@ def read_outputs(
     return GraphAnswers(answers.boxes[chosen], answers.scores[chosen], answers.labels[chosen])
 
 
-def _separate(names: Sequence[str], boxes: NDArray[Any], scores: NDArray[Any], labels: NDArray[Any]) -> GraphAnswers:
+def _separate(
+    names: Sequence[str], boxes: NDArray[Any], scores: NDArray[Any], labels: NDArray[Any]
+) -> GraphAnswers:
     count = scores.size
     if labels.size != count or boxes.size != 4 * count or (count and boxes.shape[-1] != 4):
         shapes = ", ".join(
-            f"{name} {list(array.shape)}" for name, array in zip(names, (boxes, scores, labels), strict=True)
+            f"{name} {list(array.shape)}"
+            for name, array in zip(names, (boxes, scores, labels), strict=True)
         )
         raise ValueError(f"{shapes}, expected boxes [n, 4], scores [n] and labels [n] for an image")
     boxes, scores, labels = (array.astype(np.float64) for array in (boxes, scores, labels))
@@ -159,10 +180,14 @@ def _separate(names: Sequence[str], boxes: NDArray[Any], scores: NDArray[Any], l
 
 def _candidates(output: NDArray[Any], width: int) -> Floats:
     """Return an output [1, N, width] or [1, width, N] of an image as rows (N, width)."""
-    given = output.reshape(output.shape[1:]) if output.ndim == 3 and output.shape[0] == 1 else output
+    given = (
+        output.reshape(output.shape[1:]) if output.ndim == 3 and output.shape[0] == 1 else output
+    )
     fits = [side == width for side in given.shape]
     if given.ndim != 2 or sum(fits) != 1:
-        raise ValueError(f"an output {list(output.shape)}, expected [1, n, {width}] or [1, {width}, n]")
+        raise ValueError(
+            f"an output {list(output.shape)}, expected [1, n, {width}] or [1, {width}, n]"
+        )
     return (given if fits[1] else given.T).astype(np.float64)
 
 
@@ -186,9 +211,13 @@ def grid_cells(sides: tuple[int, int], strides: Sequence[int]) -> int:
 
 
 def _from_grids(boxes: Floats, sides: tuple[int, int], strides: Sequence[int]) -> Floats:
-    """Return centre and size in pixels of boxes relative to the cells of grids, row by row, as YOLOX has them."""
+    """Return centre and size in pixels of boxes relative to the cells of grids, row by row, as
+    YOLOX has them."""
     if len(boxes) != grid_cells(sides, strides):
-        raise ValueError(f"{len(boxes):,} candidates, expected {grid_cells(sides, strides):,} for strides {strides}")
+        raise ValueError(
+            f"{len(boxes):,} candidates, expected {grid_cells(sides, strides):,} for strides"
+            f" {strides}"
+        )
     corners = []
     scales = []
     for stride in strides:
@@ -210,7 +239,8 @@ def _corners(boxes: Floats, order: BoxOrder) -> Floats:
 
 
 def distinct(answers: GraphAnswers, iou: float) -> Ints:
-    """Return the answers that no better answer of the same label overlaps by more than `iou`, best first."""
+    """Return the answers that no better answer of the same label overlaps by more than `iou`, best
+    first."""
     order = np.argsort(-answers.scores, kind="stable")[:_MOST_COMPARED]
     boxes = answers.boxes[order]
     labels = answers.labels[order]
@@ -219,7 +249,9 @@ def distinct(answers: GraphAnswers, iou: float) -> Ints:
     for index in range(len(order)):
         if not left[index]:
             continue
-        later = index + 1 + np.flatnonzero(left[index + 1 :] & (labels[index + 1 :] == labels[index]))
+        later = (
+            index + 1 + np.flatnonzero(left[index + 1 :] & (labels[index + 1 :] == labels[index]))
+        )
         low = np.maximum(boxes[index, :2], boxes[later, :2])
         high = np.minimum(boxes[index, 2:], boxes[later, 2:])
         shared = np.prod(np.maximum(high - low, 0), axis=1)

@@ -38,13 +38,15 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def family_of(pipeline: str) -> Family | None:
-    """Return the family of a pipeline class, or None. Import diffusers if no family names the class."""
+    """Return the family of a pipeline class, or None. Import diffusers if no family names the
+    class."""
     family = _family_or_reason(pipeline)
     return family if isinstance(family, Family) else None
 
 
 def why_no_family(pipeline: str) -> str | None:
-    """Return why a pipeline class has no family, in words that follow its name, or None if it has one."""
+    """Return why a pipeline class has no family, in words that follow its name, or None if it has
+    one."""
     family = _family_or_reason(pipeline)
     return None if isinstance(family, Family) else family
 

@@ -1,4 +1,5 @@
-"""Describe families of pipelines, and encode each prompt alone, in the form that its pipeline takes."""
+"""Describe families of pipelines, and encode each prompt alone, in the form that its pipeline
+takes."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ from counterfoil.errors import RunFailure
 if TYPE_CHECKING:
     import torch
 
-# Image embeddings [batch, width], whether guidance draws without them too → arguments of the pipeline's call.
+# Image embeddings [batch, width], whether guidance draws without them too → arguments of the
+# pipeline's call.
 Conditioned = Callable[["torch.Tensor", bool], Mapping[str, Any]]
 # One encoded prompt: argument of the call → tensor [1, …], or a list of one tensor.
 Encoded = Mapping[str, Any]
 
-# Arguments that a recipe's options may not name. Other keys of the recipe set them, or they would make images depend on
-# other images of their batch.
+# Arguments that a recipe's options may not name. Other keys of the recipe set them, or they would
+# make images depend on other images of their batch.
 RESERVED = frozenset({
     "prompt", "prompt_2", "prompt_3", "prompt_4", "negative_prompt", "negative_prompt_2", "negative_prompt_3",
     "negative_prompt_4", "prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds",
@@ -37,32 +39,37 @@ def square(side: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Pipelines of diffusers that are driven alike. None means that the family does not support a feature.
+    """Pipelines of diffusers that are driven alike. None means that the family does not support a
+    feature.
 
     name: the family's name for people. pipelines: their classes, as model_index.json names them.
 
-    Prompts. prompts: `encoded`, each prompt is encoded once, and prompts are joined to batches; `plain`, one call per
-    image, for pipelines whose batches may change an image; `none`, no prompts. outputs: the names of `encode_prompt`'s
-    outputs as arguments of a call, in order; None for an output that is no argument. apart: whether a second call
-    encodes the negative prompt; its outputs are named `negative_…`. blank: the negative prompt if the recipe has none,
-    or None for the call's default. settled: prepares the outputs of a prompt to be joined with other prompts. company:
-    returns a key, by default the outputs' shapes. Prompts with equal keys may share a batch.
+    Prompts. prompts: `encoded`, each prompt is encoded once, and prompts are joined to batches;
+    `plain`, one call per image, for pipelines whose batches may change an image; `none`, no
+    prompts. outputs: the names of `encode_prompt`'s outputs as arguments of a call, in order; None
+    for an output that is no argument. apart: whether a second call encodes the negative prompt; its
+    outputs are named `negative_…`. blank: the negative prompt if the recipe has none, or None for
+    the call's default. settled: prepares the outputs of a prompt to be joined with other prompts.
+    company: returns a key, by default the outputs' shapes. Prompts with equal keys may share a
+    batch.
 
-    Guidance. scale: the call's argument for the recipe's guidance. above: guidance above this number draws with the
-    negative prompt too. led_by: the option that is compared in place of the recipe's guidance. takes_negative:
-    whether there is a negative prompt. interval: whether guidance can be limited to a part of the steps.
+    Guidance. scale: the call's argument for the recipe's guidance. above: guidance above this
+    number draws with the negative prompt too. led_by: the option that is compared in place of the
+    recipe's guidance. takes_negative: whether there is a negative prompt. interval: whether
+    guidance can be limited to a part of the steps.
 
-    Sizes. multiple: a side in pixels must be a multiple of it. sized: a side in pixels → arguments of a call. sets:
-    arguments that the recipe's options may override. own_settings: more arguments that options may not name. output:
-    the call's output type.
+    Sizes. multiple: a side in pixels must be a multiple of it. sized: a side in pixels → arguments
+    of a call. sets: arguments that the recipe's options may override. own_settings: more arguments
+    that options may not name. output: the call's output type.
 
-    Other features. takes_tokens: whether it loads class tokens. learns_tokens: whether it learns them. levels: whether
-    all prompts are encoded to one shape and mask, so that they can be interpolated. takes: how it takes image
-    embeddings: by an `adapter`, or in the model, which needs one for `every` sample. conditioned: the call's arguments
-    for image embeddings. width: the UNet's configuration → the width of an embedding. lora: the part that LoRA weights
-    are added to. pairs: how an image attends to the keys and values of its base (`generate/steps.py`). edits: how a
-    real image is drawn under another prompt: by `inversion` (`generate/rows.py`), or by a `pipeline` that takes images.
-    needs_image: whether it cannot draw without an image.
+    Other features. takes_tokens: whether it loads class tokens. learns_tokens: whether it learns
+    them. levels: whether all prompts are encoded to one shape and mask, so that they can be
+    interpolated. takes: how it takes image embeddings: by an `adapter`, or in the model, which
+    needs one for `every` sample. conditioned: the call's arguments for image embeddings. width: the
+    UNet's configuration → the width of an embedding. lora: the part that LoRA weights are added to.
+    pairs: how an image attends to the keys and values of its base (`generate/steps.py`). edits: how
+    a real image is drawn under another prompt: by `inversion` (`generate/rows.py`), or by a
+    `pipeline` that takes images. needs_image: whether it cannot draw without an image.
     """
 
     name: str
@@ -103,7 +110,8 @@ class Family:
         return self.takes == "every" or self.prompts == "plain"
 
     def guided(self, guidance: float, options: Mapping[str, Any] | None = None) -> bool:
-        """Return whether guidance draws with the negative prompt too, by a recipe's guidance or options."""
+        """Return whether guidance draws with the negative prompt too, by a recipe's guidance or
+        options."""
         if self.led_by is not None:
             value = (options or {}).get(self.led_by)
             guidance = value if isinstance(value, int | float) else 0.0
@@ -117,7 +125,8 @@ class Family:
             return f"generator.negative_prompt: {self.name} takes none, expected null"
         if self.led_by is not None and not self.guided(0.0, options):
             return (
-                f"generator.negative_prompt: {self.name} reads it where generator.options.{self.led_by} is above"
+                f"generator.negative_prompt: {self.name} reads it where"
+                f" generator.options.{self.led_by} is above"
                 f" {self.above:g}, expected that, or null"
             )
         return None
@@ -129,7 +138,8 @@ class Family:
 
 
 def by_adapter(vectors: torch.Tensor, guided: bool) -> dict[str, Any]:
-    """Return the call's argument for an IP-Adapter: an embedding for each image, after zeros if guided."""
+    """Return the call's argument for an IP-Adapter: an embedding for each image, after zeros if
+    guided."""
     import torch
 
     embeddings = vectors[:, None]
@@ -139,22 +149,33 @@ def by_adapter(vectors: torch.Tensor, guided: bool) -> dict[str, Any]:
 
 
 def encode_prompt(
-    family: Family, pipeline: Any, prompt: str, negative: str | None, *, guided: bool, options: Mapping[str, Any]
+    family: Family,
+    pipeline: Any,
+    prompt: str,
+    negative: str | None,
+    *,
+    guided: bool,
+    options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the arguments of a call for one prompt, and for its negative prompt if `guided`.
 
-    The encoder gets the `options` of the recipe that the pipeline's own call would pass to it. Raise RunFailure if the
-    number of its outputs is not that of `family.outputs`.
+    The encoder gets the `options` of the recipe that the pipeline's own call would pass to it.
+    Raise RunFailure if the number of its outputs is not that of `family.outputs`.
     """
     call = inspect.signature(type(pipeline).__call__).parameters
     shared = [name for name in inspect.signature(pipeline.encode_prompt).parameters if name in call]
-    settings = {name: options.get(name, call[name].default) for name in shared if name not in RESERVED}
+    settings = {
+        name: options.get(name, call[name].default) for name in shared if name not in RESERVED
+    }
     if negative is None:
         negative = family.blank
     if negative is None and "negative_prompt" in call:
         default = call["negative_prompt"].default
         negative = None if default is inspect.Parameter.empty else default
-    guidance = {"negative_prompt": negative, "do_classifier_free_guidance": guided and not family.apart}
+    guidance = {
+        "negative_prompt": negative,
+        "do_classifier_free_guidance": guided and not family.apart,
+    }
     parts = _outputs(family, pipeline, settings | guidance | {"prompt": prompt})
     if guided and family.apart:
         outputs = _outputs(family, pipeline, settings | {"prompt": negative or ""})
@@ -179,30 +200,45 @@ _INTERPOLATED = ("prompt_embeds", "pooled_prompt_embeds")
 
 
 def interpolated(base: Encoded, shifted: Encoded, scale: float) -> dict[str, Any]:
-    """Return base + scale · (shifted − base), exact at 0 and 1. Raise ValueError if shapes or masks differ."""
+    """Return base + scale · (shifted − base), exact at 0 and 1. Raise ValueError if shapes or masks
+    differ."""
     import torch
 
     for name, value in shifted.items():
         other = base.get(name)
-        alike = isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor) and value.shape == other.shape
+        alike = (
+            isinstance(value, torch.Tensor)
+            and isinstance(other, torch.Tensor)
+            and value.shape == other.shape
+        )
         if not alike or not (name in _INTERPOLATED or torch.equal(value, other)):
             raise ValueError(f"two prompts differ in the form of their {name}")
     if scale in (0, 1):
         return dict(shifted if scale else base)
-    between = {name: base[name] + scale * (shifted[name] - base[name]) for name in _INTERPOLATED if name in shifted}
+    between = {
+        name: base[name] + scale * (shifted[name] - base[name])
+        for name in _INTERPOLATED
+        if name in shifted
+    }
     return dict(shifted) | between
 
 
 def company(family: Family, encoded: Encoded) -> Hashable:
-    """Return a key. Prompts with equal keys may share a batch, because they do not change each other's padding."""
+    """Return a key. Prompts with equal keys may share a batch, because they do not change each
+    other's padding."""
     if family.company is not None:
         return family.company(encoded)
     # Sorted, because the order of the arguments may differ between prompts.
-    return tuple((name, *(tuple(part.shape) for part in _tensors(value))) for name, value in sorted(encoded.items()))
+    return tuple(
+        (name, *(tuple(part.shape) for part in _tensors(value)))
+        for name, value in sorted(encoded.items())
+    )
 
 
 def bytes_of(encoded: Encoded) -> int:
-    return sum(part.numel() * part.element_size() for value in encoded.values() for part in _tensors(value))
+    return sum(
+        part.numel() * part.element_size() for value in encoded.values() for part in _tensors(value)
+    )
 
 
 def _tensors(value: Any) -> list[Any]:
@@ -210,25 +246,32 @@ def _tensors(value: Any) -> list[Any]:
 
 
 def is_required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    return (
+        parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    )
 
 
 def _outputs(family: Family, pipeline: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Call the encoder. Return its outputs by name, except absent ones and those that are no argument of a call."""
+    """Call the encoder. Return its outputs by name, except absent ones and those that are no
+    argument of a call."""
     always = {"device": pipeline._execution_device, "num_images_per_prompt": 1}
     known = inspect.signature(pipeline.encode_prompt).parameters
-    arguments: dict[str, Any] = {name: None for name, parameter in known.items() if is_required(parameter)}
+    arguments: dict[str, Any] = {
+        name: None for name, parameter in known.items() if is_required(parameter)
+    }
     arguments |= {name: value for name, value in (always | dict(given)).items() if name in known}
     values = pipeline.encode_prompt(**arguments)
     if len(values) != len(family.outputs):
         raise RunFailure(
-            f"{type(pipeline).__name__}.encode_prompt gives {len(values)} outputs, expected {len(family.outputs)}:"
+            f"{type(pipeline).__name__}.encode_prompt gives {len(values)} outputs, expected"
+            f" {len(family.outputs)}:"
             f" {', '.join(name or 'one that is not used' for name in family.outputs)}",
             "This version of diffusers is not known: install one that pyproject.toml allows.",
         )
     parts = {}
     for name, value in zip(family.outputs, values, strict=True):
-        absent = value is None or (isinstance(value, list) and not value)  # Z-Image returns an empty list
+        # Z-Image returns an empty list
+        absent = value is None or (isinstance(value, list) and not value)
         if name and not absent:
             parts[name] = value
     return dict(parts if family.settled is None else family.settled(parts))

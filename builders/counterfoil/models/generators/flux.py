@@ -1,7 +1,8 @@
-"""FLUX.1 draws from T5's states and CLIP's pooled text. Kontext edits an image by a prompt, or draws without an image.
+"""FLUX.1 draws from T5's states and CLIP's pooled text. Kontext edits an image by a prompt, or
+draws without an image.
 
-The weights are distilled, and take the recipe's guidance as an input. The option `true_cfg_scale` turns on guidance
-that also draws with a negative prompt.
+The weights are distilled, and take the recipe's guidance as an input. The option `true_cfg_scale`
+turns on guidance that also draws with a negative prompt.
 """
 
 from counterfoil.models.generators.family import Family
@@ -29,8 +30,14 @@ FLUX_KONTEXT = Family(
     blank="",
     led_by="true_cfg_scale",
     multiple=16,
-    # By default, a call resizes given and drawn images to the area of training images, 1024² pixels.
-    sized=lambda side: {"height": side, "width": side, "max_area": side * side, "_auto_resize": False},
+    # By default, a call resizes given and drawn images to the area of training images, 1024²
+    # pixels.
+    sized=lambda side: {
+        "height": side,
+        "width": side,
+        "max_area": side * side,
+        "_auto_resize": False,
+    },
     output="np",
     edits="pipeline",
 )

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def _conditioned(vectors: torch.Tensor, guided: bool) -> dict[str, Any]:
     import torch
 
-    # Kandinsky's prior uses the embedding of a black image. Its image encoder is not loaded here, so zeros are used.
+    # Kandinsky's prior uses the embedding of a black image. Its image encoder is not loaded here,
+    # so zeros are used.
     return {"image_embeds": vectors, "negative_image_embeds": torch.zeros_like(vectors)}
 
 

@@ -1,4 +1,5 @@
-"""PixArt-α and PixArt-Σ draw from T5's states, padded to a fixed length, and Sana from those of Gemma."""
+"""PixArt-α and PixArt-Σ draw from T5's states, padded to a fixed length, and Sana from those of
+Gemma."""
 
 from dataclasses import replace
 
@@ -14,7 +15,8 @@ PIXART = Family(
         "negative_prompt_attention_mask",
     ),
     multiple=16,
-    # With bins, it would draw another size and resize. The default negative prompt is not allowed with embeddings.
+    # With bins, it would draw another size and resize. The default negative prompt is not allowed
+    # with embeddings.
     sets={"use_resolution_binning": False, "negative_prompt": None},
 )
 

@@ -1,15 +1,18 @@
-"""Qwen-Image draws from a language model's states of a prompt's tokens. Qwen-Image-Edit edits an image by a prompt."""
+"""Qwen-Image draws from a language model's states of a prompt's tokens. Qwen-Image-Edit edits an
+image by a prompt."""
 
 from __future__ import annotations
 
 from counterfoil.models.generators.family import Encoded, Family
 
-# Most prompts have fewer tokens, so most can share a batch. Beside an image's 4,096 tokens, padding costs little.
+# Most prompts have fewer tokens, so most can share a batch. Beside an image's 4,096 tokens, padding
+# costs little.
 _STEP = 64
 
 
 def _settled(parts: Encoded) -> Encoded:
-    """Pad by at least a token, to a multiple of `_STEP`, so that padding and mask do not depend on the batch."""
+    """Pad by at least a token, to a multiple of `_STEP`, so that padding and mask do not depend on
+    the batch."""
     from torch.nn import functional
 
     states = parts["prompt_embeds"]

@@ -1,4 +1,5 @@
-"""Stable Diffusion with one CLIP text encoder (1, 2, unCLIP), two (XL), or two and T5 (3, 3.5); InstructPix2Pix."""
+"""Stable Diffusion with one CLIP text encoder (1, 2, unCLIP), two (XL), or two and T5 (3, 3.5);
+InstructPix2Pix."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 STABLE_DIFFUSION = Family(
     name="Stable Diffusion 1.x or 2.x",
-    # model_index.json may name a pipeline for another task; diffusers opens it as text to image. The last is distilled.
+    # model_index.json may name a pipeline for another task; diffusers opens it as text to image.
+    # The last is distilled.
     pipelines=(
         "StableDiffusionPipeline",
         "StableDiffusionImg2ImgPipeline",
@@ -36,14 +38,32 @@ STABLE_DIFFUSION = Family(
 STABLE_DIFFUSION_XL = replace(
     STABLE_DIFFUSION,
     name="Stable Diffusion XL",
-    pipelines=("StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline", "StableDiffusionXLInpaintPipeline"),
-    outputs=("prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds", "negative_pooled_prompt_embeds"),
+    pipelines=(
+        "StableDiffusionXLPipeline",
+        "StableDiffusionXLImg2ImgPipeline",
+        "StableDiffusionXLInpaintPipeline",
+    ),
+    outputs=(
+        "prompt_embeds",
+        "negative_prompt_embeds",
+        "pooled_prompt_embeds",
+        "negative_pooled_prompt_embeds",
+    ),
 )
 
 STABLE_DIFFUSION_3 = Family(
     name="Stable Diffusion 3 or 3.5",
-    pipelines=("StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline", "StableDiffusion3InpaintPipeline"),
-    outputs=("prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds", "negative_pooled_prompt_embeds"),
+    pipelines=(
+        "StableDiffusion3Pipeline",
+        "StableDiffusion3Img2ImgPipeline",
+        "StableDiffusion3InpaintPipeline",
+    ),
+    outputs=(
+        "prompt_embeds",
+        "negative_prompt_embeds",
+        "pooled_prompt_embeds",
+        "negative_pooled_prompt_embeds",
+    ),
     multiple=16,
     levels=True,
     lora="transformer",
@@ -57,7 +77,8 @@ def _conditioned(vectors: torch.Tensor, guided: bool) -> dict[str, Any]:
 
 
 def _width(unet: Mapping[str, Any]) -> Any:
-    both = unet.get("projection_class_embeddings_input_dim")  # the embedding, and a noise level of the same width
+    # the embedding, and a noise level of the same width
+    both = unet.get("projection_class_embeddings_input_dim")
     return both // 2 if isinstance(both, int) else None
 
 
@@ -72,7 +93,8 @@ STABLE_UNCLIP = Family(
     takes_tokens=True,
 )
 
-# The prompt is an instruction; the option `image_guidance_scale` decides how much of the image is kept.
+# The prompt is an instruction; the option `image_guidance_scale` decides how much of the image is
+# kept.
 INSTRUCT_PIX2PIX = Family(
     name="InstructPix2Pix",
     pipelines=("StableDiffusionInstructPix2PixPipeline",),

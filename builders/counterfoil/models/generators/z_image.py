@@ -1,4 +1,5 @@
-"""Z-Image draws from a language model's states: a list with a tensor for each prompt, as long as the prompt."""
+"""Z-Image draws from a language model's states: a list with a tensor for each prompt, as long as
+the prompt."""
 
 from __future__ import annotations
 
@@ -10,8 +11,11 @@ _STEP = 32  # the transformer pads each prompt to a multiple of it (SEQ_MULTI_OF
 
 
 def _company(parts: Encoded) -> Hashable:
-    """Return a key of the padded lengths. A batch of unequal padded lengths would add padding and masks."""
-    return tuple((name, *(-(-len(states) // _STEP) for states in value)) for name, value in parts.items())
+    """Return a key of the padded lengths. A batch of unequal padded lengths would add padding and
+    masks."""
+    return tuple(
+        (name, *(-(-len(states) // _STEP) for states in value)) for name, value in parts.items()
+    )
 
 
 Z_IMAGE = Family(

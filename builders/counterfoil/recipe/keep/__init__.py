@@ -17,7 +17,8 @@ def _problem(registered: Any) -> str | None:
     return "no class that extends `KeepRule`"
 
 
-# Maps the name of a rule in recipes and in the schema to the rule: of our own and of installed plugins.
+# Maps the name of a rule in recipes and in the schema to the rule: of our own and of installed
+# plugins.
 KEEP_RULES: Registry[type[KeepRule]] = Registry(
     "counterfoil.keep_rules",
     {

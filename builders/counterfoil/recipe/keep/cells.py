@@ -1,4 +1,5 @@
-"""Decide a cell: give each candidate a reason, count what a quota draws, and decide whether an image is stored."""
+"""Decide a cell: give each candidate a reason, count what a quota draws, and decide whether an
+image is stored."""
 
 from __future__ import annotations
 
@@ -12,15 +13,23 @@ FAILED = "failed"
 OPEN = "open"  # the threshold of the shift is not known yet, so no candidate is decided
 
 
-def decide_cell(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], accepted: int | None) -> list[str]:
-    """Return for each candidate of a whole cell, in order of index, "accepted" or the reason to drop it.
+def decide_cell(
+    rules: Sequence[KeepRule], verdicts: Sequence[Verdict], accepted: int | None
+) -> list[str]:
+    """Return for each candidate of a whole cell, in order of index, "accepted" or the reason to
+    drop it.
 
-    With a quota, the first `accepted` candidates that pass are kept. With an open threshold no candidate is decided.
+    With a quota, the first `accepted` candidates that pass are kept. With an open threshold no
+    candidate is decided.
     """
-    reasons = [FAILED if verdict.failed else OPEN if verdict.open else ACCEPTED for verdict in verdicts]
+    reasons = [
+        FAILED if verdict.failed else OPEN if verdict.open else ACCEPTED for verdict in verdicts
+    ]
     for rule in rules:
         left = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
-        for index, reason in zip(left, rule.dropped([verdicts[index] for index in left]), strict=True):
+        for index, reason in zip(
+            left, rule.dropped([verdicts[index] for index in left]), strict=True
+        ):
             reasons[index] = reason or ACCEPTED
     if accepted is not None:
         passed = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
@@ -30,7 +39,8 @@ def decide_cell(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], accepted
 
 
 def filled_at(reasons: Sequence[str], accepted: int) -> int | None:
-    """Return how many candidates of a cell were screened until its quota was full, or None if it never was."""
+    """Return how many candidates of a cell were screened until its quota was full, or None if it
+    never was."""
     kept = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
     return kept[accepted - 1] + 1 if len(kept) >= accepted else None
 
@@ -40,8 +50,11 @@ def passing(rules: Sequence[KeepRule], verdicts: Sequence[Verdict]) -> int:
     return decide_cell(rules, verdicts, None).count(ACCEPTED)
 
 
-def drawn(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], batches: Iterable[int], accepted: int) -> int:
-    """Return how many candidates a quota draws: whole batches of these sizes, until enough verdicts pass."""
+def drawn(
+    rules: Sequence[KeepRule], verdicts: Sequence[Verdict], batches: Iterable[int], accepted: int
+) -> int:
+    """Return how many candidates a quota draws: whole batches of these sizes, until enough verdicts
+    pass."""
     count = passed = 0
     for size in batches:
         passed += passing(rules, verdicts[count : count + size])
@@ -52,11 +65,13 @@ def drawn(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], batches: Itera
 
 
 def before_judges(rules: Sequence[KeepRule], reason: str) -> bool:
-    """Return whether a candidate with this reason passed all rules before the first rule that asks a classifier."""
+    """Return whether a candidate with this reason passed all rules before the first rule that asks
+    a classifier."""
     first = next((index for index, rule in enumerate(rules) if rule.judges()), len(rules))
     return reason in (ACCEPTED, SURPLUS, *(why for rule in rules[first:] for why in rule.reasons))
 
 
 def keeps_image(reason: str, keep_rejected: bool) -> bool:
-    """Return whether the table `rejected` has a candidate's image. It has the image of every open candidate."""
+    """Return whether the table `rejected` has a candidate's image. It has the image of every open
+    candidate."""
     return reason != ACCEPTED and (keep_rejected or reason == OPEN)

@@ -1,4 +1,5 @@
-"""Keep images that classifiers get wrong. Wiles 2022, section 3.1, collects the failures of a model in this way."""
+"""Keep images that classifiers get wrong. Wiles 2022, section 3.1, collects the failures of a model
+in this way."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
 from counterfoil.recipe.names import judge_column, last_part
 from counterfoil.recipe.section import checked
 
-# The names of failure rules. A failure rule says which answers of a classifier are wrong, and `prediction/` applies it.
+# The names of failure rules. A failure rule says which answers of a classifier are wrong, and
+# `prediction/` applies it.
 TOP1 = "top1"
 TOP3 = "top3"
 PARENT = "parent"
@@ -21,7 +23,8 @@ ANSWERED = "answered:"
 PARENTS = (PARENT, ANY_PARENT)
 FAILURE_RULES = (TOP1, TOP3, *PARENTS)
 FAILURE_MEANS = (
-    "`top1`: the top-1 prediction is wrong. `top3`: the label is not among the top-3 predictions. `parent`: none of the"
+    "`top1`: the top-1 prediction is wrong. `top3`: the label is not among the top-3 predictions."
+    " `parent`: none of the"
     " top-3 predictions lies under the label's parent. `parent_any`: one or more of them do not."
     " `answered:CLASS_ID`: the model predicts this class."
 )
@@ -37,13 +40,20 @@ _COLUMNS: dict[str, tuple[Literal["int32", "float32", "bool"], str]] = {
     RIGHT: ("bool", "Whether the prediction of {} is right."),
 }
 # This column exists only with a failure rule other than top1.
-_FAILED: tuple[Literal["bool"], str] = ("bool", "Whether {} fails by the failure rule of the row's shift.")
+_FAILED: tuple[Literal["bool"], str] = (
+    "bool",
+    "Whether {} fails by the failure rule of the row's shift.",
+)
 
 
 def failure_problem(name: str) -> str | None:
     """Return a problem with the name of a failure rule, or None."""
     known = name in FAILURE_RULES or answered_class(name) is not None
-    return None if known else f"found '{name}', expected {', '.join(FAILURE_RULES)} or {ANSWERED}CLASS_ID"
+    return (
+        None
+        if known
+        else f"found '{name}', expected {', '.join(FAILURE_RULES)} or {ANSWERED}CLASS_ID"
+    )
 
 
 def answered_class(name: str) -> str | None:
@@ -59,7 +69,9 @@ class MisclassifiedRule(KeepRule):
     reasons: ClassVar[tuple[str, ...]] = ("answered_right",)
 
     models: tuple[str, ...] = Field(
-        min_length=1, max_length=100, description="The judges: names of classifiers, as in `evaluate.models`."
+        min_length=1,
+        max_length=100,
+        description="The judges: names of classifiers, as in `evaluate.models`.",
     )
     at_least: int = Field(default=1, ge=1, description="How many of the judges must be wrong.")
     failure: str = Field(default=TOP1, description=f"When an answer is wrong. {FAILURE_MEANS}")
@@ -79,18 +91,26 @@ class MisclassifiedRule(KeepRule):
 
     def problem(self) -> str | None:
         if self.at_least > len(self.models):
-            return f"at_least is {self.at_least}, expected at most the number of judges ({len(self.models)})"
+            return (
+                f"at_least is {self.at_least}, expected at most the number of judges"
+                f" ({len(self.models)})"
+            )
         return None
 
     def scores(self) -> tuple[str, ...]:
         return tuple(judge_column(model, self.decides) for model in self.models)
 
     def columns(self) -> dict[str, Column]:
-        return {name: column for model in self.models for name, column in judge_columns(model, self.decides).items()}
+        return {
+            name: column
+            for model in self.models
+            for name, column in judge_columns(model, self.decides).items()
+        }
 
     @property
     def decides(self) -> str:
-        """Return the column that says whether a judge is wrong: `right` for the rule top1, else `failed`."""
+        """Return the column that says whether a judge is wrong: `right` for the rule top1, else
+        `failed`."""
         return RIGHT if self.failure == TOP1 else FAILED
 
     def judges(self) -> tuple[str, ...]:
@@ -106,11 +126,21 @@ class MisclassifiedRule(KeepRule):
 
 def failure_of(rules: Sequence[KeepRule], judge: str) -> str | None:
     """Return the failure rule of a judge among keep rules, or None."""
-    return next((rule.failure for rule in rules if isinstance(rule, MisclassifiedRule) and judge in rule.models), None)
+    return next(
+        (
+            rule.failure
+            for rule in rules
+            if isinstance(rule, MisclassifiedRule) and judge in rule.models
+        ),
+        None,
+    )
 
 
 def judge_columns(model: str, decides: str = RIGHT) -> dict[str, Column]:
     """Return the columns of a judge. `decides` is the column that a rule reads."""
     columns = _COLUMNS | ({FAILED: _FAILED} if decides == FAILED else {})
     name = last_part(model)
-    return {judge_column(model, column): Column(type, about.format(name)) for column, (type, about) in columns.items()}
+    return {
+        judge_column(model, column): Column(type, about.format(name))
+        for column, (type, about) in columns.items()
+    }

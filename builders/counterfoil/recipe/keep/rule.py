@@ -1,4 +1,5 @@
-"""Define keep rules: sections of a recipe that decide cells by candidates' scores and thresholds."""
+"""Define keep rules: sections of a recipe that decide cells by candidates' scores and
+thresholds."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ CLIP_SCORES = (OBJECT, SHIFT)
 class Verdict:
     """Scores and thresholds of one candidate, by the name of the score. A missing value is None.
 
-    The object score is None if rendering failed. The shift score is None if the shift is not screened. Without a screen
-    both scores and the object threshold are None. open: the shift's threshold is a percentile over candidates that are
-    not all finished.
+    The object score is None if rendering failed. The shift score is None if the shift is not
+    screened. Without a screen both scores and the object threshold are None. open: the shift's
+    threshold is a percentile over candidates that are not all finished.
     """
 
     scores: Mapping[str, float | None]
@@ -49,8 +50,8 @@ def as_stored(value: float) -> float:
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
-# Versions of the rows' columns: the first, which older recipes of datasets do not name; the last that changed the rows
-# of every dataset; and that of new builds.
+# Versions of the rows' columns: the first, which older recipes of datasets do not name; the last
+# that changed the rows of every dataset; and that of new builds.
 FIRST_ROWS = 1
 EVERY_ROWS = 1
 NEWEST_ROWS = 2
@@ -58,7 +59,8 @@ NEWEST_ROWS = 2
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a dataset's tables: its type in `datasets` and its description for cards. Cells may be empty."""
+    """A column of a dataset's tables: its type in `datasets` and its description for cards. Cells
+    may be empty."""
 
     type: Literal[
         "int32", "int64", "float32", "bool", "string", "Image", "ClassLabel", "list<float32>", "list<ClassLabel>",
@@ -70,11 +72,13 @@ class Column:
 
 
 class KeepRule(Section):
-    """The settings of a rule and a pure function. Rules run in order, each on the candidates that earlier rules kept.
+    """The settings of a rule and a pure function. Rules run in order, each on the candidates that
+    earlier rules kept.
 
-    whole_cell: a decision depends on the other candidates of the cell, so the rule cannot be used with a quota. after:
-    rules that must precede this one. reasons: all that `dropped` may return. measures: columns that `measure` fills
-    from the pixels of a stored image, each with its minimum and maximum.
+    whole_cell: a decision depends on the other candidates of the cell, so the rule cannot be used
+    with a quota. after: rules that must precede this one. reasons: all that `dropped` may return.
+    measures: columns that `measure` fills from the pixels of a stored image, each with its minimum
+    and maximum.
     """
 
     whole_cell: ClassVar[bool] = False
@@ -87,17 +91,21 @@ class KeepRule(Section):
         raise NotImplementedError
 
     def columns(self) -> dict[str, Column]:
-        """Return the columns that the rule adds to every row, by the name of the score in each column."""
+        """Return the columns that the rule adds to every row, by the name of the score in each
+        column."""
         return {}
 
     def judges(self) -> tuple[str, ...]:
-        """Return the classifiers whose answers are scores. A rule with classifiers does not apply to the base."""
+        """Return the classifiers whose answers are scores. A rule with classifiers does not apply
+        to the base."""
         return ()
 
     def measure(self, pixels: NDArray[Any]) -> dict[str, float]:
-        """Measure an image, uint8 (height, width, 3). Return a float32 number for each name in `measures`."""
+        """Measure an image, uint8 (height, width, 3). Return a float32 number for each name in
+        `measures`."""
         return {}
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        """Return for each remaining candidate of a cell, in order of index, the reason to drop it, or None."""
+        """Return for each remaining candidate of a cell, in order of index, the reason to drop it,
+        or None."""
         raise NotImplementedError

@@ -16,9 +16,11 @@ SOURCE_SIMILARITY = "source_similarity"
 
 
 class SameImageRule(KeepRule):
-    """Keep edits that still resemble the image that was edited. Without a setting, it only measures.
+    """Keep edits that still resemble the image that was edited. Without a setting, it only
+    measures.
 
-    The base is an edit too, under the base's prompt: what it loses is due to editing, not to a shift.
+    The base is an edit too, under the base's prompt: what it loses is due to editing, not to a
+    shift.
     """
 
     reasons: ClassVar[tuple[str, ...]] = ("other_image",)
@@ -29,14 +31,17 @@ class SameImageRule(KeepRule):
         default=None,
         ge=-1,
         le=1,
-        description="Lowest cosine of the image and its row in the screen's CLIP; null: only measured.",
+        description="Lowest cosine of the image and its row in the screen's CLIP; null: only"
+        " measured.",
     )
 
     def scores(self) -> tuple[str, ...]:
         return (SOURCE_SIMILARITY,)
 
     def columns(self) -> dict[str, Column]:
-        description = "Cosine of the image and the prepared row that it is an edit of, in the screen's CLIP."
+        description = (
+            "Cosine of the image and the prepared row that it is an edit of, in the screen's CLIP."
+        )
         return {SOURCE_SIMILARITY: Column("float32", description)}
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
@@ -45,11 +50,14 @@ class SameImageRule(KeepRule):
         least = as_stored(self.similarity)
         # A candidate without a cosine is not dropped.
         cosines = [verdict.scores.get(SOURCE_SIMILARITY) for verdict in left]
-        return ["other_image" if cosine is not None and cosine < least else None for cosine in cosines]
+        return [
+            "other_image" if cosine is not None and cosine < least else None for cosine in cosines
+        ]
 
 
 def similarity(image: np.ndarray, source: np.ndarray) -> float:
-    """Return the cosine of two unit embeddings [width], summed in float64, as a float32 number from -1 to 1."""
+    """Return the cosine of two unit embeddings [width], summed in float64, as a float32 number from
+    -1 to 1."""
     import numpy as np
 
     cosine = np.float32(image.astype(np.float64) @ source.astype(np.float64))

@@ -18,4 +18,6 @@ class ThresholdsRule(KeepRule):
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
         lows = [[name for name in CLIP_SCORES if verdict.is_low(name)] for verdict in left]
-        return [None if not low else f"low_{low[0]}" if len(low) == 1 else "low_both" for low in lows]
+        return [
+            None if not low else f"low_{low[0]}" if len(low) == 1 else "low_both" for low in lows
+        ]

@@ -11,13 +11,16 @@ from counterfoil.recipe.keep.rule import KeepRule, Verdict
 
 
 class TopRule(KeepRule):
-    """Keep the k best of a cell by a score. Ties go by index; candidates without a score come last."""
+    """Keep the k best of a cell by a score. Ties go by index; candidates without a score come
+    last."""
 
     whole_cell: ClassVar[bool] = True
     reasons: ClassVar[tuple[str, ...]] = ("below_top",)
 
     k: int = Field(ge=1, le=1_000_000, description="Number of candidates to keep per cell.")
-    by: Literal["object", "shift"] = Field(default="shift", description="The score that ranks them, highest first.")
+    by: Literal["object", "shift"] = Field(
+        default="shift", description="The score that ranks them, highest first."
+    )
 
     def scores(self) -> tuple[str, ...]:
         return (self.by,)

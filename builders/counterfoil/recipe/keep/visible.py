@@ -1,4 +1,5 @@
-"""Keep images that show something: a high shift score may reward darkness, and a black rectangle shows no class."""
+"""Keep images that show something: a high shift score may reward darkness, and a black rectangle
+shows no class."""
 
 from __future__ import annotations
 
@@ -23,34 +24,49 @@ _LUMA = (19595, 38470, 7471)  # ITU-R BT.601 in 1/65536, as Pillow's mode L has 
 
 
 class VisibleRule(KeepRule):
-    """Keep images with enough contrast and not too much black or white. Without a setting, it only measures.
+    """Keep images with enough contrast and not too much black or white. Without a setting, it only
+    measures.
 
-    `contrast` is the 95th minus the 5th percentile of the channel that varies most, because blue trousers on an equally
-    dark wall have no contrast in luma. A small lamp in the dark can have the standard deviation of a faint picture, and
-    the range of all pixels depends on only two pixels.
+    `contrast` is the 95th minus the 5th percentile of the channel that varies most, because blue
+    trousers on an equally dark wall have no contrast in luma. A small lamp in the dark can have the
+    standard deviation of a faint picture, and the range of all pixels depends on only two pixels.
     """
 
     reasons: ClassVar[tuple[str, ...]] = ("low_contrast", "too_black", "too_white")
-    measures: ClassVar[Mapping[str, tuple[float, float]]] = {CONTRAST: (0, 255), BLACK: (0, 1), WHITE: (0, 1)}
+    measures: ClassVar[Mapping[str, tuple[float, float]]] = {
+        CONTRAST: (0, 255),
+        BLACK: (0, 1),
+        WHITE: (0, 1),
+    }
 
     contrast: float | None = Field(
         default=None,
         ge=0,
         le=255,
-        description="Lowest contrast: 95th minus 5th percentile of the channel that varies most, from 0 to 255.",
+        description="Lowest contrast: 95th minus 5th percentile of the channel that varies most,"
+        " from 0 to 255.",
     )
     black: float | None = Field(
-        default=None, ge=0, le=1, description=f"Highest share of pixels with a luma of {MOST_BLACK} or less."
+        default=None,
+        ge=0,
+        le=1,
+        description=f"Highest share of pixels with a luma of {MOST_BLACK} or less.",
     )
     white: float | None = Field(
-        default=None, ge=0, le=1, description=f"Highest share of pixels with a luma of {LEAST_WHITE} or more."
+        default=None,
+        ge=0,
+        le=1,
+        description=f"Highest share of pixels with a luma of {LEAST_WHITE} or more.",
     )
 
     def scores(self) -> tuple[str, ...]:
         return (CONTRAST, BLACK, WHITE)
 
     def columns(self) -> dict[str, Column]:
-        contrast = "Contrast of the image: 95th minus 5th percentile of the channel that varies most, of 255."
+        contrast = (
+            "Contrast of the image: 95th minus 5th percentile of the channel that varies"
+            " most, of 255."
+        )
         return {
             CONTRAST: Column("float32", contrast),
             BLACK: Column("float32", f"Share of its pixels with a luma of {MOST_BLACK} or less."),
@@ -65,7 +81,11 @@ class VisibleRule(KeepRule):
 
     def _reason(self, verdict: Verdict) -> str | None:
         contrast, black, white = (verdict.scores.get(name) for name in self.scores())
-        if self.contrast is not None and contrast is not None and contrast < as_stored(self.contrast):
+        if (
+            self.contrast is not None
+            and contrast is not None
+            and contrast < as_stored(self.contrast)
+        ):
             return "low_contrast"
         if self.black is not None and black is not None and black > as_stored(self.black):
             return "too_black"
@@ -75,7 +95,8 @@ class VisibleRule(KeepRule):
 
 
 def visibility(pixels: NDArray[Any]) -> dict[str, float]:
-    """Return contrast, black and white of an image, uint8 (height, width, 3), as float32 numbers."""
+    """Return contrast, black and white of an image, uint8 (height, width, 3), as float32
+    numbers."""
     import numpy as np
 
     pixels = pixels.reshape(-1, 3)

@@ -50,14 +50,17 @@ def kind_of(values: Mapping[str, Any]) -> type[GeneratorKind]:
 
 
 def read_generator(values: Mapping[str, Any]) -> GeneratorKind:
-    """Return the section of the kind that the values name. Raise ValidationError with every problem.
+    """Return the section of the kind that the values name. Raise ValidationError with every
+    problem.
 
     A key that only other kinds read may be null or at its default.
     """
     kind = kind_of(values)
     if kind is GeneratorKind:
         expected = {"expected": " or ".join(KINDS)}
-        unknown = InitErrorDetails(type="literal_error", loc=("kind",), input=values["kind"], ctx=expected)
+        unknown = InitErrorDetails(
+            type="literal_error", loc=("kind",), input=values["kind"], ctx=expected
+        )
         raise ValidationError.from_exception_data("generator", [unknown])
     read = dict(values)
     problems: list[Any] = []

@@ -1,4 +1,5 @@
-"""Kind `corrupt`: rows of the input dataset, unchanged in the base and with a known corruption in each shift."""
+"""Kind `corrupt`: rows of the input dataset, unchanged in the base and with a known corruption in
+each shift."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _SIDE = 256
 
 
 class CorruptKind(AlteringKind):
-    """Rows of the input dataset: unchanged for the base, with a known change (fog, noise) for each shift."""
+    """Rows of the input dataset: unchanged for the base, with a known change (fog, noise) for each
+    shift."""
 
     corrupts = True
     unchanged_base = True
@@ -41,13 +43,17 @@ class CorruptKind(AlteringKind):
     kind: Literal["corrupt"] = "corrupt"
     size: SideInPixels | None = Field(
         default=None,
-        description="Larger rows are first reduced to this shorter side in pixels; null: rows keep their size.",
+        description="Larger rows are first reduced to this shorter side in pixels; null: rows keep"
+        " their size.",
     )
 
     @classmethod
     def may_share_split(cls, parts: RecipeParts) -> bool:
-        """Return True for a folder without splits, because its images may be new to classifiers (`init` warns)."""
-        return parts.source.get("validation_split", "validation") == parts.source.get("train_split", "train")
+        """Return True for a folder without splits, because its images may be new to classifiers
+        (`init` warns)."""
+        return parts.source.get("validation_split", "validation") == parts.source.get(
+            "train_split", "train"
+        )
 
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
@@ -64,12 +70,17 @@ class CorruptKind(AlteringKind):
                 if spec.get("severity") is not None:
                     yield (*path, "severity"), "match has no severity, expected null"
                 if parts.source.get("config") != "base":
-                    message = "match takes the pairs of a built dataset, expected base: the config of its base images"
+                    message = (
+                        "match takes the pairs of a built dataset, expected base: the config"
+                        " of its base images"
+                    )
                     yield ("source", "config"), message
         yield from super().problems(parts)
 
     def columns(self) -> dict[str, Column]:
-        severity = "Severity of the corruption, 1 to 5; 0 for the base, and for a match, which have none."
+        severity = (
+            "Severity of the corruption, 1 to 5; 0 for the base, and for a match, which have none."
+        )
         return super().columns() | {SEVERITY: Column("int32", severity)}
 
     @classmethod

@@ -1,4 +1,5 @@
-"""Kind `diffusers`: a diffusion model draws each image from noise, by a prompt, an image embedding, or both."""
+"""Kind `diffusers`: a diffusion model draws each image from noise, by a prompt, an image embedding,
+or both."""
 
 from __future__ import annotations
 
@@ -26,12 +27,18 @@ class Lora(Section):
 
     path: str = Field(
         min_length=1,
-        description="A safetensors file, a folder with one, a Hub id, or a Hub id with the file in it"
+        description="A safetensors file, a folder with one, a Hub id, or a Hub id with the file in"
+        " it"
         " (`user/name/weights/snow.safetensors`).",
     )
-    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
+    revision: str | None = Field(
+        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
+    )
     scale: float = Field(
-        default=1.0, ge=-_LARGEST_SCALE, le=_LARGEST_SCALE, description="What the weights are multiplied by."
+        default=1.0,
+        ge=-_LARGEST_SCALE,
+        le=_LARGEST_SCALE,
+        description="What the weights are multiplied by.",
     )
 
 
@@ -45,26 +52,33 @@ class DiffusersKind(DrawingKind):
     adapter: str | None = Field(
         default=None,
         min_length=1,
-        description="IP-Adapter with which the model takes image embeddings: `lab:decoder`, a Hub id, a Hub id"
-        " with the file in it (`user/name/models/adapter.safetensors`), or a folder. Only samples with an embedding"
+        description="IP-Adapter with which the model takes image embeddings: `lab:decoder`, a Hub"
+        " id, a Hub id"
+        " with the file in it (`user/name/models/adapter.safetensors`), or a folder. Only samples"
+        " with an embedding"
         " use it.",
     )
     adapter_revision: str | None = Field(
-        default=None, description="Branch, tag or commit of the adapter on the Hub; the lock pins it."
+        default=None,
+        description="Branch, tag or commit of the adapter on the Hub; the lock pins it.",
     )
     lora: dict[str, Lora] = Field(
         default_factory=dict,
-        description="LoRA weights by name, used together, each at its scale. They need `counterfoil[lora]`.",
+        description="LoRA weights by name, used together, each at its scale. They need"
+        " `counterfoil[lora]`.",
     )
     guidance_interval: tuple[float, float] | None = Field(
         default=None,
-        description="Guide only in this part of the steps, such as `[0.2, 0.8]`; null: in every step. A step"
+        description="Guide only in this part of the steps, such as `[0.2, 0.8]`; null: in every"
+        " step. A step"
         " without guidance takes half the time (Stable Diffusion 1, 2 and XL).",
     )
     compile: bool = Field(
         default=False,
-        description="Compile the model's repeated blocks when a worker renders its first image. It is faster on"
-        " CUDA, but gives other bytes, so it counts as another stack. On a CPU it needs a C++ compiler.",
+        description="Compile the model's repeated blocks when a worker renders its first image. It"
+        " is faster on"
+        " CUDA, but gives other bytes, so it counts as another stack. On a CPU it needs a C++"
+        " compiler.",
     )
 
     _adapter_has_a_name = checked("adapter", by=nameless_problem)
@@ -74,7 +88,9 @@ class DiffusersKind(DrawingKind):
         loras = {f"generator.lora.{name}.path": lora.path for name, lora in self.lora.items()}
         return super().named_models() | adapter | loras
 
-    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def inputs(
+        self, recipe: Recipe, pinned: Mapping[str, Any]
+    ) -> list[tuple[str, str, Mapping[str, Any]]]:
         models = pinned.get("models") or {}
         loras = pinned.get("loras") or {}
         rows = super().inputs(recipe, pinned)
@@ -90,17 +106,28 @@ class DiffusersKind(DrawingKind):
         if parts.samples.get("pairs") != "attention":
             return
         if parts.samples.get("noise", "paired") != "paired":
-            yield ("samples", "noise"), f"{PAIRS_SHARE}: a pair starts from one noise, expected paired"
+            yield (
+                ("samples", "noise"),
+                f"{PAIRS_SHARE}: a pair starts from one noise, expected paired",
+            )
         size = parts.generator.get("batch_size")
         if isinstance(size, int) and not isinstance(size, bool) and size % 2:
             near = f"{size + 1}" if size == 1 else f"{size - 1} or {size + 1}"
             shared = f"{PAIRS_SHARE}: a batch holds bases and as many shifted images"
-            yield ("generator", "batch_size"), f"found {size}; {shared}, expected an even number, such as {near}"
+            yield (
+                ("generator", "batch_size"),
+                f"found {size}; {shared}, expected an even number, such as {near}",
+            )
         if parts.generator.get("compile") is True:
-            message = f"{PAIRS_SHARE}: compiled blocks attend only to their own image, expected false"
+            message = (
+                f"{PAIRS_SHARE}: compiled blocks attend only to their own image, expected false"
+            )
             yield ("generator", "compile"), message
         if parts.generator.get("adapter") is not None:
-            message = f"{PAIRS_SHARE}: an adapter has its own attention, expected null (null drops an inherited one)"
+            message = (
+                f"{PAIRS_SHARE}: an adapter has its own attention, expected null (null drops"
+                " an inherited one)"
+            )
             yield ("generator", "adapter"), message
         for path, _ in embedding_specs(parts.recipe):
             yield path, f"{PAIRS_SHARE}: a batch of pairs is drawn only from prompts, expected null"
@@ -117,8 +144,14 @@ class DiffusersKind(DrawingKind):
     @field_validator("lora")
     @classmethod
     def _lora_names(cls, value: dict[str, Lora]) -> dict[str, Lora]:
-        refuse(f"found {len(value)}, expected at most {_MOST_LORAS}" if len(value) > _MOST_LORAS else None)
-        problems = [class_id_problem(name) or nameless_problem(lora.path) for name, lora in value.items()]
+        refuse(
+            f"found {len(value)}, expected at most {_MOST_LORAS}"
+            if len(value) > _MOST_LORAS
+            else None
+        )
+        problems = [
+            class_id_problem(name) or nameless_problem(lora.path) for name, lora in value.items()
+        ]
         refuse(next((problem for problem in problems if problem is not None), None))
         return value
 
@@ -136,7 +169,10 @@ class DiffusersKind(DrawingKind):
         if self.guidance <= 1:
             return f"{shown} and guidance {self.guidance:g} turns guidance off: drop one of them"
         if self.adapter is not None:
-            return f"{shown}, and images drawn by an adapter are guided in every step: drop one of them"
+            return (
+                f"{shown}, and images drawn by an adapter are guided in every step: drop one of"
+                " them"
+            )
         if not any(begin <= step / self.steps < end for step in range(self.steps)):
             return f"{shown}, but none of the {self.steps} steps begins in it"
         return super().problem()
@@ -150,12 +186,18 @@ def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:
         settings = HeldFromBase.model_validate(dict(mapping(held)))
     except ValueError:  # the check of the section reports this error
         return
-    if settings == HeldFromBase() or not settings.share or not settings.until or settings.holds(steps):
+    if (
+        settings == HeldFromBase()
+        or not settings.share
+        or not settings.until
+        or settings.holds(steps)
+    ):
         return
     first = first_compared(steps)
     ends = "one ends" if steps == 1 else f"{first} of {steps} ends"
     message = (
-        f"found {settings.until:g}, with which no step holds a part: base and shifted image are first compared as step"
+        f"found {settings.until:g}, with which no step holds a part: base and shifted image are"
+        " first compared as step"
         f" {ends}; expected at least {-(-1000 * first // steps) / 1000:g}, or 0 to hold none"
     )
     yield ("samples", "held", "until"), message

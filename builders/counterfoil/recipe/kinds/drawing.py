@@ -21,7 +21,8 @@ MOST_OPTIONS = 32  # no pipeline of diffusers takes as many
 LONGEST_OPTION_NAME = 60
 LONGEST_TEXT = 1000
 LONGEST_LIST = 32
-# Whole numbers are lengths, sides, layers and steps, which a pipeline makes tensors of; BRIA takes the most, 3,000.
+# Whole numbers are lengths, sides, layers and steps, which a pipeline makes tensors of; BRIA takes
+# the most, 3,000.
 MOST_WHOLE = 4096
 # Pixels of the largest image, and what is computed at once.
 MOST_BY_NAME = {"max_area": MOST_WHOLE**2, "view_batch_size": 64, "parallel": 128}
@@ -34,13 +35,17 @@ OPTIONS_SCHEMA: dict[str, Any] = {
     "maxProperties": MOST_OPTIONS,
     "propertyNames": {"pattern": f"^{OPTION_NAME}$", "maxLength": LONGEST_OPTION_NAME},
     "additionalProperties": {
-        "anyOf": [_PLAIN_OPTION, {"type": "array", "maxItems": LONGEST_LIST, "items": dict(_PLAIN_OPTION)}]
+        "anyOf": [
+            _PLAIN_OPTION,
+            {"type": "array", "maxItems": LONGEST_LIST, "items": dict(_PLAIN_OPTION)},
+        ]
     },
 }
 
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with every list as a tuple. Raise ValueError with every problem of their form.
+    """Return the options with every list as a tuple. Raise ValueError with every problem of their
+    form.
 
     Which names a pipeline takes is in its signature (`models/pipeline_settings.py`).
     """
@@ -54,12 +59,16 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
             continue
         values = value if isinstance(value, list | tuple) else [value]
         if len(values) > LONGEST_LIST:
-            problems.append(f"{name}: found a list of {len(values):,}, expected at most {LONGEST_LIST}")
+            problems.append(
+                f"{name}: found a list of {len(values):,}, expected at most {LONGEST_LIST}"
+            )
         wrong = dict.fromkeys(_option_problem(name, item) for item in values)
         problems += [f"{name}: {problem}" for problem in wrong if problem is not None]
     if problems:
         raise ValueError("; ".join(problems))
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
+    }
 
 
 def _option_problem(name: str, value: Any) -> str | None:
@@ -69,12 +78,20 @@ def _option_problem(name: str, value: Any) -> str | None:
         case int():
             most = MOST_BY_NAME.get(name, MOST_WHOLE)
             found = f"{value:,}" if abs(value) < 2**64 else "a whole number of many digits"
-            return None if abs(value) <= most else f"found {found}, expected whole numbers from -{most:,} to {most:,}"
+            return (
+                None
+                if abs(value) <= most
+                else f"found {found}, expected whole numbers from -{most:,} to {most:,}"
+            )
         case float():
             return None if math.isfinite(value) else f"found {value}, expected finite numbers"
         case str():
             too_long = len(value) > LONGEST_TEXT
-            return f"found {len(value):,} characters, expected at most {LONGEST_TEXT:,}" if too_long else None
+            return (
+                f"found {len(value):,} characters, expected at most {LONGEST_TEXT:,}"
+                if too_long
+                else None
+            )
     expected = "expected a number, text, true, false, null or a list of these"
     match value:
         case Mapping():
@@ -90,28 +107,39 @@ class DrawingKind(GeneratorKind):
     draws = True
     models = (GENERATOR,)
 
-    model: str = Field(min_length=1, description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline.")
+    model: str = Field(
+        min_length=1, description="`lab:sd`, a Hub id, or a folder of a diffusers pipeline."
+    )
     scheduler: str | None = Field(
-        default=None, description="diffusers scheduler without the word Scheduler (`DDIM`); null keeps the model's."
+        default=None,
+        description="diffusers scheduler without the word Scheduler (`DDIM`); null keeps the"
+        " model's.",
     )
     steps: int = Field(default=50, ge=1, le=1000, description="Denoising steps.")
-    guidance: float = Field(default=7.5, ge=0, description="Classifier-free guidance scale; 1 or less turns it off.")
-    size: SideInPixels | None = Field(default=None, description="Rendered side in pixels; null: the model's.")
+    guidance: float = Field(
+        default=7.5, ge=0, description="Classifier-free guidance scale; 1 or less turns it off."
+    )
+    size: SideInPixels | None = Field(
+        default=None, description="Rendered side in pixels; null: the model's."
+    )
     negative_prompt: str | None = Field(default=None, description="Text to steer away from.")
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="Further arguments of the pipeline call, by its own names (`max_sequence_length: 256`):"
+        description="Further arguments of the pipeline call, by its own names"
+        " (`max_sequence_length: 256`):"
         " numbers, text, true, false, null and lists of these.",
         json_schema_extra=OPTIONS_SCHEMA,
     )
     offload: Literal["none", "model", "sequential"] = Field(
         default="none",
-        description="Where unused weights stay: on the GPU (`none`), or in main memory, moved part by part"
+        description="Where unused weights stay: on the GPU (`none`), or in main memory, moved part"
+        " by part"
         " (`model`) or layer by layer (`sequential`, slow). It changes no image.",
     )
     quantize: Literal["bnb-8bit", "bnb-4bit", "torchao-int8"] | None = Field(
         default=None,
-        description="Quantise the weights to fewer bits. The first part of the value names the library, which is"
+        description="Quantise the weights to fewer bits. The first part of the value names the"
+        " library, which is"
         " an optional extra.",
     )
 
@@ -120,7 +148,9 @@ class DrawingKind(GeneratorKind):
     def named_models(self) -> dict[str, str]:
         return {"generator.model": self.model}
 
-    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def inputs(
+        self, recipe: Recipe, pinned: Mapping[str, Any]
+    ) -> list[tuple[str, str, Mapping[str, Any]]]:
         models = pinned.get("models") or {}
         return [("generator", without_folders(self.model), models.get(GENERATOR) or {})]
 
@@ -133,5 +163,8 @@ class DrawingKind(GeneratorKind):
     @classmethod
     def _short_name(cls, value: str | None) -> str | None:
         if value is not None and value.endswith("Scheduler"):
-            raise ValueError(f"found {quoted(value)}, expected it short: {quoted(value.removesuffix('Scheduler'))}")
+            raise ValueError(
+                f"found {quoted(value)}, expected it short:"
+                f" {quoted(value.removesuffix('Scheduler'))}"
+            )
         return value

@@ -1,4 +1,5 @@
-"""Kind `rows` without `rows`: images of a folder or table that were drawn elsewhere, as its columns describe."""
+"""Kind `rows` without `rows`: images of a folder or table that were drawn elsewhere, as its columns
+describe."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ class DrawnElsewhereKind(RowsKind):
     def reads_labels(self) -> bool:
         return False
 
-    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def inputs(
+        self, recipe: Recipe, pinned: Mapping[str, Any]
+    ) -> list[tuple[str, str, Mapping[str, Any]]]:
         ((_, _, images),) = super().inputs(recipe, pinned)
         return [("drawn images", without_folders(self.dataset or ""), images)]
 

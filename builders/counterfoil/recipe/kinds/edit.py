@@ -1,4 +1,5 @@
-"""Kind `edit`: a diffusion model re-renders rows of the input dataset, under the prompts of base and shifts."""
+"""Kind `edit`: a diffusion model re-renders rows of the input dataset, under the prompts of base
+and shifts."""
 
 from __future__ import annotations
 
@@ -25,12 +26,14 @@ class EditKind(DrawingKind, AlteringKind):
     caption_column: str | None = Field(
         default=None,
         min_length=1,
-        description="Column of the input dataset with a caption per row, for `{caption}` in prompts.",
+        description="Column of the input dataset with a caption per row, for `{caption}` in"
+        " prompts.",
     )
     captioner: str | None = Field(
         default=None,
         min_length=1,
-        description="The captioner that writes captions if no column holds them, named like the captioners of `mine`.",
+        description="The captioner that writes captions if no column holds them, named like the"
+        " captioners of `mine`.",
     )
 
     _captioner_has_a_name = checked("captioner", by=nameless_problem)
@@ -44,4 +47,7 @@ class EditKind(DrawingKind, AlteringKind):
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
         yield from super().problems(parts)
         for path, _ in embedding_specs(parts.recipe):
-            yield path, "an edit is rendered from a row and a prompt, not from an embedding; expected null"
+            yield (
+                path,
+                "an edit is rendered from a row and a prompt, not from an embedding; expected null",
+            )

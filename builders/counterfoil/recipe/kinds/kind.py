@@ -1,4 +1,5 @@
-"""Describe a kind of generator: the keys of its section, the origin of its images, and what it adds and refuses.
+"""Describe a kind of generator: the keys of its section, the origin of its images, and what it adds
+and refuses.
 
 `generate/kinds/` makes the images.
 """
@@ -26,7 +27,8 @@ ROW = "source_row"
 # Keys of a lock's models: the model that draws images, and the CLIP that ranks a pool.
 GENERATOR = "generator"
 RETRIEVAL = "retrieval"
-# The order of keys in the recipes of older datasets. Later keys follow in the order of their section.
+# The order of keys in the recipes of older datasets. Later keys follow in the order of their
+# section.
 _IN_ORDER = (
     "kind", "model", "revision", "adapter", "adapter_revision", "lora", "scheduler", "steps", "guidance", "size",
     "saved_size", "dtype", "batch_size", "negative_prompt", "guidance_interval", "options", "offload", "quantize",
@@ -39,31 +41,34 @@ SideInPixels = Annotated[int, Field(ge=8, le=LARGEST_SIDE, multiple_of=8)]
 class GeneratorKind(Section):
     """What renders the samples, or where they come from.
 
-    A kind of generator is a section of a recipe with the keys that it reads, and `kind` with its name as default. This
-    class itself stands for an unknown kind, in a recipe of any form.
+    A kind of generator is a section of a recipe with the keys that it reads, and `kind` with its
+    name as default. This class itself stands for an unknown kind, in a recipe of any form.
 
     name: the kind's name in `generator.kind`. key: the name of the kind's files.
 
-    draws: a model draws the images, from noise or from real images. takes_rows: each sample is a row of real images, or
-    is made from such a row. alters_rows: each sample is made from a row of the input dataset, which is the same row
-    under the base and every shift. edits: a model draws each image from a row. from_noise: a model draws each image
-    from noise, so their number is unlimited. drawn_elsewhere: columns of a table describe each image. corrupts: a shift
-    is a corruption of a row. unchanged_base: base images are the rows themselves, so their labels are valid and the
-    source shows nothing new.
+    draws: a model draws the images, from noise or from real images. takes_rows: each sample is a
+    row of real images, or is made from such a row. alters_rows: each sample is made from a row of
+    the input dataset, which is the same row under the base and every shift. edits: a model draws
+    each image from a row. from_noise: a model draws each image from noise, so their number is
+    unlimited. drawn_elsewhere: columns of a table describe each image. corrupts: a shift is a
+    corruption of a row. unchanged_base: base images are the rows themselves, so their labels are
+    valid and the source shows nothing new.
 
-    table: the key of a lock's inputs for the rows that a build chooses, if it chooses rows. counts_rows: that table
-    decides how many candidates a cell has. fewer_rows: the table may have fewer candidates than the recipe asks for.
+    table: the key of a lock's inputs for the rows that a build chooses, if it chooses rows.
+    counts_rows: that table decides how many candidates a cell has. fewer_rows: the table may have
+    fewer candidates than the recipe asks for.
 
-    models: the keys of a lock's models that the kind needs. prompted: the base and each shift need a prompt or an
-    embedding. needs_screen: a CLIP must screen the images. levels: the ways to a level of a shift, with the default
-    first. libraries: packages that change an image's bytes only with this kind. usual_side: the side in pixels of
-    images without a size. holds: a phrase for the images of the kind's datasets. row_columns: columns of every row that
-    give the row's origin.
+    models: the keys of a lock's models that the kind needs. prompted: the base and each shift need
+    a prompt or an embedding. needs_screen: a CLIP must screen the images. levels: the ways to a
+    level of a shift, with the default first. libraries: packages that change an image's bytes only
+    with this kind. usual_side: the side in pixels of images without a size. holds: a phrase for the
+    images of the kind's datasets. row_columns: columns of every row that give the row's origin.
     meanings: the meaning of columns of `ROW_COLUMNS` (`store/rows.py`) that differ with this kind.
 
-    tags: the tags on the Hub that stand before and after the tags of every dataset. annotations: the Hub's word for who
-    made the labels. names_pool: whether the page on the Hub names the pool as a source dataset. words: sentences of the
-    card in place of those in `cards/kind-of-a-plugin.txt.j2`, by their names there.
+    tags: the tags on the Hub that stand before and after the tags of every dataset. annotations:
+    the Hub's word for who made the labels. names_pool: whether the page on the Hub names the pool
+    as a source dataset. words: sentences of the card in place of those in
+    `cards/kind-of-a-plugin.txt.j2`, by their names there.
     """
 
     name: ClassVar[str] = ""
@@ -93,7 +98,9 @@ class GeneratorKind(Section):
     names_pool: ClassVar[bool] = False
     words: ClassVar[Mapping[str, str]] = {}
 
-    revision: str | None = Field(default=None, description="Branch, tag or commit on the Hub; the lock pins it.")
+    revision: str | None = Field(
+        default=None, description="Branch, tag or commit on the Hub; the lock pins it."
+    )
     saved_size: int | None = Field(
         default=None, ge=8, le=LARGEST_SIDE, description="Stored side in pixels; null: as rendered."
     )
@@ -101,7 +108,10 @@ class GeneratorKind(Section):
         default="auto", description="Number format; `auto` is bfloat16 on CUDA and float32 on CPU."
     )
     batch_size: int = Field(
-        default=8, ge=1, le=4096, description="Images per batch. Another batch size gives other bytes."
+        default=8,
+        ge=1,
+        le=4096,
+        description="Images per batch. Another batch size gives other bytes.",
     )
 
     @classmethod
@@ -115,7 +125,8 @@ class GeneratorKind(Section):
     def maker(cls) -> Any:
         """Return the `ImageMaker` of a plugin's kind.
 
-        Import it inside this method, so that recipes are read without the libraries that make images.
+        Import it inside this method, so that recipes are read without the libraries that make
+        images.
         """
         raise NotImplementedError
 
@@ -154,12 +165,15 @@ class GeneratorKind(Section):
 
     @classmethod
     def made_by(cls, shift: Shift) -> str:
-        """Return in words what makes a shift or the base: its prompt, an image embedding, or both."""
+        """Return in words what makes a shift or the base: its prompt, an image embedding, or
+        both."""
         parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
         drawn = " and ".join(part for part in parts if part is not None)
         return f"{drawn}, {shift.step}" if shift.step else drawn
 
-    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def inputs(
+        self, recipe: Recipe, pinned: Mapping[str, Any]
+    ) -> list[tuple[str, str, Mapping[str, Any]]]:
         """Return role, name and pin of each input that only this kind has, for the card.
 
         `pinned` holds the inputs in the lock, and each of them may be absent.
@@ -171,11 +185,13 @@ class RowKind(GeneratorKind):
     """A kind that takes rows of a split."""
 
     split: str = Field(
-        default="train", description="Split of the rows; to edit or corrupt them, one that models do not learn from."
+        default="train",
+        description="Split of the rows; to edit or corrupt them, one that models do not learn from.",
     )
     license_column: str | None = Field(
         default=None,
-        description="Column with the licence of each row. The dataset gets a licence column. Edited and corrupted rows"
+        description="Column with the licence of each row. The dataset gets a licence column. Edited"
+        " and corrupted rows"
         " have one without this key too: it holds the input dataset's licence.",
     )
 
@@ -187,20 +203,27 @@ class RowKind(GeneratorKind):
             columns["license"] = Column("string", "Licence of the row's input dataset, if known.")
         return columns
 
-    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def inputs(
+        self, recipe: Recipe, pinned: Mapping[str, Any]
+    ) -> list[tuple[str, str, Mapping[str, Any]]]:
         pool = pinned.get("pool") or {}
-        name = f"{without_folders(self.get('dataset') or recipe.source.dataset)}, split {self.split}"
+        name = (
+            f"{without_folders(self.get('dataset') or recipe.source.dataset)}, split {self.split}"
+        )
         return [("pool", name, {**pool, "sha256": pool.get("content")})]
 
 
 class AlteringKind(RowKind):
-    """A kind whose samples are made from rows of the input dataset. No classifier may have learned from these rows."""
+    """A kind whose samples are made from rows of the input dataset. No classifier may have learned
+    from these rows."""
 
     alters_rows = True
     table = "edited"
     counts_rows = True
     row_columns: ClassVar[Mapping[str, Column]] = {
-        ROW: Column("int64", "Number of the row in the input dataset's split that it was made from.")
+        ROW: Column(
+            "int64", "Number of the row in the input dataset's split that it was made from."
+        )
     }
 
     @classmethod
@@ -214,7 +237,8 @@ class AlteringKind(RowKind):
         train = parts.source.get("train_split", "train")
         if split == train and not cls.may_share_split(parts):
             message = (
-                f"found '{split}', which classifiers learn from (source.train_split), expected a split that they have"
+                f"found '{split}', which classifiers learn from (source.train_split), expected a"
+                " split that they have"
                 f" not seen, such as '{parts.source.get('validation_split', 'validation')}'"
             )
             yield ("generator", "split"), message
@@ -228,7 +252,9 @@ class PoolKind(RowKind):
     noiseless: whether samples have no noise that they could share.
     """
 
-    row_columns: ClassVar[Mapping[str, Column]] = {ROW: Column("int64", "Number of the row in its pool.")}
+    row_columns: ClassVar[Mapping[str, Column]] = {
+        ROW: Column("int64", "Number of the row in its pool.")
+    }
     holds = "rows of a pool"
     noiseless: ClassVar[bool] = True
     no_tokens: ClassVar[str] = "rows of a pool are not drawn from prompts, expected null"
@@ -241,7 +267,8 @@ class PoolKind(RowKind):
     config: str | None = Field(default=None, description="Config of the pool.")
     image_column: str = Field(
         default="image",
-        description="Column of the pool that holds the images; in a CSV file, the names of the image files.",
+        description="Column of the pool that holds the images; in a CSV file, the names of the"
+        " image files.",
     )
 
     _has_a_name = checked("dataset", by=nameless_problem)
@@ -249,7 +276,10 @@ class PoolKind(RowKind):
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
         if cls.noiseless and parts.samples.get("noise") != "independent":
-            yield ("samples", "noise"), "rows of a pool have no noise to share, expected independent"
+            yield (
+                ("samples", "noise"),
+                "rows of a pool have no noise to share, expected independent",
+            )
         if parts.recipe.get("tokens") is not None:
             yield ("tokens",), cls.no_tokens
         for path, _ in embedding_specs(parts.recipe):

@@ -40,9 +40,13 @@ class RetrieveKind(PoolKind):
     row_columns: ClassVar[Mapping[str, Column]] = {
         **PoolKind.row_columns,
         RANK: Column(
-            "int64", "Place of the row among all images of the pool, the nearest to the prompt first; 1 is the nearest."
+            "int64",
+            "Place of the row among all images of the pool, the nearest to the prompt first; 1 is"
+            " the nearest.",
         ),
-        SCORE: Column("float32", "Cosine of the row and the prompt in the CLIP that ranked the pool."),
+        SCORE: Column(
+            "float32", "Cosine of the row and the prompt in the CLIP that ranked the pool."
+        ),
     }
 
     meanings: ClassVar[Mapping[str, str]] = {
@@ -51,9 +55,13 @@ class RetrieveKind(PoolKind):
     }
 
     kind: Literal["retrieve"] = "retrieve"
-    clip: RetrievalClip | None = Field(default=None, description="The CLIP that ranks the pool; null: the screen's.")
+    clip: RetrievalClip | None = Field(
+        default=None, description="The CLIP that ranks the pool; null: the screen's."
+    )
 
-    def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def inputs(
+        self, recipe: Recipe, pinned: Mapping[str, Any]
+    ) -> list[tuple[str, str, Mapping[str, Any]]]:
         clip = recipe.ranking_clip
         models = pinned.get("models") or {}
         name = without_folders(clip.model) + (f" ({clip.weights})" if clip.weights else "")

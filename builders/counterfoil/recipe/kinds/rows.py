@@ -17,17 +17,20 @@ _GIVEN = ("shift_column", "prompt_column", "seed_column", "index_column")
 
 
 class RowsKind(PoolKind):
-    """Images that exist: chosen rows of a dataset (the pool), or all images of a table that were drawn elsewhere."""
+    """Images that exist: chosen rows of a dataset (the pool), or all images of a table that were
+    drawn elsewhere."""
 
     kind: Literal["rows"] = "rows"
     dataset: str | None = Field(
         default=None,
         min_length=1,
-        description="The pool, named like source.dataset; null: source.dataset itself. Without `rows`: the images that"
+        description="The pool, named like source.dataset; null: source.dataset itself. Without"
+        " `rows`: the images that"
         " were drawn elsewhere, a folder with one CSV file, or a table.",
     )
     label_column: str = Field(
-        default="label", description="Column of the pool's labels. The label of a row must match its class."
+        default="label",
+        description="Column of the pool's labels. The label of a row must match its class.",
     )
     shift_column: str = Field(
         default="shift",
@@ -42,29 +45,35 @@ class RowsKind(PoolKind):
     seed_column: str = Field(
         default="seed",
         min_length=1,
-        description="Images drawn elsewhere: column with the seed of each image, if there is one. Images of one class"
+        description="Images drawn elsewhere: column with the seed of each image, if there is one."
+        " Images of one class"
         " and seed are pairs.",
     )
     index_column: str | None = Field(
         default=None,
         min_length=1,
-        description="Images drawn elsewhere: column with the number of each image in its cell. Pairs then share class,"
+        description="Images drawn elsewhere: column with the number of each image in its cell."
+        " Pairs then share class,"
         " seed and index. null: seeds order the images.",
     )
     labels: Literal["column", "predicted"] = Field(
         default="column",
-        description="Where a row's class comes from. `column`: the pool's labels, which are checked. `predicted`: a"
+        description="Where a row's class comes from. `column`: the pool's labels, which are"
+        " checked. `predicted`: a"
         " classifier's answers, which nothing checks.",
     )
     rows: dict[str, dict[str, tuple[int, ...]]] | None = Field(
         default=None,
-        description="A mapping shift → class id → rows of the pool, or a CSV file with columns shift,class_id,row."
+        description="A mapping shift → class id → rows of the pool, or a CSV file with columns"
+        " shift,class_id,row."
         " null: the images were drawn elsewhere, and the columns of `dataset` say what each is.",
     )
 
     def problem(self) -> str | None:
         if not self.rows:
-            return "missing rows, which kind rows needs; or dataset: images that were drawn elsewhere"
+            return (
+                "missing rows, which kind rows needs; or dataset: images that were drawn elsewhere"
+            )
         keys = written(self, _GIVEN)
         return f"found {' and '.join(keys)}, expected none with rows" if keys else None
 
@@ -79,14 +88,21 @@ class RowsKind(PoolKind):
         for name, classes in mapping(parts.generator.get("rows")).items():
             where = ("generator", "rows", name)
             if name not in names:
-                yield where, f"found '{name}', expected base or a shift{did_you_mean(str(name), list(names))}"
+                yield (
+                    where,
+                    f"found '{name}', expected base or a"
+                    f" shift{did_you_mean(str(name), list(names))}",
+                )
                 continue
             chosen = parts.ids_of(mapping(parts.shifts.get(name)))
             for class_id, rows in mapping(classes).items():
                 numbers = [row for row in sequence(rows) if isinstance(row, int)]
                 if parts.every and class_id not in chosen:
                     near = did_you_mean(str(class_id), list(chosen))
-                    yield (*where, class_id), f"found '{class_id}', expected a class of the shift{near}"
+                    yield (
+                        (*where, class_id),
+                        f"found '{class_id}', expected a class of the shift{near}",
+                    )
                 elif any(row < 0 for row in numbers):
                     yield (*where, class_id), f"found {min(numbers)}, expected rows from 0"
                 elif len(set(numbers)) < len(numbers):

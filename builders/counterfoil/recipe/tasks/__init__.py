@@ -17,5 +17,7 @@ def derive_task(source: Mapping[str, Any]) -> SourceTask:
     if source.get("objects") is not None:
         return TASKS["objects"]
     classes = source.get("classes")
-    undivided = source.get("conditions") is not None and (classes is None or is_every_image(classes))
+    undivided = source.get("conditions") is not None and (
+        classes is None or is_every_image(classes)
+    )
     return TASKS["labels" if undivided else "classes"]

@@ -1,7 +1,7 @@
 """Images with several labels, for classifiers that score each label separately.
 
-Each image is taken once, with all its conditions. A recipe with two classes for each condition instead asks single
-questions, and each of its images belongs to one class.
+Each image is taken once, with all its conditions. A recipe with two classes for each condition
+instead asks single questions, and each of its images belongs to one class.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from counterfoil.recipe.tasks.task import SourceTask, WholeImages
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Conditions, Source
 
-# The column of conditions that every row of such a dataset has, and the column of those that may be unknown.
+# The column of conditions that every row of such a dataset has, and the column of those that may be
+# unknown.
 CONDITIONS = "conditions"
 UNKNOWN = "unknown_conditions"
 
@@ -28,7 +29,11 @@ class LabelsSource(WholeImages):
     nouns = ("label", "labels")
     hub = ("image-classification", ["multi-label-image-classification"])
     unmined = "mining needs two classes a condition in source.classes, expected null without them"
-    unscreened = "an image with several conditions has no class to screen by, expected null without source.classes"
+    unscreened = (
+        "an image with several conditions has no class to screen by, expected null"
+        " without"
+        " source.classes"
+    )
 
     def names(self, source: Source) -> Sequence[str]:
         return _conditions(source).names
@@ -37,7 +42,10 @@ class LabelsSource(WholeImages):
         meaning = "Conditions that the image has, of the recipe's; empty for none."
         columns = {CONDITIONS: Column("list<ClassLabel>", meaning)}
         if _conditions(source).may_be_unknown:
-            meaning = "Conditions of which nobody knows whether the image has them; it neither has nor lacks these."
+            meaning = (
+                "Conditions of which nobody knows whether the image has them; it neither has"
+                " nor lacks these."
+            )
             columns[UNKNOWN] = Column("list<ClassLabel>", meaning)
         return columns
 
@@ -51,8 +59,10 @@ class LabelsSource(WholeImages):
         yield from SourceTask.problems(self, parts)
         if not parts.kind.corrupts:
             message = (
-                "missing, expected two classes a condition: source label 0 has the first, 1 lacks it, and so on."
-                " Without classes each image keeps all its conditions, which needs generator.kind corrupt"
+                "missing, expected two classes a condition: source label 0 has the first, 1 lacks"
+                " it, and so on."
+                " Without classes each image keeps all its conditions, which needs generator.kind"
+                " corrupt"
             )
             yield ("source", "classes"), message
             return
@@ -65,5 +75,6 @@ def _conditions(source: Source) -> Conditions:
 
 
 def conditions_feature(names: Sequence[str]) -> dict[str, Any]:
-    """Return the type of the column of conditions, in the form that `datasets.Features.from_dict` reads."""
+    """Return the type of the column of conditions, in the form that `datasets.Features.from_dict`
+    reads."""
     return {"feature": {"names": list(names), "_type": "ClassLabel"}, "_type": "List"}

@@ -32,7 +32,9 @@ class ObjectsSource(WholeImages):
     models = "transformers"
     hub = ("object-detection", None)
     unmined = "mining looks for failures of classifiers, expected null with source.objects"
-    unscreened = "an image with many objects has no class to screen by, expected null with source.objects"
+    unscreened = (
+        "an image with many objects has no class to screen by, expected null with source.objects"
+    )
 
     def names(self, source: Source) -> Sequence[str]:
         return source.categories
@@ -42,41 +44,69 @@ class ObjectsSource(WholeImages):
         return {OBJECTS: Column(OBJECTS, meaning)}
 
     def planned(self, source: Source) -> dict[str, Any]:
-        return {"objects": {"column": source.objects, "categories": source.categories, "boxes": source.boxes}}
+        return {
+            "objects": {
+                "column": source.objects,
+                "categories": source.categories,
+                "boxes": source.boxes,
+            }
+        }
 
     def notes(self, corruptions: Sequence[str | None]) -> tuple[str, ...]:
-        note = "occlusion covers part of each image: boxes stay, also of objects that can no longer be seen"
+        note = (
+            "occlusion covers part of each image: boxes stay, also of objects that can no"
+            " longer"
+            " be seen"
+        )
         return (note,) if "occlusion" in corruptions else ()
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
         if not sequence(parts.source.get("categories")):
-            message = "missing, expected the names of the objects' categories; `counterfoil init` writes them"
+            message = (
+                "missing, expected the names of the objects' categories; `counterfoil init`"
+                " writes them"
+            )
             yield ("source", "categories"), message
         ids = sequence(parts.source.get("category_ids"))
-        if ids and (len(ids) != len(sequence(parts.source.get("categories"))) or len(set(map(str, ids))) < len(ids)):
+        if ids and (
+            len(ids) != len(sequence(parts.source.get("categories")))
+            or len(set(map(str, ids))) < len(ids)
+        ):
             message = f"found {quoted(str([*ids]))}, expected a number of its own for each category"
             yield ("source", "category_ids"), message
         classes = parts.source.get("classes")
         if classes is not None and not is_every_image(classes):
-            yield ("source", "classes"), "images with objects have categories and no classes, expected null"
+            yield (
+                ("source", "classes"),
+                "images with objects have categories and no classes, expected null",
+            )
         if parts.source.get("conditions") is not None:
             yield ("source", "conditions"), "images with objects have no conditions, expected null"
         if not parts.kind.corrupts:
             message = (
-                f"found '{parts.kind_name}', whose images have no boxes, expected corrupt: it changes images with"
+                f"found '{parts.kind_name}', whose images have no boxes, expected corrupt: it"
+                " changes images with"
                 " objects and leaves each object where it is"
             )
             yield ("generator", "kind"), message
             return
         if parts.generator.get("saved_size") is not None:
-            message = "images would become squares and boxes would not fit, expected null: generator.size scales both"
+            message = (
+                "images would become squares and boxes would not fit, expected null:"
+                " generator.size scales both"
+            )
             yield ("generator", "saved_size"), message
         yield from super().problems(parts)
         for path, spec in parts.of_shifts:
             corruption = spec.get("corruption")
-            if isinstance(corruption, str) and corruption in CORRUPTIONS and CORRUPTIONS[corruption].moves_pixels:
+            if (
+                isinstance(corruption, str)
+                and corruption in CORRUPTIONS
+                and CORRUPTIONS[corruption].moves_pixels
+            ):
                 message = (
-                    f"{corruption} moves what is in the image, so that boxes no longer lie around their objects;"
+                    f"{corruption} moves what is in the image, so that boxes no longer lie around"
+                    " their objects;"
                     " expected a change that leaves every pixel in place, such as fog"
                 )
                 yield (*path, "corruption"), message
@@ -88,7 +118,10 @@ def categories_problem(names: Sequence[str]) -> str | None:
         return f"found {len(names):,} categories, expected at most {MOST_CATEGORIES:,}"
     for name in names:
         if not name.strip() or len(name) > LONGEST_CLASS_NAME or not name.isprintable():
-            return f"found {quoted(name)}, expected a name of 1 to {LONGEST_CLASS_NAME} printable characters"
+            return (
+                f"found {quoted(name)}, expected a name of 1 to {LONGEST_CLASS_NAME} printable"
+                " characters"
+            )
     twice = [name for name, times in Counter(map(plain_name, names)).items() if times > 1]
     return f"found '{twice[0]}' again, expected each category once" if twice else None
 
@@ -96,7 +129,8 @@ def categories_problem(names: Sequence[str]) -> str | None:
 def objects_feature(names: Sequence[str]) -> dict[str, Any]:
     """Return the type of the column of objects for `datasets.Features.from_dict`.
 
-    The type is a struct of lists, as in the Hub's viewer and in the examples of the library transformers.
+    The type is a struct of lists, as in the Hub's viewer and in the examples of the library
+    transformers.
     """
     values = {
         "id": {"dtype": "int64", "_type": "Value"},

@@ -1,7 +1,8 @@
-"""Describe a task: what images have, the columns that hold it, what recipes may not combine with it, and its words.
+"""Describe a task: what images have, the columns that hold it, what recipes may not combine with
+it, and its words.
 
-`truth_of` (`data/pool.py`) reads it from rows, and `evaluation/tasks/` measures models. Other code reads the attributes
-and calls the methods of a task, so a new task does not change it.
+`truth_of` (`data/pool.py`) reads it from rows, and `evaluation/tasks/` measures models. Other code
+reads the attributes and calls the methods of a task, so a new task does not change it.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequen
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Source
 
-# Images that share a unit (frames of a video, scans of a patient) are no independent data. Rows hold a number instead
-# of the input dataset's own text, which may name a patient.
+# Images that share a unit (frames of a video, scans of a patient) are no independent data. Rows
+# hold a number instead of the input dataset's own text, which may name a patient.
 UNIT = "unit"
-# The class of images that classes do not divide. Its id and label are in every key, seed and table of such datasets.
+# The class of images that classes do not divide. Its id and label are in every key, seed and table
+# of such datasets.
 EVERY_IMAGE: Mapping[str, Any] = {"id": "images", "name": "image", "source_label": 0}
 
 
 class SourceTask:
     """A task. An instance of this class itself is the task of images with a class each.
 
-    name: the task's name in `source.task`. by_class: whether classes divide the images. Otherwise each image is taken
-    once, and its row stores what the image shows. nouns: what `names` are, one and several. measures: a phrase for what
-    results have. models: a kind of models of the task, as their names begin. hub: the Hub's names of the task, and of
-    the task's form.
+    name: the task's name in `source.task`. by_class: whether classes divide the images. Otherwise
+    each image is taken once, and its row stores what the image shows. nouns: what `names` are, one
+    and several. measures: a phrase for what results have. models: a kind of models of the task, as
+    their names begin. hub: the Hub's names of the task, and of the task's form.
     """
 
     name = "classes"
@@ -36,7 +38,10 @@ class SourceTask:
     nouns: tuple[str, str] = ("class", "classes")
     measures = "Accuracies and drops of classifiers"
     models = "local-dir"
-    hub: tuple[str, list[str] | None] = ("image-classification", ["multi-class-image-classification"])
+    hub: tuple[str, list[str] | None] = (
+        "image-classification",
+        ["multi-class-image-classification"],
+    )
 
     def names(self, source: Source) -> Sequence[str]:
         """Return the names of what images show, in the order of the numbers that rows hold."""
@@ -45,7 +50,9 @@ class SourceTask:
     @property
     def unit_column(self) -> Column:
         """Return the column of units, which in the first version only whole images have."""
-        meaning = "Number of the unit that images share in the input dataset (`source.unit_column`)."
+        meaning = (
+            "Number of the unit that images share in the input dataset (`source.unit_column`)."
+        )
         return Column("int64", meaning, since=2 if self.by_class else FIRST_ROWS)
 
     def columns(self, source: Source) -> dict[str, Column]:
@@ -64,11 +71,15 @@ class SourceTask:
         """Yield problems of a recipe of any form with this task."""
         for key in ("categories", "category_ids", "boxes"):
             if parts.source.get(key) not in (None, (), [], "coco"):
-                yield ("source", key), "found without source.objects, the column of boxes, expected null"
+                yield (
+                    ("source", key),
+                    "found without source.objects, the column of boxes, expected null",
+                )
 
 
 class WholeImages(SourceTask):
-    """A task of images that classes do not divide. unmined, unscreened: why nothing is mined or judged by a class."""
+    """A task of images that classes do not divide. unmined, unscreened: why nothing is mined or
+    judged by a class."""
 
     by_class = False
     unmined: str
@@ -84,4 +95,6 @@ class WholeImages(SourceTask):
 
 def is_every_image(classes: Any) -> bool:
     """Return whether a list of classes, of any form, holds only the class of every image."""
-    return [{key: mapping(entry).get(key) for key in EVERY_IMAGE} for entry in sequence(classes)] == [EVERY_IMAGE]
+    return [
+        {key: mapping(entry).get(key) for key in EVERY_IMAGE} for entry in sequence(classes)
+    ] == [EVERY_IMAGE]

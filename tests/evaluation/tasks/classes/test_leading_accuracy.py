@@ -1,4 +1,5 @@
-"""The accuracy that leads is one number over all classes, wherever it stands; a headline says what intervals allow."""
+"""The accuracy that leads is one number over all classes, wherever it stands; a headline says what
+intervals allow."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ from results_examples import results
 from support.tables import csv_rows
 
 
-def accuracy_by_hand(predictions: Path, model: str, group: str, classes: set[str] | None = None) -> float:
+def accuracy_by_hand(
+    predictions: Path, model: str, group: str, classes: set[str] | None = None
+) -> float:
     """Average over classes, in a plain loop over all rows, the share of images that are right."""
     right_of_class: dict[str, list[bool]] = {}
     for answer in pq.read_table(predictions).to_pylist():
@@ -60,7 +63,15 @@ def test_the_accuracy_that_leads_is_over_all_classes_in_every_output(
     dataset = build_colours(tmp_path / "d", keep=keep)
     model = models[name]
     gate = ["accuracy(base) >= 10", "drop(swap) <= 90"]
-    result = evaluate(dataset, [model], device="cpu", out=tmp_path / "out", reference=False, gate=gate, into_card=True)
+    result = evaluate(
+        dataset,
+        [model],
+        device="cpu",
+        out=tmp_path / "out",
+        reference=False,
+        gate=gate,
+        into_card=True,
+    )
     expected = accuracy_by_hand(result.files["predictions"], model, "base")
     assert expected == pytest.approx(right)
     base = result.results.base_number(model)
@@ -69,7 +80,9 @@ def test_the_accuracy_that_leads_is_over_all_classes_in_every_output(
     assert_told(result, model, expected, dataset)
     for shift in result.shifts:
         accuracy = result.score(model, shift.name).accuracy
-        assert accuracy == pytest.approx(accuracy_by_hand(result.files["predictions"], model, shift.name))
+        assert accuracy == pytest.approx(
+            accuracy_by_hand(result.files["predictions"], model, shift.name)
+        )
         assert_drop_names_its_classes(result, model, shift.name)
 
 
@@ -79,19 +92,27 @@ def assert_told(result: Evaluation, model: str, expected: float, dataset: Path) 
     files = result.files
     console = Console(record=True, width=200)
     print_table(console, drops_table(result.results, result.models))
-    [line] = [line for line in console.export_text().splitlines() if line.strip().startswith("base ")]
+    [line] = [
+        line for line in console.export_text().splitlines() if line.strip().startswith("base ")
+    ]
     assert shown in line
     index = (files["report"].parent / "index.html").read_text()
-    tile = re.search(r'<dt>accuracy on the base</dt><dd class="value">([^<]*)<', files["report"].read_text())
+    tile = re.search(
+        r'<dt>accuracy on the base</dt><dd class="value">([^<]*)<', files["report"].read_text()
+    )
     assert tile is not None and tile[1] == shown
     assert shown in repr(result) and f"an accuracy of {shown} on the base" in index
     [line] = [
-        line for line in (dataset / "README.md").read_text().splitlines() if "| loses most under |" in line.lower()
+        line
+        for line in (dataset / "README.md").read_text().splitlines()
+        if "| loses most under |" in line.lower()
     ]
     card = (dataset / "README.md").read_text().split(line)[1].splitlines()[2]
     assert card.split("|")[2].strip().startswith(shown)
     assert csv_rows(files["results"])[0]["base"] == f"{100 * expected:.3f}"
-    assert {row["base_accuracy"] for row in csv_rows(files["robustness"])} == {f"{100 * expected:.3f}"}
+    assert {row["base_accuracy"] for row in csv_rows(files["robustness"])} == {
+        f"{100 * expected:.3f}"
+    }
     rows = json.loads(files["document"].read_text())["rows"]
     [document] = [row for row in rows if (row["measure"], row.get("group")) == ("accuracy", "base")]
     assert document["value"] == pytest.approx(expected, abs=1e-6)
@@ -102,41 +123,54 @@ def assert_told(result: Evaluation, model: str, expected: float, dataset: Path) 
 
 
 def assert_drop_names_its_classes(result: Evaluation, model: str, shift: str) -> None:
-    """Assert that a drop is the difference of two accuracies over the classes that its note counts."""
+    """Assert that a drop is the difference of two accuracies over the classes that its note
+    counts."""
     drop = result.results.rows.one("drop", model=model, group=shift)
     if drop is None:
         return
     group = next(group for group in result.shifts if group.name == shift)
     left_out = {cls.class_id for cls in group.left_out}
     classes = {cls.id for cls in result.results.classes} - left_out
-    base, shifted = (accuracy_by_hand(result.files["predictions"], model, side, classes) for side in ("base", shift))
+    base, shifted = (
+        accuracy_by_hand(result.files["predictions"], model, side, classes)
+        for side in ("base", shift)
+    )
     assert result.score(model, shift).drop_base == pytest.approx(base)
     assert drop.value == pytest.approx(base - shifted)
     assert drop.note == (f"over {len(classes)} of 3 classes" if left_out else "")
     page = result.files["report"].read_text()
     assert (drop.note in page) or not left_out
-    judged = [judged for judged in result.gate.judged if judged.group == shift] if result.gate else []
+    judged = (
+        [judged for judged in result.gate.judged if judged.group == shift] if result.gate else []
+    )
     assert all(line.base == pytest.approx(base) for line in judged if line.base is not None)
 
 
-def of_shift(name: str, value: float, low: float | None, high: float | None, note: str = "") -> ResultRow:
+def of_shift(
+    name: str, value: float, low: float | None, high: float | None, note: str = ""
+) -> ResultRow:
     return ResultRow("drop", group=name, value=value, low=low, high=high, note=note)
 
 
 # Drops → what a headline may say of them.
 HEADLINES = [
-    ([of_shift("fog", 0.12, 0.08, 0.15)], "It loses most under fog: 12.0 points of AP (8.0 to 15.0)."),
+    (
+        [of_shift("fog", 0.12, 0.08, 0.15)],
+        "It loses most under fog: 12.0 points of AP (8.0 to 15.0).",
+    ),
     (
         [of_shift("fog", 0.12, -0.01, 0.25)],
         "It may lose most under fog: 12.0 points of AP (−1.0 to 25.0). The interval includes 0.",
     ),
     (
         [of_shift("fog", 0.0, -0.215, 0.215)],
-        "It shows no loss of AP under any shift, but the intervals allow a loss of up to 21.5 points (fog).",
+        "It shows no loss of AP under any shift, but the intervals allow a loss of up to 21.5"
+        " points (fog).",
     ),
     (
         [of_shift("fog", -0.01, -0.05, 0.03), of_shift("at_night", -0.02, -0.14, 0.1)],
-        "It shows no loss of AP under any shift, but the intervals allow a loss of up to 10.0 points (at night).",
+        "It shows no loss of AP under any shift, but the intervals allow a loss of up to 10.0"
+        " points (at night).",
     ),
     ([of_shift("fog", -0.1, -0.15, -0.05)], "It loses no AP under any shift."),
     (
@@ -159,7 +193,9 @@ def test_a_headline_says_what_the_intervals_allow(drops: list[ResultRow], senten
     assert loss_sentence(results(1, 1), "It", "AP", drops) == sentence
 
 
-def test_a_model_near_chance_shows_its_accuracy_beside_the_others(tmp_path: Path, models: Mapping[str, str]) -> None:
+def test_a_model_near_chance_shows_its_accuracy_beside_the_others(
+    tmp_path: Path, models: Mapping[str, str]
+) -> None:
     dataset = build_colours(tmp_path / "d")
     names = [models["sharp"], models["only_blue"]]
     result = evaluate(dataset, names, device="cpu", out=tmp_path / "out", reference=False)

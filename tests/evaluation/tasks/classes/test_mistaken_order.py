@@ -1,4 +1,5 @@
-"""A model near chance is marked, and where its outputs fit the classes in another order, that order is named."""
+"""A model near chance is marked, and where its outputs fit the classes in another order, that order
+is named."""
 
 from __future__ import annotations
 
@@ -19,8 +20,11 @@ from counterfoil.evaluation.tasks.classes.mistaken_order import LEAST_GAIN, bett
 from counterfoil.report.reference import near_chance_sentences, order_warnings
 
 
-def answers_of(labels: np.ndarray, right: float, order: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the answers of a model that is right on a share of images and has its outputs in `order`."""
+def answers_of(
+    labels: np.ndarray, right: float, order: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the answers of a model that is right on a share of images and has its outputs in
+    `order`."""
     k = len(order)
     meant = np.where(rng.random(len(labels)) < right, labels, rng.integers(0, k, len(labels)))
     return np.argsort(order)[meant]
@@ -38,7 +42,9 @@ class TestOrders:
             (np.array([4, 2, 0, 9, 7, 1, 3, 5, 8, 6]), "to be in another order"),
         ],
     )
-    def test_the_order_is_found_and_measured_on_other_images(self, order: np.ndarray, kind: str) -> None:
+    def test_the_order_is_found_and_measured_on_other_images(
+        self, order: np.ndarray, kind: str
+    ) -> None:
         rng = np.random.default_rng(0)
         labels = np.repeat(np.arange(10), 40)
         named_orders = [("to be in timm's order", np.array([0, 1, 3, 2, 5, 4, 7, 6, 9, 8]))]
@@ -52,7 +58,9 @@ class TestOrders:
         for seed in range(60):
             rng = np.random.default_rng(seed)
             labels = np.repeat(np.arange(classes), rng.integers(2, 20, classes))
-            warned.append(better_order(labels, rng.integers(0, classes, len(labels)), classes) is not None)
+            warned.append(
+                better_order(labels, rng.integers(0, classes, len(labels)), classes) is not None
+            )
         # At one false warning in a thousand runs, a warning appears here with a chance of 6 %.
         assert binomtest(sum(warned), len(warned), 0.001, alternative="greater").pvalue > 0.05
 
@@ -71,7 +79,9 @@ class TestOrders:
         for seed in range(40):
             rng = np.random.default_rng(seed)
             labels = np.repeat(np.arange(6), 12)
-            match = better_order(labels, answers_of(labels, rng.random(), rng.permutation(6), rng), 6)
+            match = better_order(
+                labels, answers_of(labels, rng.random(), rng.permutation(6), rng), 6
+            )
             if match is not None:
                 assert match.better.low is not None and match.given.high is not None
                 assert match.better.low >= match.given.high + LEAST_GAIN
@@ -98,16 +108,21 @@ def test_an_order_that_fits_far_better_is_named_everywhere(tmp_path: Path) -> No
     images = save_folders(tmp_path / "images", names, 12)
     model = save_trained(tmp_path / "model", names, ("dog", "airplane", "bird", "cat"))
     out = tmp_path / "out"
-    ran = CliRunner().invoke(app, ["evaluate", str(images), "--models", model, "--device", "cpu", "--out", str(out)])
+    ran = CliRunner().invoke(
+        app, ["evaluate", str(images), "--models", model, "--device", "cpu", "--out", str(out)]
+    )
     assert ran.exit_code == 0, ran.output
     (warning,) = [line for line in ran.output.splitlines() if line.startswith("Warning: ")]
     assert warning == (
-        "Warning: The outputs of model look shifted by one: 100.0 % of images are right if output 0 is dog, output 1 is"
+        "Warning: The outputs of model look shifted by one: 100.0 % of images are right if output 0"
+        " is dog, output 1 is"
         " airplane, output 2 is bird and so on, and 0.0 % as they are matched. Check --class-order."
     )
     report = html.unescape((out / "report.html").read_text())
     assert warning.removeprefix("Warning: ") in report and "near chance" in report
-    right = evaluate(images, model, device="cpu", out=out, class_order=["dog", "airplane", "bird", "cat"])
+    right = evaluate(
+        images, model, device="cpu", out=out, class_order=["dog", "airplane", "bird", "cat"]
+    )
     assert not order_warnings(right.results) and not right.models[0].near_chance
 
 
@@ -117,13 +132,18 @@ def test_timms_order_of_folders_is_named(tmp_path: Path) -> None:
     model = save_trained(tmp_path / "model", names, names)  # as timm sorts them
     result = evaluate(images, model, device="cpu", out=tmp_path / "out", class_order="position")
     (warning,) = order_warnings(result.results)
-    assert "look to be in timm's order of the class names: 100.0 % of images are right if output 1 is 2" in warning
+    assert (
+        "look to be in timm's order of the class names: 100.0 % of images are right if output 1 is"
+        " 2" in warning
+    )
 
 
 def test_a_built_dataset_is_judged_by_its_base(tmp_path: Path) -> None:
     dataset = build_colours(tmp_path / "dataset", "samples.candidates=24")
     model: Any = ColourModule((1, 2, 0))
-    result = evaluate(dataset, {"mine": model}, device="cpu", out=tmp_path / "out", transform=as_tensor)
+    result = evaluate(
+        dataset, {"mine": model}, device="cpu", out=tmp_path / "out", transform=as_tensor
+    )
     (warning,) = order_warnings(result.results)
     assert "look shifted by one: 100.0 % of images are right if output 0 is green" in warning
     assert result.models[0].near_chance

@@ -1,4 +1,5 @@
-"""The reference: a fixed sample of the source's validation images beside the base, or the reason for none."""
+"""The reference: a fixed sample of the source's validation images beside the base, or the reason
+for none."""
 
 from __future__ import annotations
 
@@ -35,8 +36,11 @@ MODEL = "lab:resnet10t"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build plain colours under names of the wardrobe's classes: a base that is unlike its source."""
-    classes = ", ".join(f"{{id: '{n}', name: {c}, source_label: {n}}}" for n, c in enumerate(CLASSES) if n >= 7)
+    """Build plain colours under names of the wardrobe's classes: a base that is unlike its
+    source."""
+    classes = ", ".join(
+        f"{{id: '{n}', name: {c}, source_label: {n}}}" for n, c in enumerate(CLASSES) if n >= 7
+    )
     return build_colours(tmp_path_factory.mktemp("lab") / "d", f"source.classes=[{classes}]")
 
 
@@ -51,7 +55,9 @@ def scored(evaluation: Evaluation) -> list[str]:
     return [row.model for row in evaluation.results.rows.where("validation")]
 
 
-def test_the_gap_is_between_the_same_classes_of_both_sides(evaluation: Evaluation, models: dict[str, str]) -> None:
+def test_the_gap_is_between_the_same_classes_of_both_sides(
+    evaluation: Evaluation, models: dict[str, str]
+) -> None:
     reference = evaluation.reference
     assert reference is not None and reference.skipped is None
     assert (reference.split, reference.classes) == ("lab:wardrobe:validation", 3)
@@ -62,10 +68,17 @@ def test_the_gap_is_between_the_same_classes_of_both_sides(evaluation: Evaluatio
         assert base == evaluation.results.base_number(model), "the base is one number everywhere"
         assert gap.value == pytest.approx(validation.value - base.value)
         for shown in (validation, base, gap):
-            assert shown.low is not None and shown.high is not None and shown.low <= shown.value <= shown.high
+            assert (
+                shown.low is not None
+                and shown.high is not None
+                and shown.low <= shown.value <= shown.high
+            )
             assert shown.low < shown.high
     assert numbers_of(evaluation, models["sharp"])[2].value < -0.4
-    assert any("The base differs from the input dataset" in text for text in reference_warnings(evaluation.results))
+    assert any(
+        "The base differs from the input dataset" in text
+        for text in reference_warnings(evaluation.results)
+    )
 
 
 def test_the_accuracy_is_that_of_the_same_images_scored_by_themselves(
@@ -78,11 +91,15 @@ def test_the_accuracy_is_that_of_the_same_images_scored_by_themselves(
     assert len(whole) > len(prepared.images) == 3 * IMAGES_A_CLASS
     folder = tmp_path / "same"
     keys = frozenset(prepared.images.keys)
-    for (key, encoded), label in zip(prepared.images.images(keys), prepared.images.labels, strict=True):
+    for (key, encoded), label in zip(
+        prepared.images.images(keys), prepared.images.labels, strict=True
+    ):
         path = folder / NAMES[label] / f"{key}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encoded or b"")
-    alone = evaluate(folder, [models["sharp"]], device="cpu", out=tmp_path / "out", recipe=subject.recipe)
+    alone = evaluate(
+        folder, [models["sharp"]], device="cpu", out=tmp_path / "out", recipe=subject.recipe
+    )
     validation, _, _ = numbers_of(evaluation, models["sharp"])
     assert alone.scores[0].accuracy == pytest.approx(validation.value)
     assert alone.reference is None, "images that no build made have no source"
@@ -97,13 +114,20 @@ def test_it_is_scored_once_and_kept_in_the_users_cache(
         steps: list[Stage] = []
         with listening(steps.append):
             evaluate(copy, [models["no_blue"]], device="cpu", out=tmp_path / "out")
-        return sum({stage.name: stage.done for stage in steps if stage.name.endswith(", validation")}.values())
+        return sum(
+            {
+                stage.name: stage.done for stage in steps if stage.name.endswith(", validation")
+            }.values()
+        )
 
     assert warnings_of(dataset) == 3 * IMAGES_A_CLASS
     # Stored answers join those that are computed now.
-    result = evaluate(dataset, [models["small"], models["no_blue"]], device="cpu", out=tmp_path / "both")
+    result = evaluate(
+        dataset, [models["small"], models["no_blue"]], device="cpu", out=tmp_path / "both"
+    )
     assert scored(result) == [models["small"], models["no_blue"]]
-    # Another dataset of the same source and classes, with the same weights, uses the stored answers.
+    # Another dataset of the same source and classes, with the same weights, uses the stored
+    # answers.
     assert warnings_of(build_colours(tmp_path / "other", "samples.seed=11")) == 0
     assert list((user_cache() / "predictions").iterdir())
 
@@ -112,22 +136,32 @@ def test_tables_hold_it(evaluation: Evaluation) -> None:
     rows = {row["model"]: row for row in csv_rows(evaluation.files["results"])}
     for model in scored(evaluation):
         row = rows[model]
-        assert float(row["validation"]) == pytest.approx(100 * numbers_of(evaluation, model)[0].value, abs=1e-3)
-        assert float(row["validation_gap"]) == pytest.approx(float(row["validation"]) - float(row["base"]), abs=2e-3)
+        assert float(row["validation"]) == pytest.approx(
+            100 * numbers_of(evaluation, model)[0].value, abs=1e-3
+        )
+        assert float(row["validation_gap"]) == pytest.approx(
+            float(row["validation"]) - float(row["base"]), abs=2e-3
+        )
         assert float(row["validation_gap_low"]) < float(row["validation_gap_high"])
         assert (row["validation_images"], row["validation_classes"]) == ("150", "3")
     document = json.loads(json.dumps(evaluation.to_json()))
     assert document["reference"]["split"] == "lab:wardrobe:validation"
-    assert [row["model"] for row in document["rows"] if row["measure"] == "validation_gap"] == scored(evaluation)
+    assert [
+        row["model"] for row in document["rows"] if row["measure"] == "validation_gap"
+    ] == scored(evaluation)
 
 
-def test_a_base_of_few_images_is_reported_as_the_reason(models: dict[str, str], tmp_path: Path) -> None:
+def test_a_base_of_few_images_is_reported_as_the_reason(
+    models: dict[str, str], tmp_path: Path
+) -> None:
     dataset = build_colours(tmp_path / "few", "evaluate.min_images_per_class=1000")
     reference = evaluate(dataset, [models["sharp"]], device="cpu").reference
     assert reference is not None and reference.skipped == "no class has enough images on the base"
 
 
-def test_it_is_left_away_where_nobody_wants_it(dataset: Path, models: dict[str, str], tmp_path: Path) -> None:
+def test_it_is_left_away_where_nobody_wants_it(
+    dataset: Path, models: dict[str, str], tmp_path: Path
+) -> None:
     result = evaluate(dataset, [models["sharp"]], device="cpu", out=tmp_path, reference=False)
     assert result.reference is None and "reference" not in result.to_json()
     assert reference_note(result.results) is None and reference_warnings(result.results) == ()
@@ -146,7 +180,9 @@ def with_source(dataset: Path, name: str) -> None:
 def test_a_folder_in_a_datasets_recipe_is_not_opened(
     dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = Path(shutil.copytree(dataset, tmp_path / "d", ignore=shutil.ignore_patterns(".counterfoil")))
+    copy = Path(
+        shutil.copytree(dataset, tmp_path / "d", ignore=shutil.ignore_patterns(".counterfoil"))
+    )
     # A suitable folder of the same name on this machine.
     for index, name in enumerate(NAMES):
         photo = tmp_path / "photos" / "validation" / name / "a.png"
@@ -166,18 +202,25 @@ def test_a_folder_in_a_datasets_recipe_is_not_opened(
 def test_a_dataset_of_the_hub_is_not_fetched_unasked(
     dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = Path(shutil.copytree(dataset, tmp_path / "d", ignore=shutil.ignore_patterns(".counterfoil")))
+    copy = Path(
+        shutil.copytree(dataset, tmp_path / "d", ignore=shutil.ignore_patterns(".counterfoil"))
+    )
     with_source(copy, "someone/photos")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     result = evaluate(copy, [models["sharp"]], device="cpu", out=tmp_path / "out")
     assert result.reference is not None
-    assert result.reference.skipped == "'someone/photos' is not on this machine; Add --reference to download it"
+    assert (
+        result.reference.skipped
+        == "'someone/photos' is not on this machine; Add --reference to download it"
+    )
 
 
 def test_a_source_that_cannot_be_fetched_is_skipped_with_a_word(
     dataset: Path, models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = Path(shutil.copytree(dataset, tmp_path / "d", ignore=shutil.ignore_patterns(".counterfoil")))
+    copy = Path(
+        shutil.copytree(dataset, tmp_path / "d", ignore=shutil.ignore_patterns(".counterfoil"))
+    )
     with_source(copy, "someone/photos")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
@@ -191,7 +234,10 @@ def test_a_file_of_predictions_has_no_reference(
 ) -> None:
     rows = ["key,label"]
     subject = open_subject(dataset, None, None, None, {})
-    rows += [f"{key},{NAMES[label]}" for key, label in zip(subject.keys, subject.labels.tolist(), strict=True)]
+    rows += [
+        f"{key},{NAMES[label]}"
+        for key, label in zip(subject.keys, subject.labels.tolist(), strict=True)
+    ]
     file = tmp_path / "answers.csv"
     file.write_text("\n".join(rows) + "\n")
     name = f"predictions:{file}"
@@ -205,13 +251,16 @@ def test_a_file_of_predictions_has_no_reference(
     assert alone.reference is not None and "recorded predictions" in (alone.reference.skipped or "")
 
 
-def test_classes_near_chance_on_the_base_are_reported_by_their_validation_accuracy(lab: Path, tmp_path: Path) -> None:
+def test_classes_near_chance_on_the_base_are_reported_by_their_validation_accuracy(
+    lab: Path, tmp_path: Path
+) -> None:
     result = evaluate(lab, [MODEL], device="cpu", out=tmp_path)
     reference = result.reference
     assert reference is not None and result.near_chance_classes
     # The source shows what the base does not.
     assert reference.unseen is not None and reference.unseen > 0.5 and reference.unseen_known
-    # If models do not know these classes on the source either, the sentence on chance says so, without a warning.
+    # If models do not know these classes on the source either, the sentence on chance says so,
+    # without a warning.
     unknown = replace(result.results, reference=replace(reference, unseen=0.05, unseen_known=False))
     assert not any("near chance" in text for text in reference_warnings(unknown))
     assert "on validation images either (5.0 % right there)" in near_chance_sentences(unknown)[-1]
@@ -255,36 +304,61 @@ def test_warnings_say_which_gap_is_large_and_why(evaluation: Evaluation) -> None
 def test_the_command_tells_it_first_and_every_difference_in_points(
     dataset: Path, models: dict[str, str], tmp_path: Path
 ) -> None:
-    words = ["evaluate", str(dataset), "--out", str(tmp_path), "--models", models["sharp"], models["only_blue"]]
+    words = [
+        "evaluate",
+        str(dataset),
+        "--out",
+        str(tmp_path),
+        "--models",
+        models["sharp"],
+        models["only_blue"],
+    ]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert done.stderr.count("Warning: The base differs from the input dataset") == 1
-    assert "validation → base" in done.stdout and "1 of 2 models (only_blue) is near chance" in done.stdout
+    assert (
+        "validation → base" in done.stdout
+        and "1 of 2 models (only_blue) is near chance" in done.stdout
+    )
     swap = next(line for line in lines if line.strip().startswith("swap"))
-    assert swap.count(" points") == 3 and "33.3 points" in swap and "33.3 %" in swap, "two models, all, and relative"
+    assert swap.count(" points") == 3 and "33.3 points" in swap and "33.3 %" in swap, (
+        "two models, all, and relative"
+    )
     base = next(line for line in lines if line.strip().startswith("base "))
     assert "100.0 %" in base and "33.3 %" in base
     assert "of 100.0 %" not in done.stdout, "every drop is from the base that is shown"
     without = CliRunner().invoke(app, [*words, "--no-reference"])
-    assert without.exit_code == 0 and "validation" not in without.stdout and "Warning" not in without.output
+    assert (
+        without.exit_code == 0
+        and "validation" not in without.stdout
+        and "Warning" not in without.output
+    )
 
 
-def test_a_source_that_fails_in_a_librarys_words_ends_no_evaluation(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_fails_in_a_librarys_words_ends_no_evaluation(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: object, **__: object) -> None:
         raise OSError(errno.ESTALE, "Stale file handle", "/photographs/1.png")
 
-    monkeypatch.setattr("counterfoil.evaluation.tasks.classes.measures.source.labelled_split", fails)
+    monkeypatch.setattr(
+        "counterfoil.evaluation.tasks.classes.measures.source.labelled_split", fails
+    )
     prepared = prepared_reference(open_subject(lab, None, None, None, {}), {MODEL: MODEL}, (), None)
     assert prepared.images is None
     assert prepared.skipped is not None and "Stale file handle" in prepared.skipped
 
 
-def test_an_error_of_the_program_is_no_source_that_cannot_be_read(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_program_is_no_source_that_cannot_be_read(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: object, **__: object) -> None:
         raise KeyError("labels")
 
-    monkeypatch.setattr("counterfoil.evaluation.tasks.classes.measures.source.labelled_split", fails)
+    monkeypatch.setattr(
+        "counterfoil.evaluation.tasks.classes.measures.source.labelled_split", fails
+    )
     with pytest.raises(KeyError, match="labels"):
         prepared_reference(open_subject(lab, None, None, None, {}), {MODEL: MODEL}, (), None)
 

@@ -1,4 +1,5 @@
-"""Units of classifiers' images (frames of one video): resampled wherever an interval is, from a folder to a report."""
+"""Units of classifiers' images (frames of one video): resampled wherever an interval is, from a
+folder to a report."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ GATE = [
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write thirty frames of each of ten videos; half of each video's frames show a cat, half a dog."""
+    """Write thirty frames of each of ten videos; half of each video's frames show a cat, half a
+    dog."""
     folder = tmp_path_factory.mktemp("videos") / "frames"
     folder.mkdir()
     rng = np.random.default_rng(0)
@@ -55,13 +57,20 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = csv.writer(file)
         rows.writerow(["file_name", "video", "label"])
         for number in range(VIDEOS * FRAMES):
-            Image.fromarray(rng.integers(60, 120, (16, 16, 3)).astype(np.uint8)).save(folder / f"{number:03d}.png")
-            rows.writerow([f"{number:03d}.png", f"video {number % VIDEOS}", NAMES[number // VIDEOS % 2]])
+            Image.fromarray(rng.integers(60, 120, (16, 16, 3)).astype(np.uint8)).save(
+                folder / f"{number:03d}.png"
+            )
+            rows.writerow(
+                [f"{number:03d}.png", f"video {number % VIDEOS}", NAMES[number // VIDEOS % 2]]
+            )
     return folder
 
 
-def evaluated(videos: Path, unit: str, lost: int = 5, candidates: int = VIDEOS * FRAMES // 2) -> Evaluation:
-    """Build with these units, and evaluate answers that are right but for the frames under fog of some videos."""
+def evaluated(
+    videos: Path, unit: str, lost: int = 5, candidates: int = VIDEOS * FRAMES // 2
+) -> Evaluation:
+    """Build with these units, and evaluate answers that are right but for the frames under fog of
+    some videos."""
     folder = videos.parent / f"{unit}-{candidates}"
     if not folder.exists():
         folder.mkdir()
@@ -69,7 +78,9 @@ def evaluated(videos: Path, unit: str, lost: int = 5, candidates: int = VIDEOS *
         (folder / "recipe.yaml").write_text(recipe)
         build(folder / "recipe.yaml", folder / "built", device="cpu", workers=1)
     models = []
-    table = pq.ParquetDataset(folder / "built" / "data").read(columns=["key", "shift", "source_row", "label"])
+    table = pq.ParquetDataset(folder / "built" / "data").read(
+        columns=["key", "shift", "source_row", "label"]
+    )
     for name, videos_lost in (("model", lost), ("other", lost // 2)):
         file = folder / f"{name}-{lost}.csv"
         models.append(f"predictions:{file}")
@@ -81,7 +92,13 @@ def evaluated(videos: Path, unit: str, lost: int = 5, candidates: int = VIDEOS *
                 share = 0.95 if (row["label"] == 0) != wrong else 0.05
                 rows.writerow([row["key"], share, 1 - share])
     gate = [line.replace("MODEL", f'"{models[1]}"') for line in GATE]
-    return evaluate(folder / "built", models, out=folder / f"report-{lost}", gate=gate, compare=(models[0], models[1]))
+    return evaluate(
+        folder / "built",
+        models,
+        out=folder / f"report-{lost}",
+        gate=gate,
+        compare=(models[0], models[1]),
+    )
 
 
 def half(estimate: Estimate | None) -> float:
@@ -110,8 +127,13 @@ def test_the_report_says_over_how_many_units_of_what(videos: Path) -> None:
     evaluation = evaluated(videos, "video")
     assert f"{VIDEOS * FRAMES} images share 10 units of `video`" in "\n".join(evaluation.notes)
     assert "share 10 units of <code>video</code>" in evaluation.files["report"].read_text()
-    assert json.loads(evaluation.files["document"].read_text())["units"] == {"column": "video", "count": 10}
-    row = evaluation.results.rows.one("drop", model=evaluation.results.models[0].name, group="fog_3")
+    assert json.loads(evaluation.files["document"].read_text())["units"] == {
+        "column": "video",
+        "count": 10,
+    }
+    row = evaluation.results.rows.one(
+        "drop", model=evaluation.results.models[0].name, group="fog_3"
+    )
     assert row is not None and row.units == 10
     assert evaluated(videos, "null").results.units is None
 
@@ -120,23 +142,37 @@ def test_fewer_than_ten_units_give_no_interval(videos: Path) -> None:
     evaluation = evaluated(videos, "video", candidates=4)
     results = evaluation.results
     assert results.units is not None and results.units.count < 10
-    drawn = ("drop", "relative_drop", "pairs_drop", "impact", "top1", "accuracy", "calibration_error", "gain")
+    drawn = (
+        "drop",
+        "relative_drop",
+        "pairs_drop",
+        "impact",
+        "top1",
+        "accuracy",
+        "calibration_error",
+        "gain",
+    )
     for row in results.rows:
         assert row.measure not in drawn or row.low is None, row
     assert "Numbers have no interval: it needs 10 units." in "\n".join(evaluation.notes)
-    assert evaluation.gate is not None and {judged.verdict for judged in evaluation.gate.judged} == {"undecided"}
+    assert evaluation.gate is not None and {
+        judged.verdict for judged in evaluation.gate.judged
+    } == {"undecided"}
 
 
 def test_rows_store_the_number_of_their_video_and_a_dataset_is_whole(videos: Path) -> None:
     evaluated(videos, "video")
     built = videos.parent / f"video-{VIDEOS * FRAMES // 2}" / "built"
     table = pq.ParquetDataset(built / "data").read(columns=["source_row", "unit"]).to_pylist()
-    assert all(row["unit"] == row["source_row"] % VIDEOS for row in table), "a number, not the video's name"
+    assert all(row["unit"] == row["source_row"] % VIDEOS for row in table), (
+        "a number, not the video's name"
+    )
     assert verify(built).whole
 
 
 def test_classes_of_one_unit_vary_as_one_class_of_these_units() -> None:
-    """Twelve classes of one video each: the average's error is that of twelve videos, in one class or in twelve."""
+    """Twelve classes of one video each: the average's error is that of twelve videos, in one class
+    or in twelve."""
     rng = np.random.default_rng(1)
     units = np.arange(12).repeat(5)
     right = rng.random(12).repeat(5)[:, None]

@@ -1,4 +1,5 @@
-"""The walk of a person with a classifier of several labels: a folder with columns of labels, predictions, a report."""
+"""The walk of a person with a classifier of several labels: a folder with columns of labels,
+predictions, a report."""
 
 from __future__ import annotations
 
@@ -40,7 +41,12 @@ COUNT = 40
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("labels")
     patches_folder(folder / "data", COUNT)
-    build(patches_recipe(folder / "recipe.yaml", folder / "data", COUNT), folder / "built", device="cpu", workers=1)
+    build(
+        patches_recipe(folder / "recipe.yaml", folder / "data", COUNT),
+        folder / "built",
+        device="cpu",
+        workers=1,
+    )
     return folder / "built"
 
 
@@ -67,8 +73,15 @@ def answers_file(built: Path, scores: dict[str, NDArray[np.float64]]) -> Path:
 
 @pytest.fixture(scope="module")
 def evaluation(built: Path, answers_file: Path) -> Evaluation:
-    gate = ["mAP(base) >= 50", "drop(fog, mAP) <= 50", "drop(fog, label=red) <= 99", "advisory: drop(any) <= -100"]
-    result = evaluate(built, [f"predictions:{answers_file}"], out=built.parent / "report", gate=gate)
+    gate = [
+        "mAP(base) >= 50",
+        "drop(fog, mAP) <= 50",
+        "drop(fog, label=red) <= 99",
+        "advisory: drop(any) <= -100",
+    ]
+    result = evaluate(
+        built, [f"predictions:{answers_file}"], out=built.parent / "report", gate=gate
+    )
     assert result.results.lead == "mAP"
     return result
 
@@ -87,10 +100,17 @@ def test_every_image_has_the_labels_of_its_row_once_in_each_group(built: Path) -
     assert labels.known.all()
     assert Counter(dataset.shifts.tolist()) == dict.fromkeys(range(3), COUNT)
     truth = truth_of(built)
-    assert present.any(axis=0).all() and (present.sum(axis=1) > 1).any() and (present.sum(axis=1) == 0).any()
+    assert (
+        present.any(axis=0).all()
+        and (present.sum(axis=1) > 1).any()
+        and (present.sum(axis=1) == 0).any()
+    )
     assert (present == np.stack([truth[key] for key in dataset.keys])).all()
     report = verify(built, rerender=3, overrides=[f"source.dataset={built.parent / 'data'}"])
-    assert not report.problems and [image.outcome for image in report.rerendered] == ["identical bytes"] * 3
+    assert (
+        not report.problems
+        and [image.outcome for image in report.rerendered] == ["identical bytes"] * 3
+    )
     readme = (built / "README.md").read_text()
     assert "labels for 3 conditions" in readme and "multi-label-image-classification" in readme
 
@@ -107,7 +127,9 @@ def test_every_group_has_the_numbers_of_scikit_learn(
         has = np.stack([truth[image["key"]] for image in images])
         values = np.stack([scores[image["key"]] for image in images])
         precisions = [average_precision_score(has[:, k], values[:, k]) for k in range(3)]
-        assert rows.value("mAP", model=model, group=group) == pytest.approx(np.mean(precisions), abs=1e-9)
+        assert rows.value("mAP", model=model, group=group) == pytest.approx(
+            np.mean(precisions), abs=1e-9
+        )
         accuracies = []
         for label, name in enumerate(LABELS):
             key = {"model": model, "group": group, "class_id": name}
@@ -117,11 +139,15 @@ def test_every_group_has_the_numbers_of_scikit_learn(
             given = (has[:, label] & ~missed) | wrong
             accuracies.append(balanced_accuracy_score(has[:, label], given))
             assert rows.value("accuracy", **key) == pytest.approx(accuracies[-1], abs=1e-9)
-            assert rows.value("missed", **key) == pytest.approx(1 - recall_score(has[:, label], given), abs=1e-9)
+            assert rows.value("missed", **key) == pytest.approx(
+                1 - recall_score(has[:, label], given), abs=1e-9
+            )
             specificity = recall_score(~has[:, label], ~given)
             assert rows.value("wrongly_given", **key) == pytest.approx(1 - specificity, abs=1e-9)
             assert not (missed & wrong).any()
-        assert rows.value("accuracy", model=model, group=group) == pytest.approx(np.mean(accuracies), abs=1e-9)
+        assert rows.value("accuracy", model=model, group=group) == pytest.approx(
+            np.mean(accuracies), abs=1e-9
+        )
 
 
 def test_drops_are_differences_and_their_intervals_hold_them(evaluation: Evaluation) -> None:
@@ -129,23 +155,34 @@ def test_drops_are_differences_and_their_intervals_hold_them(evaluation: Evaluat
     for measure, at in (("mAP", "mAP"), ("accuracy", "accuracy")):
         for group in ("fog", "jpeg"):
             drop = rows.estimate("drop", model=model, group=group, at=at)
-            base, shifted = (rows.value(measure, model=model, group=name) or 0.0 for name in ("base", group))
+            base, shifted = (
+                rows.value(measure, model=model, group=name) or 0.0 for name in ("base", group)
+            )
             assert drop is not None and drop.low is not None and drop.high is not None
             assert drop.value == pytest.approx(base - shifted) and drop.low < drop.value < drop.high
     single = rows.estimate("drop", model=model, group="fog", class_id="red", at="AP")
-    values = [rows.value("AP", model=model, group=group, class_id="red") or 0.0 for group in ("base", "fog")]
+    values = [
+        rows.value("AP", model=model, group=group, class_id="red") or 0.0
+        for group in ("base", "fog")
+    ]
     assert single is not None and single.value == pytest.approx(values[0] - values[1])
-    assert evaluation.score(model, "fog").drop == rows.estimate("drop", model=model, group="fog", at="mAP")
+    assert evaluation.score(model, "fog").drop == rows.estimate(
+        "drop", model=model, group="fog", at="mAP"
+    )
 
 
-def test_a_function_answers_as_its_file_of_predictions_does(built: Path, evaluation: Evaluation) -> None:
+def test_a_function_answers_as_its_file_of_predictions_does(
+    built: Path, evaluation: Evaluation
+) -> None:
     by_function = evaluate(built, {"mine": colour_classifier}, out=built.parent / "own")
     filed = {
         (row.measure, row.group, row.class_id, row.at): row.value for row in evaluation.results.rows
     }  # fmt: skip
     assert len(filed) == len(by_function.results.rows)
     for row in by_function.results.rows:
-        assert row.value == pytest.approx(filed[row.measure, row.group, row.class_id, row.at], abs=1e-6)
+        assert row.value == pytest.approx(
+            filed[row.measure, row.group, row.class_id, row.at], abs=1e-6
+        )
 
 
 def test_files_hold_the_document_every_number_and_every_failure(evaluation: Evaluation) -> None:
@@ -189,7 +226,9 @@ def test_files_hold_the_document_every_number_and_every_failure(evaluation: Eval
     assert all((evaluation.files["failures"].parent / sheet).is_file() for sheet in sheets)
 
 
-def test_the_report_leads_with_the_loss_and_says_where_thresholds_are_from(evaluation: Evaluation) -> None:
+def test_the_report_leads_with_the_loss_and_says_where_thresholds_are_from(
+    evaluation: Evaluation,
+) -> None:
     page = evaluation.files["report"].read_text()
     assert re.search(r"Your classifier (may lose|loses) most under fog: [\d.]+ points of mAP", page)
     assert "the threshold of the highest accuracy on one half is used on the other" in page
@@ -207,7 +246,9 @@ def test_the_index_page_leads_to_the_report_and_says_what_is_lost(evaluation: Ev
     assert f" most under fog: {100 * drop.value:.1f} points of mAP (" in page
 
 
-def test_two_classifiers_are_compared_over_the_labels_that_both_know(built: Path, answers_file: Path) -> None:
+def test_two_classifiers_are_compared_over_the_labels_that_both_know(
+    built: Path, answers_file: Path
+) -> None:
     def without_blue(batch: NDArray[np.float32]) -> NDArray[np.float64]:
         scores = colour_classifier(batch)
         scores[:, 2] = np.random.default_rng(0).normal(size=len(scores))
@@ -223,16 +264,26 @@ def test_two_classifiers_are_compared_over_the_labels_that_both_know(built: Path
     ]
     for gap in gaps:
         drops = [
-            [rows.value("drop", model=model, group=gap.group, class_id=label, at="AP") or 0.0 for label in LABELS[:2]]
+            [
+                rows.value("drop", model=model, group=gap.group, class_id=label, at="AP") or 0.0
+                for label in LABELS[:2]
+            ]
             for model in ("whole", "part")
         ]
         assert gap.value == pytest.approx(np.mean(drops[0]) - np.mean(drops[1]))
-        assert gap.low is not None and gap.high is not None and gap.low < (gap.value or 0.0) < gap.high
+        assert (
+            gap.low is not None and gap.high is not None and gap.low < (gap.value or 0.0) < gap.high
+        )
     for shift in ("fog", "jpeg"):
         # The drop is over fewer labels than mAP: it says over how many, and from which mAP.
         drop = rows.one("drop", model="part", group=shift, at="mAP")
         base, shifted = (
-            np.mean([rows.value("AP", model="part", group=group, class_id=label) or 0.0 for label in LABELS[:2]])
+            np.mean(
+                [
+                    rows.value("AP", model="part", group=group, class_id=label) or 0.0
+                    for label in LABELS[:2]
+                ]
+            )
             for group in ("base", shift)
         )
         assert drop is not None and drop.note == "over 2 of 3 labels"
@@ -242,12 +293,14 @@ def test_two_classifiers_are_compared_over_the_labels_that_both_know(built: Path
         assert whole is not None and not whole.note
     page = result.files["report"].read_text()
     shown = (
-        f"of {100 * (rows.value('drop_base', model='part', group='fog', at='mAP') or 0.0):.1f} %, over 2 of 3 labels"
+        f"of {100 * (rows.value('drop_base', model='part', group='fog', at='mAP') or 0.0):.1f}"
+        " %, over 2 of 3 labels"
     )
     assert shown in page
     assert ">Classifiers compared</h2>" in page
     assert (
-        "part: near chance on the base for blue. Mean drops leave out this label: they are over 2 of 3 labels" in page
+        "part: near chance on the base for blue. Mean drops leave out this label: they are over 2"
+        " of 3 labels" in page
     )
 
 
@@ -258,20 +311,32 @@ def test_models_whose_files_have_one_name_are_told_apart(built: Path, answers_fi
     models = [f"predictions:{file}" for file in (answers_file, twin)]
     result = evaluate(built, models, out=built.parent / "twins", gate=["mAP(base) >= 1"])
     assert [model.short_name for model in result.models] == models
-    assert result.gate is not None and f"pass for {models[0]} and {models[1]}" in gate_sentence(result.gate)
-    assert short_names([*models, "predictions:data/other.csv"])["predictions:data/other.csv"] == "other.csv"
+    assert result.gate is not None and f"pass for {models[0]} and {models[1]}" in gate_sentence(
+        result.gate
+    )
+    assert (
+        short_names([*models, "predictions:data/other.csv"])["predictions:data/other.csv"]
+        == "other.csv"
+    )
 
 
 def test_bars_of_all_models_have_one_scale(built: Path, answers_file: Path) -> None:
     result = evaluate(
-        built, {"mine": f"predictions:{answers_file}", "own": colour_classifier}, out=built.parent / "bars"
+        built,
+        {"mine": f"predictions:{answers_file}", "own": colour_classifier},
+        out=built.parent / "bars",
     )
     page = result.files["report"].read_text()
-    bars = [float(width) for width in re.findall(r'class="bar[^"]*" style="left:[\d.]+%;width:([\d.]+)%', page)]
+    bars = [
+        float(width)
+        for width in re.findall(r'class="bar[^"]*" style="left:[\d.]+%;width:([\d.]+)%', page)
+    ]
     drops = [
         result.score(model.name, group.name).drop
         for model in result.models
-        for group in sorted(result.shifts, key=lambda group: -_drop_of(result, model.name, group.name))
+        for group in sorted(
+            result.shifts, key=lambda group: -_drop_of(result, model.name, group.name)
+        )
     ]
     values = np.array([abs(drop.value) for drop in drops if drop is not None])
     assert np.array(bars) / bars[0] == pytest.approx(values / values[0], abs=0.01)
@@ -287,12 +352,26 @@ def test_results_are_stored_in_the_dataset_and_shown_on_its_card(
 ) -> None:
     dataset = tmp_path / "built"
     shutil.copytree(built, dataset)
-    result = evaluate(dataset, f"predictions:{answers_file}", out=tmp_path / "report", into_card=True, repo="me/labels")
+    result = evaluate(
+        dataset,
+        f"predictions:{answers_file}",
+        out=tmp_path / "report",
+        into_card=True,
+        repo="me/labels",
+    )
     stored = {path.name for path in (dataset / "evaluation").iterdir()}
-    assert stored == {"results.json", "measures.csv", "multilabel.csv", "labels.csv", "eval_results"}
+    assert stored == {
+        "results.json",
+        "measures.csv",
+        "multilabel.csv",
+        "labels.csv",
+        "eval_results",
+    }
     (entries,) = (dataset / "evaluation" / "eval_results").iterdir()
     rows = yaml.safe_load(entries.read_text())
-    assert [row["dataset"]["task_id"] for row in rows] == [group.name for group in result.results.groups]
+    assert [row["dataset"]["task_id"] for row in rows] == [
+        group.name for group in result.results.groups
+    ]
     for row in rows:
         number = result.number("mAP", model=result.models[0].name, group=row["dataset"]["task_id"])
         assert number is not None and row["value"] == round(100 * number.value, 3)
@@ -311,14 +390,21 @@ def test_a_gate_is_judged_by_the_numbers_of_the_report(evaluation: Evaluation) -
     assert verdicts["mAP(base) >= 50", "base"].verdict == "pass"
     assert verdicts["drop(fog, mAP) <= 50", "fog"].verdict == "pass"
     assert verdicts["drop(fog, label=red) <= 99", "fog"].verdict == "pass"
-    assert {verdicts["advisory: drop(any) <= -100", group].verdict for group in ("fog", "jpeg")} == {"fail"}
+    assert {
+        verdicts["advisory: drop(any) <= -100", group].verdict for group in ("fog", "jpeg")
+    } == {"fail"}
     assert evaluation.gate.verdict == "pass"
     rows, (model,) = evaluation.results.rows, (model.name for model in evaluation.results.models)
-    for text, key in (("drop(fog, mAP) <= 50", {}), ("drop(fog, label=red) <= 99", {"class_id": "red"})):
+    for text, key in (
+        ("drop(fog, mAP) <= 50", {}),
+        ("drop(fog, label=red) <= 99", {"class_id": "red"}),
+    ):
         at = "AP" if key else "mAP"
         estimate = verdicts[text, "fog"].estimate
         assert estimate is not None
-        assert estimate.value == pytest.approx(rows.value("drop", model=model, group="fog", at=at, **key))
+        assert estimate.value == pytest.approx(
+            rows.value("drop", model=model, group="fog", at=at, **key)
+        )
 
 
 @pytest.mark.parametrize(
@@ -328,19 +414,31 @@ def test_a_gate_is_judged_by_the_numbers_of_the_report(evaluation: Evaluation) -
         ("drop(smog) <= 5", "no shift or group 'smog'"),
         ("drop(fog, label=rad) <= 5", "no class 'rad'; did you mean 'red'?"),
         ("drop(fog, recall) <= 5", "there is no measure 'recall'"),
-        ("worse_than(main/results.json, any) <= 5", "earlier evaluations are for classifiers of one class"),
+        (
+            "worse_than(main/results.json, any) <= 5",
+            "earlier evaluations are for classifiers of one class",
+        ),
     ],
 )
-def test_a_gate_of_other_names_is_refused(line: str, problem: str, built: Path, answers_file: Path) -> None:
+def test_a_gate_of_other_names_is_refused(
+    line: str, problem: str, built: Path, answers_file: Path
+) -> None:
     with pytest.raises(UserError) as caught:
         evaluate(built, [f"predictions:{answers_file}"], out=built.parent / "refused", gate=[line])
     assert problem in "\n".join(caught.value.problems)
-    assert "results.json" not in (caught.value.hint or ""), "lines of a gate for several labels name no such file"
+    assert "results.json" not in (caught.value.hint or ""), (
+        "lines of a gate for several labels name no such file"
+    )
 
 
 def test_undecided_lines_are_allowed_only_with_a_gate(built: Path, answers_file: Path) -> None:
     with pytest.raises(UserError, match="allow_undecided goes with a gate"):
-        evaluate(built, [f"predictions:{answers_file}"], out=built.parent / "refused", allow_undecided=True)
+        evaluate(
+            built,
+            [f"predictions:{answers_file}"],
+            out=built.parent / "refused",
+            allow_undecided=True,
+        )
 
 
 def test_the_list_of_images_has_a_column_for_each_label(built: Path, tmp_path: Path) -> None:
@@ -363,20 +461,35 @@ def test_who_guesses_has_no_drop_and_a_gate_of_it_stays_undecided(built: Path) -
     assert guess.results.models[0].near_chance
     assert not guess.results.rows.where("drop")
     assert guess.gate is not None
-    assert all(judged.verdict == "undecided" and "near chance" in judged.reason for judged in guess.gate.judged)
+    assert all(
+        judged.verdict == "undecided" and "near chance" in judged.reason
+        for judged in guess.gate.judged
+    )
     assert "near chance on the base for every label" in guess.files["report"].read_text()
 
 
 def test_labels_of_few_images_are_named_and_not_measured(built: Path, answers_file: Path) -> None:
     having = np.stack(list(truth_of(built).values())).sum(axis=0) // 3
     minimum = int(having.min()) + 1
-    few = evaluate(built, [f"predictions:{answers_file}"], out=built.parent / "few", min_images_per_class=minimum)
+    few = evaluate(
+        built,
+        [f"predictions:{answers_file}"],
+        out=built.parent / "few",
+        min_images_per_class=minimum,
+    )
     names = [name for name, count in zip(LABELS, having, strict=True) if count < minimum]
     assert [label.name for label in few.results.groups[0].left_out] == names
-    assert [label.name for label in few.results.classes] == [name for name in LABELS if name not in names]
+    assert [label.name for label in few.results.classes] == [
+        name for name in LABELS if name not in names
+    ]
     assert ", ".join(names) in few.files["report"].read_text()
     with pytest.raises(UserError, match="no label has 39 images with it"):
-        evaluate(built, [f"predictions:{answers_file}"], out=built.parent / "none", min_images_per_class=39)
+        evaluate(
+            built,
+            [f"predictions:{answers_file}"],
+            out=built.parent / "none",
+            min_images_per_class=39,
+        )
 
 
 def test_images_that_no_model_can_read_leave_every_group(built: Path) -> None:
@@ -388,12 +501,17 @@ def test_images_that_no_model_can_read_leave_every_group(built: Path) -> None:
     assert subject.rows.shape == (3, COUNT - 1)
     assert dataset.indices[unread] not in dataset.indices[subject.rows]
     flipped = np.arange(len(dataset.keys))[:, None] == subject.rows[1, 0]
-    for changed in (LabelTruth(truth.present ^ flipped, truth.known), LabelTruth(truth.present, truth.known ^ flipped)):
+    for changed in (
+        LabelTruth(truth.present ^ flipped, truth.known),
+        LabelTruth(truth.present, truth.known ^ flipped),
+    ):
         with pytest.raises(RunFailure, match="other conditions than its base image"):
             MultilabelSubject.of(dataset, changed, readable, 2)
 
 
-def test_failures_are_listed_and_exported_with_the_labels_that_are_wrong(built: Path, evaluation: Evaluation) -> None:
+def test_failures_are_listed_and_exported_with_the_labels_that_are_wrong(
+    built: Path, evaluation: Evaluation
+) -> None:
     frame = evaluation.failures()
     mistakes = frame["missed"].map(len) + frame["wrongly_given"].map(len)
     assert len(frame) and (mistakes > 0).all() and mistakes.is_monotonic_decreasing
@@ -411,11 +529,16 @@ def test_failures_are_listed_and_exported_with_the_labels_that_are_wrong(built: 
 
 
 def test_what_only_one_label_an_image_allows_is_refused(built: Path, answers_file: Path) -> None:
-    with pytest.raises(UserError, match="several labels an image, and classifiers of these take no outputs, compare"):
+    with pytest.raises(
+        UserError,
+        match="several labels an image, and classifiers of these take no outputs, compare",
+    ):
         evaluate(built, [f"predictions:{answers_file}"], outputs="all", compare=("a", "b"))
     path = built.parent / "one.csv"
     with path.open("w", newline="") as stream:
-        csv.writer(stream).writerows([["key", "label"], *([key, "red"] for key in open_dataset(built).keys)])
+        csv.writer(stream).writerows(
+            [["key", "label"], *([key, "red"] for key in open_dataset(built).keys)]
+        )
     with pytest.raises(UserError, match="gives one label per image"):
         evaluate(built, [f"predictions:{path}"], out=built.parent / "one")
 

@@ -1,4 +1,5 @@
-"""The walk of a person with a detector: a folder of images with boxes, `init`, `build`, predictions, the report."""
+"""The walk of a person with a detector: a folder of images with boxes, `init`, `build`,
+predictions, the report."""
 
 from __future__ import annotations
 
@@ -39,8 +40,10 @@ from support.boxes import IDS, coco_folder
 from support.colour_detector import NAMES, ColourDetector
 from support.strangers_text import HOSTILE, refuse_acting
 
-SHIFTS = "prompts.shifts={gaussian_noise: {corruption: gaussian_noise, severity: {levels: [0.2, 1.0]}}, \
+SHIFTS = (
+    "prompts.shifts={gaussian_noise: {corruption: gaussian_noise, severity: {levels: [0.2, 1.0]}}, \
 jpeg_compression: {corruption: jpeg_compression, severity: 5}}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +68,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results_file(built: Path) -> Path:
-    """Write COCO results with the ids of the file that `--write-keys` writes, as another program does."""
+    """Write COCO results with the ids of the file that `--write-keys` writes, as another program
+    does."""
     keys = built.parent / "keys.json"
     write_keys(built, keys)
     document = json.loads(keys.read_text())
@@ -74,7 +78,9 @@ def results_file(built: Path) -> Path:
     results = []
     for key, encoded in open_dataset(built).images():
         (answer,) = ColourDetector()([Image.open(io.BytesIO(encoded or b""))])
-        for (x0, y0, x1, y1), score, label in zip(answer["boxes"], answer["scores"], answer["labels"], strict=True):
+        for (x0, y0, x1, y1), score, label in zip(
+            answer["boxes"], answer["scores"], answer["labels"], strict=True
+        ):
             box = [x0, y0, x1 - x0, y1 - y0]
             identity = {"image_id": number[f"{key}.png"], "category_id": category[NAMES[label]]}
             results.append({**identity, "bbox": box, "score": score})
@@ -94,15 +100,23 @@ def test_stored_boxes_are_those_of_the_source_scaled_with_their_image(built: Pat
     source = json.loads((built.parent / "coco" / "annotations.json").read_text())
     boxes: dict[int, list[list[float]]] = {}
     for annotation in source["annotations"]:
-        boxes.setdefault(annotation["image_id"], []).append([value * 96 / 120 for value in annotation["bbox"]])
+        boxes.setdefault(annotation["image_id"], []).append(
+            [value * 96 / 120 for value in annotation["bbox"]]
+        )
     subject = open_objects(open_dataset(built))
     assert subject.images == 12 and subject.left_out == 0
-    stored = sorted(json.dumps(np.round(objects["bbox"], 6).tolist()) for objects in subject.objects)
-    expected = sorted(json.dumps(np.round(boxes.get(image["id"], []), 6).tolist()) for image in source["images"])
+    stored = sorted(
+        json.dumps(np.round(objects["bbox"], 6).tolist()) for objects in subject.objects
+    )
+    expected = sorted(
+        json.dumps(np.round(boxes.get(image["id"], []), 6).tolist()) for image in source["images"]
+    )
     assert stored == sorted(expected * 4)  # base, two severities and one more shift
 
 
-def test_every_group_has_the_numbers_of_pycocotools(built: Path, results_file: Path, evaluation: Evaluation) -> None:
+def test_every_group_has_the_numbers_of_pycocotools(
+    built: Path, results_file: Path, evaluation: Evaluation
+) -> None:
     document = json.loads((built.parent / "keys.json").read_text())
     results = json.loads(results_file.read_text())
     groups = {image["group"] for image in document["images"]}
@@ -113,12 +127,23 @@ def test_every_group_has_the_numbers_of_pycocotools(built: Path, results_file: P
             truth.dataset = document | {"info": {}}
             truth.createIndex()
             judge = COCOeval(truth, truth.loadRes(results), "bbox")
-            judge.params.imgIds = [image["id"] for image in document["images"] if image["group"] == group]
+            judge.params.imgIds = [
+                image["id"] for image in document["images"] if image["group"] == group
+            ]
             judge.evaluate()
             judge.accumulate()
             judge.summarize()
-        for name, index in (("AP", 0), ("AP50", 1), ("AP75", 2), ("AP_small", 3), ("AP_medium", 4), ("recall", 8)):
-            value = evaluation.results.rows.value(name, model=evaluation.results.models[0].name, group=group)
+        for name, index in (
+            ("AP", 0),
+            ("AP50", 1),
+            ("AP75", 2),
+            ("AP_small", 3),
+            ("AP_medium", 4),
+            ("recall", 8),
+        ):
+            value = evaluation.results.rows.value(
+                name, model=evaluation.results.models[0].name, group=group
+            )
             assert value == pytest.approx(judge.stats[index], abs=1e-12), (group, name)
 
 
@@ -130,7 +155,10 @@ def test_drops_are_differences_and_their_intervals_hold_them(evaluation: Evaluat
     drop = rows.estimate("drop", model=model, group="gaussian_noise", at="AP")
     assert drop is not None and drop.value == pytest.approx(base - noise) and drop.value > 0.1
     assert drop.low is not None and drop.high is not None and drop.low < drop.value < drop.high
-    others = [rows.value("AP", model=model, group=group) or 0.0 for group in ("gaussian_noise_1", "jpeg_compression")]
+    others = [
+        rows.value("AP", model=model, group=group) or 0.0
+        for group in ("gaussian_noise_1", "jpeg_compression")
+    ]
     mean = ((noise + others[0]) / 2 + others[1]) / 2
     assert rows.value("mPC", model=model, at="AP") == pytest.approx(mean)
     assert rows.value("rPC", model=model, at="AP") == pytest.approx(mean / base)
@@ -142,7 +170,9 @@ def test_an_evaluation_shows_average_precision_and_its_drops(evaluation: Evaluat
     assert score.drop == evaluation.number("drop", model=name, group="gaussian_noise", at="AP")
     assert score.get("AP") == evaluation.number("AP", model=name, group="gaussian_noise")
     assert "% AP on base; largest drop" in repr(evaluation) and "AP (%)" in evaluation._repr_html_()
-    assert list(evaluation.to_pandas()["drop"]) == [score.drop.value for score in evaluation.scores if score.drop]
+    assert list(evaluation.to_pandas()["drop"]) == [
+        score.drop.value for score in evaluation.scores if score.drop
+    ]
 
 
 def test_the_report_begins_with_what_the_detector_loses(evaluation: Evaluation) -> None:
@@ -158,7 +188,9 @@ def test_the_report_begins_with_what_the_detector_loses(evaluation: Evaluation) 
     assert "12 images, each unchanged and under 3 shifts" in page
 
 
-def test_objects_stand_beside_the_categories_and_errors_have_their_kinds(built: Path, evaluation: Evaluation) -> None:
+def test_objects_stand_beside_the_categories_and_errors_have_their_kinds(
+    built: Path, evaluation: Evaluation
+) -> None:
     rows = evaluation.results.rows
     name = evaluation.results.models[0].name
     subject = open_objects(open_dataset(built))
@@ -167,7 +199,9 @@ def test_objects_stand_beside_the_categories_and_errors_have_their_kinds(built: 
         objects = int((subject.truth.category == index).sum())
         ap = rows.value("category_AP", model=name, group="base", class_id=category) or 0.0
         assert rows.value("objects", class_id=category) == objects
-        assert re.search(rf"{category}</th>\s*<td [^>]*>{objects}</td>\s*<td [^>]*>{100 * ap:.1f} ?<", page)
+        assert re.search(
+            rf"{category}</th>\s*<td [^>]*>{objects}</td>\s*<td [^>]*>{100 * ap:.1f} ?<", page
+        )
     for group in evaluation.results.groups:
         counts = [int(row.value or 0) for row in rows.where("errors", model=name, group=group.name)]
         cells = "".join(rf"\s*<td [^>]*>{count}</td>" for count in counts)
@@ -175,7 +209,9 @@ def test_objects_stand_beside_the_categories_and_errors_have_their_kinds(built: 
         curve = [row.value for row in rows.where("precision", model=name, group=group.name)]
         assert len(curve) == 21 and curve == sorted(curve, key=lambda value: -(value or 0.0))
     assert ">Precision and recall</h2>" in page and "those of TIDE (Bolya" in page
-    assert re.search(r'<a href="#how-each-number-is-computed">\d+ notes? on these numbers</a>', page)
+    assert re.search(
+        r'<a href="#how-each-number-is-computed">\d+ notes? on these numbers</a>', page
+    )
 
 
 def test_a_function_gives_the_same_numbers_as_its_file(built: Path, evaluation: Evaluation) -> None:
@@ -183,7 +219,11 @@ def test_a_function_gives_the_same_numbers_as_its_file(built: Path, evaluation: 
     for row in evaluation.results.rows:
         key = {name: getattr(row, name) for name in ("group", "class_id", "against", "at")}
         other = again.results.rows.one(row.measure, model="mine" if row.model else "", **key)
-        assert other is not None and other.value == pytest.approx(row.value) and other.low == pytest.approx(row.low)
+        assert (
+            other is not None
+            and other.value == pytest.approx(row.value)
+            and other.low == pytest.approx(row.low)
+        )
 
 
 def test_a_gate_judges_drops_of_any_measure(built: Path, results_file: Path) -> None:
@@ -193,7 +233,9 @@ def test_a_gate_judges_drops_of_any_measure(built: Path, results_file: Path) -> 
         "drop(any) <= 0",
         "drop(gaussian_noise@1) <= 90",
     ]
-    gate = evaluate(built, f"predictions:{results_file}", out=built.parent / "gate", gate=lines).gate
+    gate = evaluate(
+        built, f"predictions:{results_file}", out=built.parent / "gate", gate=lines
+    ).gate
     assert gate is not None
     verdicts = {(line.line.text, line.group): line.verdict for line in gate.judged}
     assert verdicts["drop(gaussian_noise, AP50) <= 100", "gaussian_noise"] == "pass"
@@ -204,7 +246,8 @@ def test_a_gate_judges_drops_of_any_measure(built: Path, results_file: Path) -> 
 
 
 class FromOne(ColourDetector):
-    """Count labels from 1, as torchvision does, with names that count from 0 or that begin with the background."""
+    """Count labels from 1, as torchvision does, with names that count from 0 or that begin with the
+    background."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.label_names = names
@@ -213,15 +256,23 @@ class FromOne(ColourDetector):
         return [{**answer, "labels": answer["labels"] + 1} for answer in super().__call__(images)]
 
 
-def test_labels_beyond_the_names_of_a_function_are_refused(built: Path, evaluation: Evaluation, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"gives the labels \[2.*, expected a label from 0 to 1: label_names"):
+def test_labels_beyond_the_names_of_a_function_are_refused(
+    built: Path, evaluation: Evaluation, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        UserError, match=r"gives the labels \[2.*, expected a label from 0 to 1: label_names"
+    ):
         evaluate(built, {"mine": FromOne(NAMES)}, out=tmp_path)
     whole = evaluate(built, {"mine": FromOne(("background", *NAMES))}, out=tmp_path)
-    value = evaluation.results.rows.value("AP", model=evaluation.results.models[0].name, group="base")
+    value = evaluation.results.rows.value(
+        "AP", model=evaluation.results.models[0].name, group="base"
+    )
     assert whole.results.rows.value("AP", model="mine", group="base") == pytest.approx(value)
     # A name too many hides the mistake: the first category of the dataset has no box.
     noted = evaluate(built, {"mine": FromOne((*NAMES, "other"))}, out=tmp_path)
-    assert "no box has label 0, 'box': if its labels count from 1" in noted.results.models[0].matched
+    assert (
+        "no box has label 0, 'box': if its labels count from 1" in noted.results.models[0].matched
+    )
 
 
 class Blind(ColourDetector):
@@ -252,18 +303,32 @@ def test_a_shift_with_levels_has_its_curve_in_every_output(evaluation: Evaluatio
     frame = evaluation.severity().set_index("level")
     for at, group in groups.items():
         curve = rows.estimate("severity_AP", model=name, group="gaussian_noise", at=at)
-        assert curve is not None and curve == rows.estimate("AP", model=name, group=group) and curve.low is not None
+        assert (
+            curve is not None
+            and curve == rows.estimate("AP", model=name, group=group)
+            and curve.low is not None
+        )
         assert frame.loc[float(at), "AP"] == curve.value
-    drops = [rows.estimate("severity_drop", model=name, group="gaussian_noise", at=at) for at in severity.ats[1:]]
+    drops = [
+        rows.estimate("severity_drop", model=name, group="gaussian_noise", at=at)
+        for at in severity.ats[1:]
+    ]
     drawn = rows.estimate("drop", model=name, group="gaussian_noise", at="AP")
     assert drops[1] is not None and drawn is not None and drops[1].value == drawn.value
     limits = [drawn.low, drops[1].low, drops[1].value, drops[1].high, drawn.high]
-    assert limits == sorted(limit for limit in limits if limit is not None), "of one level, not of all shifts at once"
+    assert limits == sorted(limit for limit in limits if limit is not None), (
+        "of one level, not of all shifts at once"
+    )
     ten = rows.one("severity_ten_points", model=name, group="gaussian_noise")
     assert ten is not None and ten.value is not None and 0 < ten.value < 1
     page = Path(evaluation.files["report"]).read_text()
-    assert ">How much is too much</h2>" in page and "AP of each model against the level of each shift" in page
-    assert "loses ten points: at level" in page and "The level where AP has dropped ten points" in page
+    assert (
+        ">How much is too much</h2>" in page
+        and "AP of each model against the level of each shift" in page
+    )
+    assert (
+        "loses ten points: at level" in page and "The level where AP has dropped ten points" in page
+    )
     lines = Path(evaluation.files["detection"]).read_text().splitlines()
     assert [line.split(",")[:3][1:] for line in lines[1:4]] == [
         ["base", "0"], ["gaussian_noise_1", "0.2"], ["gaussian_noise", "1"]
@@ -276,7 +341,9 @@ def test_two_detectors_are_compared_by_their_drops(built: Path, results_file: Pa
     rows = result.results.rows
     shifts = [group.name for group in result.shifts]
     gaps = rows.where("drop_difference")
-    assert [(row.model, row.against, row.group) for row in gaps] == [("mine", "small", shift) for shift in shifts]
+    assert [(row.model, row.against, row.group) for row in gaps] == [
+        ("mine", "small", shift) for shift in shifts
+    ]
     drops = {
         (model, shift): rows.value("drop", model=model, group=shift, at="AP") or 0.0
         for model in ("mine", "small")
@@ -285,13 +352,19 @@ def test_two_detectors_are_compared_by_their_drops(built: Path, results_file: Pa
     assert [row.value for row in gaps] == pytest.approx(
         [drops["mine", shift] - drops["small", shift] for shift in shifts]
     )
-    assert all(row.low is not None and row.high is not None and row.low < (row.value or 0) < row.high for row in gaps)
+    assert all(
+        row.low is not None and row.high is not None and row.low < (row.value or 0) < row.high
+        for row in gaps
+    )
     page = Path(result.files["report"]).read_text()
     assert ">Detectors compared</h2>" in page
     # A detector that finds nothing on the base has no drops to compare, and no share of the base.
     assert "blind finds next to nothing on the base (AP 0.0 %), so drops say nothing." in page
     assert "blind may have an AP50 under 10 % on the base: its drops mean little" in page
-    assert rows.one("rPC", model="blind", at="AP") is None and rows.one("rPC", model="mine", at="AP") is not None
+    assert (
+        rows.one("rPC", model="blind", at="AP") is None
+        and rows.one("rPC", model="mine", at="AP") is not None
+    )
 
 
 def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category(
@@ -321,9 +394,15 @@ def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category
     expected = [
         ("gaussian_noise", (base - noise) / base),
         ("base", value("mine", "base") - base),
-        *((group, value("mine", group, "AP75") - value("other", group, "AP75")) for group in groups),
+        *(
+            (group, value("mine", group, "AP75") - value("other", group, "AP75"))
+            for group in groups
+        ),
         ("base", value("other", "base", "category_AP", class_id="disk")),
-        ("gaussian_noise", value("other", "gaussian_noise", "drop", class_id="box", at="category_AP")),
+        (
+            "gaussian_noise",
+            value("other", "gaussian_noise", "drop", class_id="box", at="category_AP"),
+        ),
     ]
     assert [line.group for line in judged] == [group for group, _ in expected]
     assert [line.estimate.value for line in judged if line.estimate] == pytest.approx(
@@ -332,9 +411,18 @@ def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category
     assert judged[0].verdict == "undecided" and judged[1].verdict == "pass"
     assert judged[-1].line.advisory and result.gate.exit_code == 4
     for line in judged[:6]:
-        assert line.estimate is not None and line.estimate.low is not None and line.estimate.high is not None
-        assert line.estimate.low <= line.estimate.value <= line.estimate.high and line.estimate.low < line.estimate.high
-    assert judged[6].reason == "there are too few images for an interval", "seven images have a disk"
+        assert (
+            line.estimate is not None
+            and line.estimate.low is not None
+            and line.estimate.high is not None
+        )
+        assert (
+            line.estimate.low <= line.estimate.value <= line.estimate.high
+            and line.estimate.low < line.estimate.high
+        )
+    assert judged[6].reason == "there are too few images for an interval", (
+        "seven images have a disk"
+    )
 
 
 @pytest.mark.parametrize(
@@ -345,10 +433,16 @@ def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category
         ("drop(base) <= 5", "the base has no drop"),
         ("AP(base) <= 5", "AP takes >="),
         ("AP(base, AP50) >= 5", "AP takes one group"),
-        ("drop(gaussian_nose) <= 5", "has no shift or group 'gaussian_nose'; did you mean 'gaussian_noise'"),
+        (
+            "drop(gaussian_nose) <= 5",
+            "has no shift or group 'gaussian_nose'; did you mean 'gaussian_noise'",
+        ),
         ("AP(base, class=dish) >= 5", "has no class 'dish'; did you mean 'disk'"),
         ("AP50(base, class=disk) >= 5", "only AP is measured by category"),
-        ("worse_than(main/results.json, any) <= 5", "earlier evaluations are for classifiers of one class"),
+        (
+            "worse_than(main/results.json, any) <= 5",
+            "earlier evaluations are for classifiers of one class",
+        ),
         ("worse_than(lab:no_such, any) <= 5", "lab:no_such"),
     ],
 )
@@ -377,11 +471,18 @@ def without_noise(results: list[dict[str, Any]]) -> None:
         (changed(bbox=[5, 5, 3]), "bbox is"),
         (changed(score="high"), "score is 'high', expected a number"),
         (changed(category_id=9), "the numbers 3, 7 and 9, which have no meaning that explains all"),
-        (without_noise, "has no detection on any image of gaussian_noise_1, gaussian_noise, jpeg_compression"),
+        (
+            without_noise,
+            "has no detection on any image of gaussian_noise_1, gaussian_noise, jpeg_compression",
+        ),
     ],
 )
 def test_a_file_of_predictions_of_another_form_is_refused_in_words(
-    change: Callable[[list[dict[str, Any]]], None], problem: str, built: Path, results_file: Path, tmp_path: Path
+    change: Callable[[list[dict[str, Any]]], None],
+    problem: str,
+    built: Path,
+    results_file: Path,
+    tmp_path: Path,
 ) -> None:
     results = json.loads(results_file.read_text())
     change(results)
@@ -400,24 +501,42 @@ def test_tables_of_detections_are_read_as_results_are(
     keys = open_dataset(built).keys
     results = json.loads(results_file.read_text())
     rows = [
-        {"key": keys[result["image_id"] - 1], "category": NAMES[IDS.index(result["category_id"])], **result}
+        {
+            "key": keys[result["image_id"] - 1],
+            "category": NAMES[IDS.index(result["category_id"])],
+            **result,
+        }
         for result in results
     ]
     wanted = ("key", "category", "score", "bbox")
-    pq.write_table(pa.Table.from_pylist([{name: row[name] for name in wanted} for row in rows]), tmp_path / "a.parquet")
-    lines = [f"{row['key']}.png,{row['category']},{row['score']!r},{','.join(map(repr, row['bbox']))}" for row in rows]
-    (tmp_path / "b.csv").write_text("\n".join(["file_name,category,score,x,y,width,height", *lines]))
+    pq.write_table(
+        pa.Table.from_pylist([{name: row[name] for name in wanted} for row in rows]),
+        tmp_path / "a.parquet",
+    )
+    lines = [
+        f"{row['key']}.png,{row['category']},{row['score']!r},{','.join(map(repr, row['bbox']))}"
+        for row in rows
+    ]
+    (tmp_path / "b.csv").write_text(
+        "\n".join(["file_name,category,score,x,y,width,height", *lines])
+    )
     european = [line.replace(",", ";").replace(".", ",").replace(",png", ".png") for line in lines]
-    (tmp_path / "c.csv").write_text("\n".join(["file_name;category;score;x;y;width;height", *european]), "utf-16")
+    (tmp_path / "c.csv").write_text(
+        "\n".join(["file_name;category;score;x;y;width;height", *european]), "utf-16"
+    )
     files = [f"predictions:{tmp_path / name}" for name in ("a.parquet", "b.csv", "c.csv")]
     again = evaluate(built, files, out=tmp_path / "report")
     first = evaluation.results.models[0].name
     for group in evaluation.results.groups:
         value = evaluation.results.rows.value("AP", model=first, group=group.name)
-        assert [again.results.rows.value("AP", model=file, group=group.name) for file in files] == [value] * 3
+        assert [again.results.rows.value("AP", model=file, group=group.name) for file in files] == [
+            value
+        ] * 3
 
 
-def test_images_listed_by_their_key_alone_are_answers_without_a_detection(built: Path, tmp_path: Path) -> None:
+def test_images_listed_by_their_key_alone_are_answers_without_a_detection(
+    built: Path, tmp_path: Path
+) -> None:
     keys = open_dataset(built).keys
     lines = ["key,category,score,x,y,width,height", *(f"{key},,,,,," for key in keys)]
     (tmp_path / "nothing.csv").write_text("\n".join(lines))
@@ -438,10 +557,14 @@ def test_a_hostile_category_acts_nowhere(built: Path, results_file: Path, tmp_pa
     refuse_acting(evaluation, tmp_path / "out", {"report.html", "results.json"})
 
 
-def test_a_problem_of_all_detections_is_one_line(built: Path, results_file: Path, tmp_path: Path) -> None:
+def test_a_problem_of_all_detections_is_one_line(
+    built: Path, results_file: Path, tmp_path: Path
+) -> None:
     results = json.loads(results_file.read_text())
     swapped = [{"image_id": 1, "category": "mug", "score": 1, "x1": 9, "y1": 1, "x2": 3, "y2": 8}]
-    (tmp_path / "other.json").write_text(json.dumps([{**result, "category_id": None} for result in results] + swapped))
+    (tmp_path / "other.json").write_text(
+        json.dumps([{**result, "category_id": None} for result in results] + swapped)
+    )
     with pytest.raises(UserError) as caught:
         evaluate(built, f"predictions:{tmp_path / 'other.json'}")
     assert [problem.partition(": detection ")[2] for problem in caught.value.problems] == [
@@ -458,11 +581,18 @@ def test_a_problem_of_all_detections_is_one_line(built: Path, results_file: Path
     ("change", "problem"),
     [
         (lambda x, y, w, h: [x, y, x + w, y + h], "leave their image: they are probably corners"),
-        (lambda *box: [2.5 * side for side in box], "leave their image: they are probably pixels of images of another"),
+        (
+            lambda *box: [2.5 * side for side in box],
+            "leave their image: they are probably pixels of images of another",
+        ),
     ],
 )
 def test_boxes_that_leave_their_images_are_refused(
-    change: Callable[..., list[float]], problem: str, built: Path, results_file: Path, tmp_path: Path
+    change: Callable[..., list[float]],
+    problem: str,
+    built: Path,
+    results_file: Path,
+    tmp_path: Path,
 ) -> None:
     results = json.loads(results_file.read_text())
     changed = [{**result, "bbox": change(*result["bbox"])} for result in results]
@@ -481,7 +611,9 @@ def test_boxes_of_smaller_images_are_noted(built: Path, results_file: Path, tmp_
     assert "pixels" not in (second.matched or "") and "leave" not in (second.matched or "")
 
 
-def test_a_dataset_whose_build_read_corners_as_sides_is_noted(tmp_path: Path, evaluation: Evaluation) -> None:
+def test_a_dataset_whose_build_read_corners_as_sides_is_noted(
+    tmp_path: Path, evaluation: Evaluation
+) -> None:
     """Converters write COCO files that hold corners by mistake."""
     coco_folder(tmp_path / "coco", count=24)
     file = tmp_path / "coco" / "annotations.json"
@@ -491,14 +623,25 @@ def test_a_dataset_whose_build_read_corners_as_sides_is_noted(tmp_path: Path, ev
         annotation["bbox"] = [x, y, x + width, y + height]
     file.write_text(json.dumps(document))
     init(tmp_path / "coco", tmp_path / "recipe.yaml", device="cpu")
-    overrides = ["prompts.shifts={}", "prompts.shifts={fog: {corruption: fog, severity: 1}}", "generator.size=96"]
-    build(tmp_path / "recipe.yaml", tmp_path / "built", overrides=overrides, device="cpu", workers=1)
+    overrides = [
+        "prompts.shifts={}",
+        "prompts.shifts={fog: {corruption: fog, severity: 1}}",
+        "generator.size=96",
+    ]
+    build(
+        tmp_path / "recipe.yaml", tmp_path / "built", overrides=overrides, device="cpu", workers=1
+    )
     notes = evaluate(tmp_path / "built", {"mine": ColourDetector()}, out=tmp_path / "out").notes
-    assert any("boxes leave their image by far: the build may have read them in another form" in note for note in notes)
+    assert any(
+        "boxes leave their image by far: the build may have read them in another form" in note
+        for note in notes
+    )
     assert not any("leave" in note for note in evaluation.notes)
 
 
-def test_repeated_detections_and_images_without_one_are_noted(built: Path, results_file: Path, tmp_path: Path) -> None:
+def test_repeated_detections_and_images_without_one_are_noted(
+    built: Path, results_file: Path, tmp_path: Path
+) -> None:
     results = json.loads(results_file.read_text())
     images = sorted({result["image_id"] for result in results})
     few = [result for result in results if result["image_id"] != images[0]]
@@ -507,11 +650,17 @@ def test_repeated_detections_and_images_without_one_are_noted(built: Path, resul
     [model] = evaluation.results.models
     silent = len(open_dataset(built).keys) - len(images) + 1
     assert "exact copies of other detections: 1" in (model.matched or "")
-    assert f"{silent} of " in (model.matched or "") and "images have no detection" in (model.matched or "")
+    assert f"{silent} of " in (model.matched or "") and "images have no detection" in (
+        model.matched or ""
+    )
 
 
-def test_numbers_of_categories_are_those_of_the_file_of_keys(built: Path, results_file: Path, tmp_path: Path) -> None:
-    results = [result for result in json.loads(results_file.read_text()) if result["category_id"] == IDS[0]]
+def test_numbers_of_categories_are_those_of_the_file_of_keys(
+    built: Path, results_file: Path, tmp_path: Path
+) -> None:
+    results = [
+        result for result in json.loads(results_file.read_text()) if result["category_id"] == IDS[0]
+    ]
     named = [{**result, "category": NAMES[0]} for result in results]
     for number, answers in enumerate((results, named)):
         (tmp_path / f"{number}.json").write_text(json.dumps(answers))
@@ -521,9 +670,15 @@ def test_numbers_of_categories_are_those_of_the_file_of_keys(built: Path, result
     assert values[0] == values[1] and values[0]
 
 
-def test_failures_are_listed_and_exported_with_their_boxes(built: Path, evaluation: Evaluation) -> None:
+def test_failures_are_listed_and_exported_with_their_boxes(
+    built: Path, evaluation: Evaluation
+) -> None:
     frame = evaluation.failures()
-    assert len(frame) and (frame["missed"] + frame["false"] > 0).all() and frame["f1"].is_monotonic_increasing
+    assert (
+        len(frame)
+        and (frame["missed"] + frame["false"] > 0).all()
+        and frame["f1"].is_monotonic_increasing
+    )
     folder = evaluation.export_failures(built.parent / "exported")
     coco = json.loads((folder / "coco.json").read_text())
     assert {image["key"] for image in coco["images"]} == set(frame["key"])
@@ -534,11 +689,16 @@ def test_failures_are_listed_and_exported_with_their_boxes(built: Path, evaluati
         boxes = [entry["bbox"] for entry in coco["annotations"] if entry["image_id"] == image["id"]]
         expected = stored[image["key"]]
         crowds = expected["iscrowd"]
-        assert sorted(boxes) == sorted(box for box, crowd in zip(expected["bbox"], crowds, strict=True) if not crowd)
+        assert sorted(boxes) == sorted(
+            box for box, crowd in zip(expected["bbox"], crowds, strict=True) if not crowd
+        )
     samples = json.loads((folder / "samples.json").read_text())["samples"]
     for sample in samples:
         corners = [box["bounding_box"] for box in sample["ground_truth"]["detections"]]
-        assert all(x >= 0 and y >= 0 and x + width <= 1.001 and y + height <= 1.001 for x, y, width, height in corners)
+        assert all(
+            x >= 0 and y >= 0 and x + width <= 1.001 and y + height <= 1.001
+            for x, y, width, height in corners
+        )
     boxes_of = {row.key: row.found + row.false for row in frame.itertuples()}
     counted = Counter(key_of[answer["image_id"]] for answer in coco["answers"])
     assert all(counted[key] == count for key, count in boxes_of.items())
@@ -551,8 +711,11 @@ def test_what_only_classifiers_have_is_refused_by_name(built: Path, results_file
             evaluate(built, f"predictions:{results_file}", **{name: value})
 
 
-def assert_entries(result: Evaluation, entries: list[dict[str, Any]], repo: str, metric: str) -> None:
-    """Each group has an entry with the measure that leads, and notes on its interval and its drop."""
+def assert_entries(
+    result: Evaluation, entries: list[dict[str, Any]], repo: str, metric: str
+) -> None:
+    """Each group has an entry with the measure that leads, and notes on its interval and its
+    drop."""
     lead = result.results.lead
     model = result.models[0].name
     for entry, group in zip(entries, result.results.groups, strict=True):
@@ -570,14 +733,35 @@ def test_results_of_detectors_are_stored_in_the_dataset_and_shown_on_its_card(
     dataset = tmp_path / "built"
     shutil.copytree(built, dataset)
     before = (dataset / "README.md").read_text()
-    result = evaluate(dataset, f"predictions:{results_file}", out=tmp_path / "report", into_card=True, repo="me/boxes")
+    result = evaluate(
+        dataset,
+        f"predictions:{results_file}",
+        out=tmp_path / "report",
+        into_card=True,
+        repo="me/boxes",
+    )
     assert result.files["card"] == dataset / "evaluation"
-    stored = {path.relative_to(dataset / "evaluation").as_posix() for path in (dataset / "evaluation").rglob("*")}
+    stored = {
+        path.relative_to(dataset / "evaluation").as_posix()
+        for path in (dataset / "evaluation").rglob("*")
+    }
     (entries,) = (dataset / "evaluation" / "eval_results").iterdir()
-    assert stored == {"results.json", "measures.csv", "detection.csv", "eval_results", f"eval_results/{entries.name}"}
-    assert_entries(result, yaml.safe_load(entries.read_text()), "me/boxes", "mAP (COCO, AP@IoU=0.50:0.95) in percent; ")
+    assert stored == {
+        "results.json",
+        "measures.csv",
+        "detection.csv",
+        "eval_results",
+        f"eval_results/{entries.name}",
+    }
+    assert_entries(
+        result,
+        yaml.safe_load(entries.read_text()),
+        "me/boxes",
+        "mAP (COCO, AP@IoU=0.50:0.95) in percent; ",
+    )
     card = (dataset / "README.md").read_text()
-    texts = [re.sub(r"this part, \w+:", "", text) for text in (before, card)]  # the mark has a hash of its part
+    # the mark has a hash of its part
+    texts = [re.sub(r"this part, \w+:", "", text) for text in (before, card)]
     assert texts[1].startswith(texts[0][: texts[0].index("## Contact sheets")])
     drop = result.number("drop", model=result.models[0].name, group="gaussian_noise", at="AP")
     assert drop is not None and f"\n| `gaussian_noise` | {100 * drop.value:.1f} points (" in card
@@ -588,19 +772,31 @@ def test_results_of_detectors_are_stored_in_the_dataset_and_shown_on_its_card(
         file["description"] for file in croissant["distribution"] if "description" in file
     ]
     assert not verify(dataset, rerender=0).problems
-    for words in ("Rows are classes", "Classes under", "Are the labels true", "classifier", "With timm"):
+    for words in (
+        "Rows are classes",
+        "Classes under",
+        "Are the labels true",
+        "classifier",
+        "With timm",
+    ):
         assert words not in card, words
 
 
 def test_the_dataset_is_whole_and_renders_again(built: Path) -> None:
     source = f"source.dataset={built.parent / 'coco'}"
     report = verify(built, rerender=6, overrides=[source])
-    assert not report.problems and [row.outcome for row in report.rerendered] == ["identical bytes"] * 6
+    assert (
+        not report.problems
+        and [row.outcome for row in report.rerendered] == ["identical bytes"] * 6
+    )
 
 
 def test_datasets_and_croissant_read_the_stored_boxes(built: Path) -> None:
     subject = open_objects(open_dataset(built))
-    stored = {key: dict(objects) for key, objects in zip(subject.dataset.keys, subject.objects, strict=True)}
+    stored = {
+        key: dict(objects)
+        for key, objects in zip(subject.dataset.keys, subject.objects, strict=True)
+    }
     table: Any = datasets.load_dataset(str(built), "jpeg_compression", split="test")
     assert table.features["objects"]["category"].feature.names == list(NAMES)
     assert all(row["objects"] == stored[row["key"]] for row in table.remove_columns("image"))
@@ -613,7 +809,9 @@ def test_datasets_and_croissant_read_the_stored_boxes(built: Path) -> None:
     assert "- object-detection" in (built / "README.md").read_text()
 
 
-def test_a_preview_has_the_same_images_in_every_group(built: Path, results_file: Path, tmp_path: Path) -> None:
+def test_a_preview_has_the_same_images_in_every_group(
+    built: Path, results_file: Path, tmp_path: Path
+) -> None:
     some = evaluate(built, [f"predictions:{results_file}"], out=tmp_path, limit=5)
     assert [group.accepted for group in some.groups] == [5] * len(some.groups)
     assert {group.images for group in some.groups} == {5}
@@ -626,11 +824,15 @@ def test_a_preview_has_the_same_images_in_every_group(built: Path, results_file:
         evaluate(built, [f"predictions:{results_file}"], limit=5, gate=["AP(base) >= 10"])
 
 
-def test_too_many_detections_on_an_image_are_refused(built: Path, results_file: Path, tmp_path: Path) -> None:
+def test_too_many_detections_on_an_image_are_refused(
+    built: Path, results_file: Path, tmp_path: Path
+) -> None:
     entry = json.dumps(json.loads(results_file.read_text())[0])
     (tmp_path / "many.json").write_text(f"[{', '.join([entry] * 100_001)}]")
     with pytest.raises(UserError, match="has over 100,000 detections on "):
-        read_detections(f"predictions:{tmp_path}/many.json", open_objects(open_dataset(built)), None)
+        read_detections(
+            f"predictions:{tmp_path}/many.json", open_objects(open_dataset(built)), None
+        )
 
 
 def test_units_of_images_reach_every_interval(built: Path, results_file: Path) -> None:
@@ -641,6 +843,8 @@ def test_units_of_images_reach_every_interval(built: Path, results_file: Path) -
     by_image, by_video = (measure_model(of, detections, seed=0) for of in (subject, six_videos))
     measures = [scores.scores[0].measures["AP"] for scores in (by_image, by_video)]
     assert measures[0].value == measures[1].value
-    assert [number.interval().low is None for number in measures] == [False, True], "six units are too few"
+    assert [number.interval().low is None for number in measures] == [False, True], (
+        "six units are too few"
+    )
     rows = list(by_video.rows("AP", subject.dataset.groups, subject.images, six_videos.units))
     assert {row.units for row in rows} == {6}

@@ -17,7 +17,15 @@ from counterfoil.evaluation.tasks.objects.categories import (
 
 
 def test_coco_has_eighty_categories_with_ids_from_1_to_90() -> None:
-    coco = {"person": 1, "stop sign": 13, "backpack": 27, "dining table": 67, "toilet": 70, "tv": 72, "toothbrush": 90}
+    coco = {
+        "person": 1,
+        "stop sign": 13,
+        "backpack": 27,
+        "dining table": 67,
+        "toilet": 70,
+        "tv": 72,
+        "toothbrush": 90,
+    }
     ids = dict(zip(COCO_NAMES, COCO_IDS, strict=True))
     assert len(ids) == 80 and {name: ids[name] for name in coco} == coco
     assert category_ids(("bus", "Person")) == (6, 1) and category_ids(("bus", "tram")) == (1, 2)
@@ -71,7 +79,12 @@ def test_categories_are_matched(
         (["buss", "car"], ("car", "bus"), None, "there is no category 'buss', did you mean 'bus'"),
         (["tree"], ("car", "bus"), None, "none of its categories is one of the dataset's: tree"),
         ([1], ("cup", "hook", "peg"), None, "the numbers 1, which have several meanings"),
-        ([0, 5], ("cup", "hook"), None, "the numbers 0 and 5, which have no meaning that explains all"),
+        (
+            [0, 5],
+            ("cup", "hook"),
+            None,
+            "the numbers 0 and 5, which have no meaning that explains all",
+        ),
         ([0, 1, 99], ("cup", "hook"), None, "no meaning that explains all"),
         ([0, 85], ("car", "bus"), None, "no meaning that explains all"),
         ([0, 1, 2], COCO_THREE, None, "have several meanings"),
@@ -108,7 +121,10 @@ def test_numbers_of_the_source_are_a_meaning() -> None:
     assert map_found({3: 1, 7: 1}, ("cup", "hook"), "model", None, (3, 7)).place == {3: 0, 7: 1}
     with pytest.raises(UserError, match="several meanings"):
         map_found({2: 1, 3: 1}, ("cup", "hook", "peg"), "model", None, (2, 3, 4))
-    assert map_found({2: 1, 3: 1}, ("cup", "hook", "peg"), "model", "ids", (2, 3, 4)).place == {2: 0, 3: 1}
+    assert map_found({2: 1, 3: 1}, ("cup", "hook", "peg"), "model", "ids", (2, 3, 4)).place == {
+        2: 0,
+        3: 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -119,7 +135,9 @@ def test_numbers_of_the_source_are_a_meaning() -> None:
         ({0: 4, 1: 6, 9: 2}, ("cup", "hook"), "position", ("2 of 12", "9 (2)")),
     ],
 )
-def test_detections_of_no_category_are_counted(detections: Any, categories: Any, order: Any, words: Any) -> None:
+def test_detections_of_no_category_are_counted(
+    detections: Any, categories: Any, order: Any, words: Any
+) -> None:
     sentence = f"{words[0]} detections left out, as of no category of the dataset: {words[1]}"
     assert sentence in map_found(detections, categories, "model", order).matched
 

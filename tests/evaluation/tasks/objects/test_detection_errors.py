@@ -36,7 +36,8 @@ def overlap(first: Sequence[float], other: Sequence[float]) -> float:
 
 
 TRUE: Box = (10, 10, 40, 40)
-# What a detector finds where one object of category 0 is: (box, category, score), and the errors that it makes.
+# What a detector finds where one object of category 0 is: (box, category, score), and the errors
+# that it makes.
 CONSTRUCTED: dict[str, tuple[list[tuple[Box, int, float]], dict[str, int]]] = {
     "found": ([(TRUE, 0, 0.9)], {}),
     "nothing": ([], {"missed": 1}),
@@ -49,7 +50,13 @@ CONSTRUCTED: dict[str, tuple[list[tuple[Box, int, float]], dict[str, int]]] = {
     "background at .1": ([((10, 10, 40, 4), 1, 0.9)], {"background": 1, "missed": 1}),
     "class beside a found one": ([(TRUE, 0, 0.9), (TRUE, 1, 0.8)], {"class": 1}),
     "all": (
-        [(TRUE, 0, 0.9), (TRUE, 0, 0.8), (TRUE, 2, 0.7), ((10, 10, 40, 12), 0, 0.6), ((99, 99, 5, 5), 1, 0.5)],
+        [
+            (TRUE, 0, 0.9),
+            (TRUE, 0, 0.8),
+            (TRUE, 2, 0.7),
+            ((10, 10, 40, 12), 0, 0.6),
+            ((99, 99, 5, 5), 1, 0.5),
+        ],
         {"class": 1, "place": 1, "double": 1, "background": 1},
     ),
 }
@@ -62,7 +69,10 @@ def test_a_constructed_image_has_the_errors_that_tide_names(case: str) -> None:
     boxes, categories, scores = ([entry[part] for entry in answers] for part in range(3))
     detections = Detections.of([0] * len(answers), boxes, categories, scores)
     matches = match(objects, detections, 1, CATEGORIES)
-    assert error_kinds(objects, detections, matches, 0.5).counts() == {**dict.fromkeys((*KINDS, "missed"), 0), **errors}
+    assert error_kinds(objects, detections, matches, 0.5).counts() == {
+        **dict.fromkeys((*KINDS, "missed"), 0),
+        **errors,
+    }
 
 
 def test_boxes_in_crowds_and_crowds_are_no_errors() -> None:
@@ -76,13 +86,17 @@ def scene(seed: int) -> tuple[Objects, Detections, Matches]:
     """Make detections of drawn objects: moved, doubled, of another category, and of nothing."""
     rng = np.random.default_rng(seed)
     image = np.sort(rng.integers(0, IMAGES - 1, 60))
-    box = np.concatenate([rng.integers(0, 100, (60, 2)), rng.integers(10, 60, (60, 2))], axis=1).astype(float)
+    box = np.concatenate(
+        [rng.integers(0, 100, (60, 2)), rng.integers(10, 60, (60, 2))], axis=1
+    ).astype(float)
     category = rng.integers(0, CATEGORIES, 60)
     objects = Objects.of(image, box, category, crowd=rng.random(60) < 0.1)
     of = rng.integers(0, 60, 90)
     boxes = np.concatenate([box[of] + rng.normal(0, 6, (90, 4)), box[rng.integers(0, 60, 20)]])
     boxes[:, 2:] = np.abs(boxes[:, 2:]) + 1
-    labels = np.where(rng.random(110) < 0.3, rng.integers(0, CATEGORIES, 110), np.append(category[of], [0] * 20))
+    labels = np.where(
+        rng.random(110) < 0.3, rng.integers(0, CATEGORIES, 110), np.append(category[of], [0] * 20)
+    )
     images = np.append(image[of], rng.integers(0, IMAGES, 20))
     detections = Detections.of(images, boxes, labels, rng.random(110))
     return objects, detections, match(objects, detections, IMAGES, CATEGORIES)
@@ -105,9 +119,17 @@ def plain_errors(
         else:
             false.append(at)
     for at in false:
-        things = [row for row in range(60) if objects.image[row] == matches.image[at] and not objects.crowd[row]]
+        things = [
+            row
+            for row in range(60)
+            if objects.image[row] == matches.image[at] and not objects.crowd[row]
+        ]
         iou = {row: overlap(detections.box[matches.row[at]], objects.box[row]) for row in things}
-        same = {row: value for row, value in iou.items() if objects.category[row] == matches.category[at]}
+        same = {
+            row: value
+            for row, value in iou.items()
+            if objects.category[row] == matches.category[at]
+        }
         other = {row: value for row, value in iou.items() if row not in same}
         if same and 0.1 <= max(same.values()) < 0.5:
             counts["place"] += 1
@@ -137,7 +159,9 @@ def test_errors_and_confusions_equal_plain_loops(seed: int) -> None:
         counts, confusions = plain_errors(objects, detections, matches, score)
         assert errors.counts() == counts
         table = errors.confusions(objects, matches)
-        assert {(row, column): int(table[row, column]) for row, column in np.argwhere(table).tolist()} == confusions
+        assert {
+            (row, column): int(table[row, column]) for row, column in np.argwhere(table).tolist()
+        } == confusions
     assert all(plain_errors(objects, detections, matches, 0.0)[0].values()), "every kind is there"
 
 
@@ -175,10 +199,14 @@ def test_precision_at_each_recall_is_that_of_pycocotools(seed: int) -> None:
     objects, detections, matches = scene(seed)
     expected = coco_precision(objects, detections).mean(axis=1)
     np.testing.assert_allclose(precision_curve(matches), expected, rtol=0, atol=1e-15)
-    assert precision_curve(matches).mean() == pytest.approx(float(average_precision(matches).measure("AP50")))
+    assert precision_curve(matches).mean() == pytest.approx(
+        float(average_precision(matches).measure("AP50"))
+    )
     points = curve_points(matches)
     assert [recall for recall, _ in points] == [f"{index / 20:.2f}" for index in range(21)]
-    np.testing.assert_allclose([precision for _, precision in points], expected[::5], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        [precision for _, precision in points], expected[::5], rtol=0, atol=1e-15
+    )
 
 
 def test_categories_without_an_object_are_in_no_curve() -> None:

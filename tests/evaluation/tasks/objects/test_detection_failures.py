@@ -30,7 +30,8 @@ SIDES = (320, 240)
 
 
 def scenes(seed: int = 0) -> tuple[Objects, list[ScoredDetector]]:
-    """Make the answers of two detectors: they lose boxes under fog, fewer under blur, and invent some."""
+    """Make the answers of two detectors: they lose boxes under fog, fewer under blur, and invent
+    some."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 5, IMAGES)
     image = np.repeat(np.arange(IMAGES), counts)
@@ -47,14 +48,24 @@ def scenes(seed: int = 0) -> tuple[Objects, list[ScoredDetector]]:
             invented = np.concatenate(
                 [rng.integers(0, 150, (len(more), 2)), rng.integers(20, 60, (len(more), 2))], axis=1
             )
-            boxes = np.concatenate([objects.box[kept] + rng.integers(-2, 3, (int(kept.sum()), 4)), invented])
-            labels = np.concatenate([objects.category[kept], rng.integers(len(CATEGORIES), size=len(more))])
+            boxes = np.concatenate(
+                [objects.box[kept] + rng.integers(-2, 3, (int(kept.sum()), 4)), invented]
+            )
+            labels = np.concatenate(
+                [objects.category[kept], rng.integers(len(CATEGORIES), size=len(more))]
+            )
             images = np.concatenate([objects.image[kept], more])
-            score = np.concatenate([rng.uniform(0.5, 0.99, int(kept.sum())), rng.uniform(0.3, 0.7, len(more))])
+            score = np.concatenate(
+                [rng.uniform(0.5, 0.99, int(kept.sum())), rng.uniform(0.3, 0.7, len(more))]
+            )
             detections = Detections.of(images, boxes, labels, score)
             groups.append((detections, match(objects, detections, IMAGES, len(CATEGORIES))))
         score = best_f1_score(groups[0][1])
-        detectors.append(ScoredDetector(name, score, groups, [error_kinds(objects, *each, score) for each in groups]))
+        detectors.append(
+            ScoredDetector(
+                name, score, groups, [error_kinds(objects, *each, score) for each in groups]
+            )
+        )
     return objects, detectors
 
 
@@ -85,11 +96,15 @@ def test_rows_come_by_the_f1_that_they_lose() -> None:
     for number, detector in enumerate(detectors):
         f1 = [image_f1(matches, detector.score) for _, matches in detector.groups]
         for group in (1, 2):
-            rows = [row for row in data["rows"] if (row["detector"], row["shift"]) == (number, group)]
+            rows = [
+                row for row in data["rows"] if (row["detector"], row["shift"]) == (number, group)
+            ]
             assert len(rows) == (f1[group] < 1).sum()
             failing += len(rows)
             losses = np.sort((f1[0] - f1[group])[f1[group] < 1])
-            np.testing.assert_allclose(sorted(row["lost"] for row in rows), losses, rtol=0, atol=1e-4)
+            np.testing.assert_allclose(
+                sorted(row["lost"] for row in rows), losses, rtol=0, atol=1e-4
+            )
     assert failures.failing == failing
 
 
@@ -104,7 +119,9 @@ def test_boxes_agree_with_the_f1_of_the_image() -> None:
             assert sorted(box[-1] for box in answer["boxes"] if box[-1] >= 0) == [
                 at for at in counting if answer["found"][at]
             ]
-            assert all((box[-2] >= 0) == (box[-1] < 0) for box in answer["boxes"]), "a false box has a kind of error"
+            assert all((box[-2] >= 0) == (box[-1] < 0) for box in answer["boxes"]), (
+                "a false box has a kind of error"
+            )
             whole = len(counting) + len(answer["boxes"])
             assert answer["f1"] == (round(2 * hits / whole, 4) if whole else 1.0)
 
@@ -117,17 +134,21 @@ def test_many_failures_are_cut_evenly() -> None:
     cells = [(row["detector"], row["shift"]) for row in some.data["rows"]]
     assert {cells.count(cell) for cell in set(cells)} <= {2, 3} and len(set(cells)) == 4
     for cell in set(cells):
-        best = [row["lost"] for row in whole.data["rows"] if (row["detector"], row["shift"]) == cell]
-        assert [row["lost"] for row in some.data["rows"] if (row["detector"], row["shift"]) == cell] == best[
-            : cells.count(cell)
+        best = [
+            row["lost"] for row in whole.data["rows"] if (row["detector"], row["shift"]) == cell
         ]
+        assert [
+            row["lost"] for row in some.data["rows"] if (row["detector"], row["shift"]) == cell
+        ] == best[: cells.count(cell)]
     assert len(some.pictures) == len(some.data["pictures"]) == len(set(some.pictures))
 
 
 def written(folder: Path, seed: int = 0) -> Path:
     objects, detectors = scenes(seed)
     failures = shown(objects, detectors)
-    return write_detection_failures("cups", failures, IMAGES, lambda *shape: drawn(objects, *shape), folder)
+    return write_detection_failures(
+        "cups", failures, IMAGES, lambda *shape: drawn(objects, *shape), folder
+    )
 
 
 def test_pictures_are_as_they_were_and_old_ones_go(tmp_path: Path) -> None:
@@ -142,7 +163,9 @@ def test_pictures_are_as_they_were_and_old_ones_go(tmp_path: Path) -> None:
     objects, detectors = scenes()
     failures = shown(objects, detectors)
     for number, picture in enumerate(failures.pictures[:6]):
-        stored = np.asarray(Image.open(tmp_path / "failures" / f"{number:05d}.webp").convert("RGB"), np.int64)
+        stored = np.asarray(
+            Image.open(tmp_path / "failures" / f"{number:05d}.webp").convert("RGB"), np.int64
+        )
         difference = np.abs(stored - np.asarray(drawn(objects, *picture), np.int64))
         assert difference.mean() < 3
 
@@ -150,11 +173,14 @@ def test_pictures_are_as_they_were_and_old_ones_go(tmp_path: Path) -> None:
 def tiles(page: Page) -> list[dict[str, Any]]:
     return page.eval_on_selector_all(
         ".tile",
-        "all => all.map(one => ({text: one.innerText, boxes: one.querySelectorAll('rect:not(.under)').length}))",
+        "all => all.map(one => ({text: one.innerText, boxes:"
+        " one.querySelectorAll('rect:not(.under)').length}))",
     )
 
 
-def test_the_page_filters_and_shows_base_and_shift(open_page: Callable[..., Page], tmp_path: Path) -> None:
+def test_the_page_filters_and_shows_base_and_shift(
+    open_page: Callable[..., Page], tmp_path: Path
+) -> None:
     page = open_page(written(tmp_path))
     data = page.evaluate("data")
     everything = tiles(page)
@@ -162,7 +188,10 @@ def test_the_page_filters_and_shows_base_and_shift(open_page: Callable[..., Page
     first = data["rows"][0]
     answer = data["answers"][first["answers"][1]]
     scene = data["scenes"][first["scene"]]
-    missed = sum(not hit and not entry[-1] for hit, entry in zip(answer["found"], scene["objects"], strict=True))
+    missed = sum(
+        not hit and not entry[-1]
+        for hit, entry in zip(answer["found"], scene["objects"], strict=True)
+    )
     false = sum(box[-1] < 0 for box in answer["boxes"])
     assert f"{missed} missed" in everything[0]["text"] and f"{false} false" in everything[0]["text"]
     crowds = sum(entry[-1] for entry in scene["objects"])
@@ -170,7 +199,11 @@ def test_the_page_filters_and_shows_base_and_shift(open_page: Callable[..., Page
     page.select_option("#group", label=page.inner_text("#group option:nth-child(2)"))
     page.check("input[value=missed]")
     fewer = tiles(page)
-    assert 0 < len(fewer) < len(everything) and "kind=missed" in page.url and "shift=dense_fog" in page.url
+    assert (
+        0 < len(fewer) < len(everything)
+        and "kind=missed" in page.url
+        and "shift=dense_fog" in page.url
+    )
     page.select_option("#category", label=page.inner_text("#category option:nth-child(3)"))
     assert 0 < len(tiles(page)) < len(fewer)
     page.click(".tile")
@@ -183,7 +216,10 @@ def test_the_page_filters_and_shows_base_and_shift(open_page: Callable[..., Page
     page.select_option("#error", label=page.inner_text("#error option:nth-child(2)"))
     kind = next(name for name in KINDS if f"error={name}" in page.url)
     number = KINDS.index(kind)
-    with_it = [any(box[-2] == number for box in data["answers"][row["answers"][1]]["boxes"]) for row in data["rows"]]
+    with_it = [
+        any(box[-2] == number for box in data["answers"][row["answers"][1]]["boxes"])
+        for row in data["rows"]
+    ]
     assert len(tiles(page)) == min(60, sum(with_it)) > 0
     page.click(".tile")
     assert f"false: {kind}" in page.inner_text("#zoom-table")

@@ -1,4 +1,5 @@
-"""Files of detections from elsewhere: what their tables hold is read, or refused before it takes memory."""
+"""Files of detections from elsewhere: what their tables hold is read, or refused before it takes
+memory."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def parquet(columns: dict[str, Any], **options: Any) -> bytes:
 
 
 def long_text(rows: int = ROWS) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["x" * (1 << 14)]))
+    return pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(rows, np.int32)), pa.array(["x" * (1 << 14)])
+    )
 
 
 BOX = {"score": [0.5], "bbox": [[1, 2, 3, 4]]}
@@ -41,10 +44,24 @@ BOX = {"score": [0.5], "bbox": [[1, 2, 3, 4]]}
     [
         {"key": ["a"], "category": ["mug"], **BOX},
         {"image_id": [1], "category_id": [2], **BOX},
-        {"key": ["a"], "category": ["mug"], "score": [1], "x": [1], "y": [2.5], "width": [3], "height": [4]},
+        {
+            "key": ["a"],
+            "category": ["mug"],
+            "score": [1],
+            "x": [1],
+            "y": [2.5],
+            "width": [3],
+            "height": [4],
+        },
         # A column that is not read may be of any type, and so may one that another one stands for.
         {"key": ["a"], "category": ["mug"], "label": [[1]], "notes": [{"a": 1}], **BOX},
-        {"image_id": [1], "image": [{"bytes": b""}], "category": pa.nulls(1), "label": ["mug"], **BOX},
+        {
+            "image_id": [1],
+            "image": [{"bytes": b""}],
+            "category": pa.nulls(1),
+            "label": ["mug"],
+            **BOX,
+        },
     ],
     ids=["names", "numbers", "sides", "nested beside", "images beside"],
 )
@@ -56,7 +73,9 @@ def test_a_table_gives_the_columns_that_are_read(columns: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("column", ["key", "category", "score", "bbox"])
-@pytest.mark.parametrize("values", [[["a"]], [{"a": 1}], [[[1.0]]], [b"a"]], ids=["list", "struct", "lists", "bytes"])
+@pytest.mark.parametrize(
+    "values", [[["a"]], [{"a": 1}], [[[1.0]]], [b"a"]], ids=["list", "struct", "lists", "bytes"]
+)
 def test_a_nested_column_is_refused_by_name(column: str, values: Any) -> None:
     columns = {"key": ["a"], "category": ["mug"], **BOX, column: values}
     with pytest.raises(UserError, match=f"has the column '{column}' of .*, expected"):
@@ -64,7 +83,12 @@ def test_a_nested_column_is_refused_by_name(column: str, values: Any) -> None:
 
 
 def test_a_text_of_many_rows_is_refused_only_where_it_is_read() -> None:
-    columns = {"key": ["a"] * ROWS, "category": ["mug"] * ROWS, "score": [0.5] * ROWS, "bbox": [[1, 2, 3, 4]] * ROWS}
+    columns = {
+        "key": ["a"] * ROWS,
+        "category": ["mug"] * ROWS,
+        "score": [0.5] * ROWS,
+        "bbox": [[1, 2, 3, 4]] * ROWS,
+    }
     before = pa.default_memory_pool().bytes_allocated()
     entries = _entries(Path("a.parquet"), parquet({**columns, "notes": long_text()}), "answers")
     assert next(iter(entries))["key"] == "a"
@@ -80,13 +104,17 @@ ODD = [10**400, -(10**400), 2**63, 1e39, float("nan"), float("inf"), True, "1", 
 
 @pytest.mark.parametrize("value", ODD, ids=lambda value: str(value)[:8])
 def test_an_odd_number_is_no_number_and_no_error(value: Any) -> None:
-    text = json.dumps([{"image_id": 1, "category": "mug", "bbox": [1, 2, value, 4], "score": value}])
+    text = json.dumps(
+        [{"image_id": 1, "category": "mug", "bbox": [1, 2, value, 4], "score": value}]
+    )
     (entry,) = entries_of(".json", text.encode())
     assert not is_number(entry["score"]) and not is_box(entry["bbox"])
     assert not is_number(value) and not is_box([1, 2, 3, value])
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '[{"score": ' + "[" * 100_000, '[{"a": 1', "[1, 2]", '{"a": []}'])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '[{"score": ' + "[" * 100_000, '[{"a": 1', "[1, 2]", '{"a": []}']
+)
 def test_a_file_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         entries_of(".json", text.encode())

@@ -1,4 +1,5 @@
-"""What lowers a detector's numbers is told: answers cut at a score, and more objects than COCO counts detections."""
+"""What lowers a detector's numbers is told: answers cut at a score, and more objects than COCO
+counts detections."""
 
 from __future__ import annotations
 
@@ -54,5 +55,10 @@ def test_more_objects_than_coco_counts_are_told_with_the_recall_that_is_left() -
     assert sentence.startswith("1 image has more than 100 objects of a category, at most 150.")
     assert "recall is at most 75.0 % (bolt), and AP" in sentence
     crowd = [True] * 150 + [False] * 70
-    assert crowded_sentence(Objects.of(image, boxes, category, crowd=crowd), 2, ["bolt", "nut"]) == ""
-    assert crowded_sentence(Objects.of(image[50:], boxes[50:], category[50:]), 2, ["bolt", "nut"]) == ""
+    assert (
+        crowded_sentence(Objects.of(image, boxes, category, crowd=crowd), 2, ["bolt", "nut"]) == ""
+    )
+    assert (
+        crowded_sentence(Objects.of(image[50:], boxes[50:], category[50:]), 2, ["bolt", "nut"])
+        == ""
+    )

@@ -1,4 +1,5 @@
-"""From the bundled recipe of boxes to a report on the lab's detector, beside datasets, transformers and pycocotools."""
+"""From the bundled recipe of boxes to a report on the lab's detector, beside datasets, transformers
+and pycocotools."""
 
 from __future__ import annotations
 
@@ -36,30 +37,57 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "gaussian_noise", "motion_blur", "defocus_blur", "snow", "contrast", "jpeg_compression", "low_resolution",
         )
     ]  # fmt: skip
-    build("wardrobe-boxes", out, overrides=["samples.candidates=30", *left_out], device="cpu", workers=1)
+    build(
+        "wardrobe-boxes",
+        out,
+        overrides=["samples.candidates=30", *left_out],
+        device="cpu",
+        workers=1,
+    )
     return out
 
 
 def average_precision(rows: Any) -> tuple[float, float]:
     """Compute AP and AP50 of a split without Counterfoil."""
-    model: Any = AutoModelForObjectDetection.from_pretrained(LAB_WEIGHTS / MODEL.removeprefix("lab:")).float().eval()
+    model: Any = (
+        AutoModelForObjectDetection.from_pretrained(LAB_WEIGHTS / MODEL.removeprefix("lab:"))
+        .float()
+        .eval()
+    )
     processor: Any = AutoImageProcessor.from_pretrained(LAB_WEIGHTS / MODEL.removeprefix("lab:"))
-    truth: dict[str, Any] = {"images": [], "categories": [{"id": index} for index in range(len(CLASSES))]}
+    truth: dict[str, Any] = {
+        "images": [],
+        "categories": [{"id": index} for index in range(len(CLASSES))],
+    }
     truth["annotations"] = []
     results = []
     for number, row in enumerate(rows):
         truth["images"].append({"id": number})
         objects = row["objects"]
-        for box, category, area in zip(objects["bbox"], objects["category"], objects["area"], strict=True):
-            entry = {"image_id": number, "bbox": box, "category_id": category, "area": area, "iscrowd": 0}
+        for box, category, area in zip(
+            objects["bbox"], objects["category"], objects["area"], strict=True
+        ):
+            entry = {
+                "image_id": number,
+                "bbox": box,
+                "category_id": category,
+                "area": area,
+                "iscrowd": 0,
+            }
             truth["annotations"].append(entry | {"id": len(truth["annotations"]) + 1})
         with torch.inference_mode():
             outputs = model(**processor(images=row["image"], return_tensors="pt"))
         sides = [row["image"].size[::-1]]
-        (answer,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sides)
-        for box, score, label in zip(*(answer[key].tolist() for key in ("boxes", "scores", "labels")), strict=True):
+        (answer,) = processor.post_process_object_detection(
+            outputs, threshold=0.0, target_sizes=sides
+        )
+        for box, score, label in zip(
+            *(answer[key].tolist() for key in ("boxes", "scores", "labels")), strict=True
+        ):
             sized = [box[0], box[1], box[2] - box[0], box[3] - box[1]]
-            results.append({"image_id": number, "bbox": sized, "category_id": label, "score": score})
+            results.append(
+                {"image_id": number, "bbox": sized, "category_id": label, "score": score}
+            )
     with contextlib.redirect_stdout(io.StringIO()):
         coco: Any = COCO()
         coco.dataset = truth
@@ -71,7 +99,9 @@ def average_precision(rows: Any) -> tuple[float, float]:
     return float(judged.stats[0]), float(judged.stats[1])
 
 
-def test_the_report_says_what_pycocotools_says_of_the_same_images(built: Path, tmp_path: Path) -> None:
+def test_the_report_says_what_pycocotools_says_of_the_same_images(
+    built: Path, tmp_path: Path
+) -> None:
     evaluate(built, out=tmp_path / "report", device="cpu")
     document = json.loads((tmp_path / "report" / "results.json").read_text())
     assert [model["name"] for model in document["models"]] == [MODEL]
@@ -80,7 +110,8 @@ def test_the_report_says_what_pycocotools_says_of_the_same_images(built: Path, t
     assert isinstance(loaded, datasets.DatasetDict) and set(loaded) == {"base", *KEPT}
     for group, rows in loaded.items():
         expected = average_precision(rows)
-        # The reference answers images one by one, the evaluation in batches: the last bits of scores differ.
+        # The reference answers images one by one, the evaluation in batches: the last bits of
+        # scores differ.
         assert (values["AP", group], values["AP50", group]) == pytest.approx(expected, abs=2e-3)
     assert values["AP50", "base"] > 0.5 > values["AP50", "fog"]
     html = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")

@@ -22,7 +22,8 @@ def small_search(once_a_run: Callable[[str, Callable[[Path], object]], Path]) ->
 
 @pytest.fixture(scope="session")
 def tried(small_search: Path, once_a_run: Callable[[str, Callable[[Path], object]], Path]) -> Path:
-    """Return the same folder after a try of "a sandal at night", on which every image failed. Read only."""
+    """Return the same folder after a try of "a sandal at night", on which every image failed. Read
+    only."""
 
     def make(out: Path) -> None:
         shutil.copytree(small_search, out)

@@ -29,7 +29,9 @@ from counterfoil.store.layout import INDEX
 
 PLACES = ("in the snow", "on the road", "in the grass", "by a wall")
 COLOURS = ("red", "blue", "white")
-SANDAL_CLASS, COAT_CLASS = (RecipeClass(name, name, label, label, ()) for label, name in enumerate(("sandal", "coat")))
+SANDAL_CLASS, COAT_CLASS = (
+    RecipeClass(name, name, label, label, ()) for label, name in enumerate(("sandal", "coat"))
+)
 Rate = Callable[[int, str, str], float]
 
 
@@ -43,9 +45,11 @@ def colour(words: str) -> Piece:
 
 @dataclass
 class World:
-    """rate: the failure rate of a label's images, by place and colour. accepted: the share that the screen accepts.
+    """rate: the failure rate of a label's images, by place and colour. accepted: the share that the
+    screen accepts.
 
-    say: the captioner's description of a cluster. By default, the place and colour that most images have.
+    say: the captioner's description of a cluster. By default, the place and colour that most images
+    have.
     """
 
     rate: Rate
@@ -60,14 +64,20 @@ class World:
         report(request.name, 0, 1)
         rows = []
         cells = [(0, "base", label, Description(())) for label in request.labels]
-        cells += [(at, name, cell.label, cell.description) for at, (name, cell) in enumerate(request.cells.items(), 1)]
+        cells += [
+            (at, name, cell.label, cell.description)
+            for at, (name, cell) in enumerate(request.cells.items(), 1)
+        ]
         for shift, name, label, description in cells:
             for index in range(request.candidates if shift else request.of_base):
-                # Images of a class and index share noise in all cells, as a pair. Each image fails by noise of its own.
+                # Images of a class and index share noise in all cells, as a pair. Each image fails
+                # by noise of its own.
                 noise = np.random.default_rng([self.seed, request.number, label, index])
                 drawn_place = str(noise.choice(PLACES))
                 drawn_colour = str(noise.choice(COLOURS))
-                image_noise = np.random.default_rng([self.seed, request.number, label, index, shift])
+                image_noise = np.random.default_rng(
+                    [self.seed, request.number, label, index, shift]
+                )
                 kept = image_noise.random() < self.accepted
                 threshold = image_noise.random()
                 for piece in description.pieces:
@@ -76,7 +86,15 @@ class World:
                 key = f"{request.name}/{name}_{label}_{index:06d}"
                 self.seen[key] = (drawn_place, drawn_colour)
                 if kept:
-                    rows.append((shift, label, index, threshold < self.rate(label, drawn_place, drawn_colour), key))
+                    rows.append(
+                        (
+                            shift,
+                            label,
+                            index,
+                            threshold < self.rate(label, drawn_place, drawn_colour),
+                            key,
+                        )
+                    )
         return self._round(request, rows)
 
     def look(self, keys: Sequence[str]) -> NDArray[np.float32]:
@@ -93,10 +111,16 @@ class World:
         for cluster in clusters:
             seen = [self.seen[key] for key in cluster.keys]
             answer = usual(seen) if self.say is None else self.say(seen)
-            results.append(Described(answer) if answer is not None else Described(None, "says nothing of these images"))
+            results.append(
+                Described(answer)
+                if answer is not None
+                else Described(None, "says nothing of these images")
+            )
         return results
 
-    def _round(self, request: RoundAsked, rows: Sequence[tuple[int, int, int, bool, str]]) -> DrawnRound:
+    def _round(
+        self, request: RoundAsked, rows: Sequence[tuple[int, int, int, bool, str]]
+    ) -> DrawnRound:
         columns: Mapping[str, NDArray[np.int64]] = {
             name: np.asarray([row[at] for row in rows], dtype=np.int64)
             for at, name in enumerate(("shifts", "labels", "indices", "failed"))
@@ -105,19 +129,25 @@ class World:
         names = ("base", *request.cells)
         labels = columns["labels"]
         shifts = columns["shifts"]
-        images = LabelledImages(request.name, "", keys, labels, shifts, names, lambda wanted: iter(()))
+        images = LabelledImages(
+            request.name, "", keys, labels, shifts, names, lambda wanted: iter(())
+        )
         failed = columns["failed"].astype(bool)
         # A wrong answer is the next class.
         answers = np.where(failed, labels + 1, labels)
         indices = columns["indices"]
-        return DrawnRound(request, request.number, names, shifts, labels, indices, failed, answers, keys, images)
+        return DrawnRound(
+            request, request.number, names, shifts, labels, indices, failed, answers, keys, images
+        )
 
 
 def usual(seen: Sequence[tuple[str, str]]) -> Description:
     """Return the place and the colour that most images have."""
     places = [words for words, _ in seen]
     colours = [words for _, words in seen]
-    return Description((colour(max(COLOURS, key=colours.count)), place(max(PLACES, key=places.count))))
+    return Description(
+        (colour(max(COLOURS, key=colours.count)), place(max(PLACES, key=places.count)))
+    )
 
 
 RECIPE = "wardrobe-bugs"
@@ -126,7 +156,12 @@ TARGET = "lab:resnet10t"
 T_SHIRT = "00"
 SANDAL = "05"
 # Two steps draw no sandals. A search with fdr 0.9 goes through every stage with eight pairs.
-DRAWN = ("generator.steps=3", "generator.batch_size=8", "screen.object_threshold=0.2", "samples.seed=0")
+DRAWN = (
+    "generator.steps=3",
+    "generator.batch_size=8",
+    "screen.object_threshold=0.2",
+    "samples.seed=0",
+)
 SEARCHED = (
     f'mine.settings.classes=["{T_SHIRT}", "{SANDAL}"]',
     "mine.settings.baseline=12",
@@ -162,24 +197,36 @@ def findings_of(folder: Path) -> Findings:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Return files of a mining folder by name, without the rounds and without the page that names the folder."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != INDEX}
+    """Return files of a mining folder by name, without the rounds and without the page that names
+    the folder."""
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.is_file() and path.name != INDEX
+    }
 
 
 def round_recipes(folder: Path) -> Mapping[str, Recipe]:
-    paths = [path for kind in ("rounds", "tries") for path in sorted(folder.glob(f"{kind}/*/recipe.yaml"))]
+    paths = [
+        path
+        for kind in ("rounds", "tries")
+        for path in sorted(folder.glob(f"{kind}/*/recipe.yaml"))
+    ]
     return {f"{path.parents[1].name}/{path.parent.name}": load_recipe(path) for path in paths}
 
 
 @contextmanager
 def described_images(*, fail: bool) -> Iterator[None]:
-    """Make the target right on every base image, and wrong (`fail`) or right on every described image."""
+    """Make the target right on every base image, and wrong (`fail`) or right on every described
+    image."""
     real = RoundDrawer.__call__
 
     def drawn_so(self: RoundDrawer, request: RoundAsked) -> DrawnRound:
         drawn = real(self, request)
         failed = (drawn.shifts > 0) & fail
-        return replace(drawn, failed=failed, answers=np.where(failed, (drawn.labels + 1) % 10, drawn.labels))
+        return replace(
+            drawn, failed=failed, answers=np.where(failed, (drawn.labels + 1) % 10, drawn.labels)
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RoundDrawer, "__call__", drawn_so)

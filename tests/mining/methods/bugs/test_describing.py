@@ -19,15 +19,21 @@ def cloud(rng: np.random.Generator, rows: int, centre: int = 0, width: int = 32)
     return (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32)
 
 
-def clustered(features, answers, *, most: int = 20, least: int = 5, seed: int = 0) -> list[tuple[int, list[int]]]:
-    clusters = cluster_failures(np.asarray(features), np.asarray(answers), most=most, least=least, seed=seed)
+def clustered(
+    features, answers, *, most: int = 20, least: int = 5, seed: int = 0
+) -> list[tuple[int, list[int]]]:
+    clusters = cluster_failures(
+        np.asarray(features), np.asarray(answers), most=most, least=least, seed=seed
+    )
     assert all(rows.dtype == np.int64 for rows, _ in clusters)
     return [(answered, sorted(rows.tolist())) for rows, answered in clusters]
 
 
 def test_groups_of_one_answer_come_apart_as_they_were_made() -> None:
     rng = np.random.default_rng(0)
-    features = np.concatenate([cloud(rng, rows, centre) for rows, centre in ((30, 1), (20, 2), (12, 3))])
+    features = np.concatenate(
+        [cloud(rng, rows, centre) for rows, centre in ((30, 1), (20, 2), (12, 3))]
+    )
     rows = [list(range(30)), list(range(30, 50)), list(range(50, 62))]
     assert clustered(features, np.full(62, 7)) == [(7, group) for group in rows]
 
@@ -52,7 +58,11 @@ def test_answers_that_are_too_rare_are_one_group_of_their_own() -> None:
     features = np.concatenate([cloud(rng, 20), cloud(rng, 12, 2), cloud(rng, 8, 5)])
     answers = np.array([9] * 20 + [0, 1, 2] * 4 + [4, 4, 5, 6, 7, 4, 6, 6])
     clusters = clustered(features, answers, least=7)
-    assert [rows for _, rows in clusters] == [list(range(20)), list(range(20, 32)), list(range(32, 40))]
+    assert [rows for _, rows in clusters] == [
+        list(range(20)),
+        list(range(20, 32)),
+        list(range(32, 40)),
+    ]
     assert [answered for answered, _ in clusters] == [9, 0, 4]
 
 
@@ -65,7 +75,9 @@ def test_rows_that_are_too_few_are_no_cluster() -> None:
 
 def test_a_part_that_is_too_small_joins_the_nearest_of_its_answer() -> None:
     rng = np.random.default_rng(4)
-    features = np.concatenate([cloud(rng, 20, 1), cloud(rng, 20, 2), cloud(rng, 3, 1) @ np.eye(32, dtype=np.float32)])
+    features = np.concatenate(
+        [cloud(rng, 20, 1), cloud(rng, 20, 2), cloud(rng, 3, 1) @ np.eye(32, dtype=np.float32)]
+    )
     features[40:, 8] += 0.35  # apart from the first group, and farther from the second
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     clusters = clustered(features, np.zeros(43, np.int64), least=8)
@@ -82,7 +94,9 @@ def test_the_most_central_row_comes_first() -> None:
 def test_equal_arguments_give_equal_clusters() -> None:
     features = cloud(np.random.default_rng(6), 40)
     features[:20] = cloud(np.random.default_rng(7), 20, 4)
-    assert clustered(features, np.zeros(40, np.int64)) == clustered(features.copy(), np.zeros(40, np.int64))
+    assert clustered(features, np.zeros(40, np.int64)) == clustered(
+        features.copy(), np.zeros(40, np.int64)
+    )
 
 
 @pytest.mark.parametrize("rows", [2, 12])
@@ -92,7 +106,9 @@ def test_the_same_image_again_and_again_has_no_parts(rows: int) -> None:
 
 
 def test_three_images_again_and_again_are_three_parts() -> None:
-    three = np.concatenate([np.repeat(cloud(np.random.default_rng(8), 1, centre), 6, axis=0) for centre in (1, 2, 3)])
+    three = np.concatenate(
+        [np.repeat(cloud(np.random.default_rng(8), 1, centre), 6, axis=0) for centre in (1, 2, 3)]
+    )
     clusters = clustered(three, np.zeros(18, np.int64), least=6)
     assert clusters == [(0, list(range(first, first + 6))) for first in (0, 6, 12)]
 
@@ -110,11 +126,26 @@ PERSON = Piece("person and a", "before")
 
 SNOW = Piece("in the snow", "after")
 NIGHT = Piece("at night", "after")
-WORDS = ["a", "photo", "of", "person", "and", "red", "striped", "sandal", "in", "the", "snow", "at", "night"]
+WORDS = [
+    "a",
+    "photo",
+    "of",
+    "person",
+    "and",
+    "red",
+    "striped",
+    "sandal",
+    "in",
+    "the",
+    "snow",
+    "at",
+    "night",
+]
 
 
 class Teller:
-    """A captioner with one caption per image. The log-likelihood per token falls after the first other token."""
+    """A captioner with one caption per image. The log-likelihood per token falls after the first
+    other token."""
 
     def __init__(self, *captions: str) -> None:
         self.captions = captions
@@ -130,7 +161,8 @@ class Teller:
         words = [*text.split(), "."]
         truth = [*caption.split(), "."]
         shared = next(
-            (at for at, (a, b) in enumerate(zip(words, truth, strict=False)) if a != b), min(len(words), len(truth))
+            (at for at, (a, b) in enumerate(zip(words, truth, strict=False)) if a != b),
+            min(len(words), len(truth)),
         )
         return (shared * np.log(0.9) + (len(words) - shared) * np.log(0.01)) / len(words)
 
@@ -153,7 +185,8 @@ def test_it_ends_where_no_piece_makes_the_images_more_likely() -> None:
 
 
 def test_the_rule_of_the_paper_says_every_sentence_that_it_may() -> None:
-    """Compare with Wiles 2022, section 3, as a plain loop: s_j is the sentence with the largest product."""
+    """Compare with Wiles 2022, section 3, as a plain loop: s_j is the sentence with the largest
+    product."""
     log_likelihood = {
         "red": [-1.0, -9.0], "dark": [-3.0, -4.0], "wet": [-6.0, -2.0], "cold": [-8.0, -8.0],
     }  # fmt: skip
@@ -161,30 +194,41 @@ def test_the_rule_of_the_paper_says_every_sentence_that_it_may() -> None:
     names = {piece: name for name, piece in sentences.items()}
 
     def score(descriptions: Sequence[Description]) -> list[np.ndarray]:
-        return [np.sum([log_likelihood[names[piece]] for piece in text.pieces], axis=0) for text in descriptions]
+        return [
+            np.sum([log_likelihood[names[piece]] for piece in text.pieces], axis=0)
+            for text in descriptions
+        ]
 
     chosen: list[str] = []
     for _ in range(3):
         left = [name for name in log_likelihood if name not in chosen]
         products = [
-            np.prod(np.exp(np.sum([log_likelihood[each] for each in [*chosen, name]], axis=0))) for name in left
+            np.prod(np.exp(np.sum([log_likelihood[each] for each in [*chosen, name]], axis=0)))
+            for name in left
         ]
         chosen.append(left[int(np.argmax(products))])
     steps = combine(list(sentences.values()), score, 3, rising=False)
     assert [names[piece] for piece in steps[-1][0].pieces] == chosen
-    assert len(combine(list(sentences.values()), score, 3)[-1][0].pieces) == 1, "each sentence lowers the product"
+    assert len(combine(list(sentences.values()), score, 3)[-1][0].pieces) == 1, (
+        "each sentence lowers the product"
+    )
 
 
 def test_no_sentence_that_cannot_be_scored_is_added() -> None:
     scores: dict[tuple[Piece, ...], float] = {(SNOW,): -1.0}
     combined = combine(
-        [SNOW, NIGHT], lambda many: [[scores.get(text.pieces, -np.inf)] for text in many], 2, rising=False
+        [SNOW, NIGHT],
+        lambda many: [[scores.get(text.pieces, -np.inf)] for text in many],
+        2,
+        rising=False,
     )
     assert combined[-1][0].pieces == (SNOW,)
 
 
 def test_no_more_pieces_than_asked_for() -> None:
-    combined = combine([SNOW, NIGHT, RED], Teller("a photo of a red sandal in the snow at night"), 2)
+    combined = combine(
+        [SNOW, NIGHT, RED], Teller("a photo of a red sandal in the snow at night"), 2
+    )
     assert len(combined[-1][0].pieces) == 2
 
 
@@ -200,12 +244,19 @@ def test_every_order_of_phrases_is_tried_and_sentences_come_last_as_they_are_fou
 
     def score(descriptions: Sequence[Description]) -> list[list[float]]:
         seen.extend(descriptions)
-        return [[description.length / 100 - at / 1e6] for at, description in enumerate(descriptions)]
+        return [
+            [description.length / 100 - at / 1e6] for at, description in enumerate(descriptions)
+        ]
 
     dark = Piece("it is dark and late.", "after")
     wet = Piece("it is wet.", "after")
     combine([SNOW, NIGHT], score, 2)
-    assert {description.pieces for description in seen} == {(SNOW,), (NIGHT,), (SNOW, NIGHT), (NIGHT, SNOW)}
+    assert {description.pieces for description in seen} == {
+        (SNOW,),
+        (NIGHT,),
+        (SNOW, NIGHT),
+        (NIGHT, SNOW),
+    }
     seen.clear()
     combine([wet, dark], score, 2)
     assert {description.pieces for description in seen} == {(wet,), (dark,), (dark, wet)}
@@ -214,7 +265,9 @@ def test_every_order_of_phrases_is_tried_and_sentences_come_last_as_they_are_fou
 def test_pieces_of_one_place_are_not_both_said_and_contradictions_may_be() -> None:
     woman = Piece("woman wearing a", "before")
     day = Piece("at day", "after")
-    combined = combine([PERSON, woman, day, NIGHT, NIGHT], lambda many: [[float(text.length)] for text in many], 9)
+    combined = combine(
+        [PERSON, woman, day, NIGHT, NIGHT], lambda many: [[float(text.length)] for text in many], 9
+    )
     assert set(combined[-1][0].pieces) in ({woman, day, NIGHT}, {PERSON, day, NIGHT})
 
 
@@ -225,5 +278,7 @@ def test_without_a_piece_nothing_is_asked() -> None:
 
 def test_a_caption_that_cannot_be_said_is_never_chosen() -> None:
     scores = {"in the snow": -np.inf, "at night": -50.0}
-    combined = combine([SNOW, NIGHT], lambda many: [[scores.get(text.words("x")[2:], -np.inf)] for text in many], 2)
+    combined = combine(
+        [SNOW, NIGHT], lambda many: [[scores.get(text.words("x")[2:], -np.inf)] for text in many], 2
+    )
     assert combined[-1][0].pieces == (NIGHT,)

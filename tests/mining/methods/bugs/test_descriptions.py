@@ -59,7 +59,13 @@ def test_every_caption_of_the_lab_is_the_prompt_of_its_pieces() -> None:
 
 
 def test_each_word_of_the_lab_is_a_piece_of_its_own() -> None:
-    claims = {"style": "photo", "companion": "person", "colour": "red", "pattern": "striped", "class": "sandal"}
+    claims = {
+        "style": "photo",
+        "companion": "person",
+        "colour": "red",
+        "pattern": "striped",
+        "class": "sandal",
+    }
     claims |= {"background": "wood", "weather": "rain", "light": "studio"}
     assert said_by(caption_of(claims)) == [
         "before: person and a", "before: red", "before: striped",
@@ -79,14 +85,26 @@ def test_a_shift_of_the_lab_is_captioned_as_its_recipe_does(shift) -> None:
 
 
 def test_several_shifts_are_captioned_in_the_labs_order() -> None:
-    claims = {"style": "photo", "colour": "red", "companion": "flower", "background": "snow", "light": "night"}
+    claims = {
+        "style": "photo",
+        "colour": "red",
+        "companion": "flower",
+        "background": "snow",
+        "light": "night",
+    }
     pieces = pieces_of(caption_of(claims | {"class": "sandal"}), LAB, "sandal")
     assert pieces is not None and Description(pieces).caption == caption_of(claims)
 
 
 def test_sentences_behind_a_base_are_whole_pieces() -> None:
-    caption = "a realistic photograph of a fly (insect). the background is blurred. it is on a yellow flower."
-    assert said_by(caption, WILES, "fly") == ["after: the background is blurred.", "after: it is on a yellow flower."]
+    caption = (
+        "a realistic photograph of a fly (insect). the background is blurred. it is on a"
+        " yellow flower."
+    )
+    assert said_by(caption, WILES, "fly") == [
+        "after: the background is blurred.",
+        "after: it is on a yellow flower.",
+    ]
     pieces = pieces_of(caption, WILES, "fly")
     assert pieces is not None
     assert Description(pieces).prompt(WILES, "fly") == caption
@@ -119,7 +137,8 @@ def test_a_phrase_goes_before_the_full_stop_of_a_base_and_sentences_end_one_with
         ("there is a black and white sandal that is sitting on a table",
          ["before: black and white", "after: that is sitting on a table"]),
         ("A woman wearing a red sandal, blue sky", ["before: woman wearing a", "before: red", "after: blue sky"]),
-        ("a picture of an Orange  SANDAL\n surrounded by flowers, in front of a house with a person and a dog.",
+        ("a picture of an Orange  SANDAL\n surrounded by flowers, in front of a house with a person"
+            " and a dog.",
          ["before: orange", "after: surrounded by flowers", "after: in front of a house", "after: with a person",
           "after: and a dog"]),
         ("a sandal between a wall and a fence and a dog", ["after: between a wall and a fence", "after: and a dog"]),
@@ -135,18 +154,26 @@ def test_the_captions_of_blip_are_cut_where_phrases_open(caption: str, pieces: l
     assert said_by(caption) == pieces
 
 
-@pytest.mark.parametrize("caption", ["", "a photo of a t-shirt", "a shirtless man", "a coat on a shirt's sleeve", "{}"])
+@pytest.mark.parametrize(
+    "caption", ["", "a photo of a t-shirt", "a shirtless man", "a coat on a shirt's sleeve", "{}"]
+)
 def test_a_caption_that_does_not_name_the_class_has_no_pieces(caption: str) -> None:
     assert pieces_of(caption, LAB, "shirt") is None
 
 
 def test_braces_special_tokens_and_words_without_end_are_left_out() -> None:
-    caption = "a {red} <s>blue sandal in the {class} snow at night with a " + "x" * 50 + " by a wall"
+    caption = (
+        "a {red} <s>blue sandal in the {class} snow at night with a " + "x" * 50 + " by a wall"
+    )
     assert said_by(caption) == ["after: at night", "after: by a wall"]
-    assert said_by("a photo of a sandal. it is {class}. it is\x00 night.\u200b") == ["after: it is night."]
+    assert said_by("a photo of a sandal. it is {class}. it is\x00 night.\u200b") == [
+        "after: it is night."
+    ]
 
 
-@pytest.mark.parametrize("words", ["", "in {class}", "in the}", "two\nlines", " in the snow", "a\u200bb", "x" * 401])
+@pytest.mark.parametrize(
+    "words", ["", "in {class}", "in the}", "two\nlines", " in the snow", "a\u200bb", "x" * 401]
+)
 def test_a_piece_refuses_what_no_template_takes(words: str) -> None:
     with pytest.raises(ValueError):
         Piece(words, "after")
@@ -166,9 +193,16 @@ def test_pieces_for_one_place_make_no_description() -> None:
 
 def test_pieces_come_in_the_order_of_a_prompt() -> None:
     pieces = (Piece("it is night.", "after"), Piece("in the snow", "after"), Piece("red", "before"))
-    pieces += (Piece("person and a", "before"), Piece("sketch of", "lead"), Piece("striped", "before"))
+    pieces += (
+        Piece("person and a", "before"),
+        Piece("sketch of", "lead"),
+        Piece("striped", "before"),
+    )
     description = Description(pieces)
-    assert description.prompt(LAB) == "a sketch of a person and a red striped {class} in the snow. it is night."
+    assert (
+        description.prompt(LAB)
+        == "a sketch of a person and a red striped {class} in the snow. it is night."
+    )
     assert description == Description((*pieces[3:5], pieces[2], pieces[5], *pieces[:2]))
     assert description.length == 3 + 3 + 1 + 3 + 1 + 2
 
@@ -212,12 +246,17 @@ CAPTIONS = st.one_of(
 
 
 @given(
-    before=CAPTIONS, behind=CAPTIONS, base=st.sampled_from(BASES), class_name=st.sampled_from(["sandal", "ankle boot"])
+    before=CAPTIONS,
+    behind=CAPTIONS,
+    base=st.sampled_from(BASES),
+    class_name=st.sampled_from(["sandal", "ankle boot"]),
 )
 @example(before="", behind="; sandal running", base=LAB, class_name="sandal")
 @example(before="", behind="SANDAL_", base=LAB, class_name="sandal")
 @example(before="", behind="_sandal, 'sandal .sandal running", base=LAB, class_name="sandal")
-def test_what_a_prompt_says_is_read_from_it_again(before: str, behind: str, base: str, class_name: str) -> None:
+def test_what_a_prompt_says_is_read_from_it_again(
+    before: str, behind: str, base: str, class_name: str
+) -> None:
     pieces = pieces_of(f"{before} {class_name} {behind}", base, class_name)
     assert pieces is not None
     description = Description(pieces)
@@ -226,18 +265,31 @@ def test_what_a_prompt_says_is_read_from_it_again(before: str, behind: str, base
         prompt = description.prompt(base, mended=mended)
         assert template_problem(prompt, with_class=True, about_class=True) is None
         assert pieces_of(prompt, base, class_name) == pieces
-        assert pieces_of(description.prompt(base, class_name, mended=mended), base, class_name) == pieces
+        assert (
+            pieces_of(description.prompt(base, class_name, mended=mended), base, class_name)
+            == pieces
+        )
     assert description.caption.isprintable() and description.words(class_name).isprintable()
 
 
-@pytest.mark.parametrize("caption", ["sandal " * 3000, "a b" * 5000, "a red sandal " + "in a b. " * 2000, "{" * 10_000])
+@pytest.mark.parametrize(
+    "caption", ["sandal " * 3000, "a b" * 5000, "a red sandal " + "in a b. " * 2000, "{" * 10_000]
+)
 def test_a_captioner_that_does_not_end_is_cut(caption: str) -> None:
     pieces = pieces_of(caption, LAB, "sandal")
     assert sum(len(piece.words) for piece in pieces or ()) <= 1000
     assert len(Description(pieces or ()).prompt(LAB)) < 2000
 
 
-SEVERAL = ["red", "black and white", "pair of", "in the snow", "blue sky", "between two walls", "and a dog"]
+SEVERAL = [
+    "red",
+    "black and white",
+    "pair of",
+    "in the snow",
+    "blue sky",
+    "between two walls",
+    "and a dog",
+]
 
 SEVERAL += ["outside", "sitting on a floor", "at night"]
 
@@ -253,8 +305,14 @@ def test_pieces_of_several_captions_stay_apart_in_any_order(words: list[str], nu
 def test_the_class_is_a_word_of_its_own() -> None:
     for class_name in CLASSES:
         others = [name for name in CLASSES if name != class_name]
-        assert pieces_of(f"a photo of a red {class_name}", LAB, class_name) == (Piece("red", "before"),)
-        assert not [name for name in others if pieces_of(f"a photo of a red {class_name}", LAB, name) is not None]
+        assert pieces_of(f"a photo of a red {class_name}", LAB, class_name) == (
+            Piece("red", "before"),
+        )
+        assert not [
+            name
+            for name in others
+            if pieces_of(f"a photo of a red {class_name}", LAB, name) is not None
+        ]
 
 
 def test_articles_stay_as_the_lab_has_them_unless_they_are_mended() -> None:
@@ -284,7 +342,9 @@ def prompts(caption: str, base: str = LAB, class_name: str = "sandal") -> list[s
 
 
 def test_the_example_of_the_paper() -> None:
-    caption = "a realistic photograph of a fly (insect). the fly is in focus. it is on a yellow flower."
+    caption = (
+        "a realistic photograph of a fly (insect). the fly is in focus. it is on a yellow flower."
+    )
     assert prompts(caption, WILES, "fly") == [
         "the fly is in focus.",
         "it is on a yellow flower.",
@@ -295,7 +355,10 @@ def test_the_example_of_the_paper() -> None:
 
 
 def test_single_pieces_and_each_piece_dropped() -> None:
-    texts = [cut.prompt(LAB, "sandal") for cut in shorter(described("a photo of a red sandal in the snow at night"))]
+    texts = [
+        cut.prompt(LAB, "sandal")
+        for cut in shorter(described("a photo of a red sandal in the snow at night"))
+    ]
     assert set(texts) == {
         "a photo of a red sandal", "a photo of a sandal in the snow", "a photo of a sandal at night",
         "a photo of a red sandal in the snow", "a photo of a red sandal at night",
@@ -310,7 +373,8 @@ def test_single_pieces_and_each_piece_dropped() -> None:
         ("by an old brick wall", ["by a wall", "by a brick wall", "by an old wall"]),
         ("against a black and white wall", ["against a wall"]),
         ("with a big dog and a small cat", []),  # two pieces
-        ("on the red side of the big road", ["on the side of the road", "on the side of the big road",
+        ("on the red side of the big road", ["on the side of the road", "on the side of the big"
+            " road",
                                              "on the red side of the road"]),
         ("by a old wall", ["by a wall"]),
         ("with a wall and fence", []),
@@ -318,20 +382,25 @@ def test_single_pieces_and_each_piece_dropped() -> None:
         ("at night", []),
     ],
 )  # fmt: skip
-def test_adjectives_stand_between_a_determiner_and_the_last_word_of_its_phrase(phrase, plainer) -> None:
+def test_adjectives_stand_between_a_determiner_and_the_last_word_of_its_phrase(
+    phrase, plainer
+) -> None:
     pieces = pieces_of(f"a photo of a sandal {phrase}", LAB, "sandal")
     assert pieces is not None
     if len(pieces) == 1:
         assert sorted(prompts(f"a photo of a sandal {phrase}")) == sorted(plainer)
     else:
         plain = [description.words("sandal") for description in shorter(Description(pieces))]
-        assert "sandal with a dog and a cat" in plain and "sandal with a dog and a small cat" in plain
+        assert (
+            "sandal with a dog and a cat" in plain and "sandal with a dog and a small cat" in plain
+        )
 
 
 @pytest.mark.parametrize(
     "caption",
     [
-        "an oil painting of a person and a red striped sandal on a wooden floor, blue sky at night. it is a red mat.",
+        "an oil painting of a person and a red striped sandal on a wooden floor, blue sky at night."
+        " it is a red mat.",
         "a red sandal on a red floor and a big dog on a floor",
         "a photo of a sandal with the big, old, green dog",
     ],
@@ -342,7 +411,9 @@ def test_what_is_shorter_is_a_description_that_is_read_again_shortest_first(capt
     lengths = [cut.length for cut in shortened]
     assert shortened and lengths == sorted(lengths) and len(set(shortened)) == len(shortened)
     assert all(0 < cut.length < whole.length for cut in shortened)
-    assert all(pieces_of(cut.prompt(LAB, "sandal"), LAB, "sandal") == cut.pieces for cut in shortened)
+    assert all(
+        pieces_of(cut.prompt(LAB, "sandal"), LAB, "sandal") == cut.pieces for cut in shortened
+    )
     assert {Description((piece,)) for piece in whole.pieces} <= set(shortened)
 
 
@@ -352,10 +423,14 @@ def test_the_base_and_a_single_word_have_nothing_shorter() -> None:
 
 
 def test_the_shortest_that_fails_no_less_often_is_kept() -> None:
-    long, middle, short = (described(f"a sandal {words}") for words in ("in the deep snow", "in the snow", "outside"))
+    long, middle, short = (
+        described(f"a sandal {words}") for words in ("in the deep snow", "in the snow", "outside")
+    )
     # 20 of 40: Wilson's interval is .352 to .648
     whole = fails(20)
-    assert shortest_kept([(long, fails(36)), (middle, fails(36, 100)), (short, fails(14))], whole) == 1
+    assert (
+        shortest_kept([(long, fails(36)), (middle, fails(36, 100)), (short, fails(14))], whole) == 1
+    )
     assert shortest_kept([(long, fails(20)), (short, fails(16))], whole) == 1
     assert shortest_kept([(short, fails(16)), (described("a red sandal"), fails(24))], whole) == 1
     assert shortest_kept([(middle, fails(8))], whole) is None
@@ -378,7 +453,12 @@ def background(caption: str, base: str = LAB, class_name: str = "sandal") -> lis
 def test_of_what_the_lab_tells_exactly_the_backgrounds_are(attribute: str) -> None:
     whole = {"class": "sandal", "style": "photo"}
     for value in ATTRIBUTES[attribute]:
-        if (attribute, value) in {("weather", "clear"), ("light", "day"), ("companion", "none"), ("style", "photo")}:
+        if (attribute, value) in {
+            ("weather", "clear"),
+            ("light", "day"),
+            ("companion", "none"),
+            ("style", "photo"),
+        }:
             continue  # captions never mention these
         description = described(caption_of(whole | {attribute: value}))
         pieces = background_of(description)
@@ -430,7 +510,9 @@ def test_sentences_as_the_paper_has_them(sentence: str, in_background: bool) -> 
 
 
 def test_all_pieces_of_the_background_are_one_unit_and_are_tried_whatever_else_is() -> None:
-    whole = described("a photo of a red striped sandal on a big old wooden floor, in a garden at night")
+    whole = described(
+        "a photo of a red striped sandal on a big old wooden floor, in a garden at night"
+    )
     parts = parts_of(whole)
     assert parts is not None and [part.words("sandal") for part in parts] == [
         "sandal on a big old wooden floor in a garden",
@@ -441,9 +523,17 @@ def test_all_pieces_of_the_background_are_one_unit_and_are_tried_whatever_else_i
     assert len(shortened) == 6 and set(parts) <= set(shortened)
     assert [cut.length for cut in shortened] == sorted(cut.length for cut in shortened)
     # Single pieces are tried already: a description of two pieces gets no further ones.
-    for caption in ("a photo of a red sandal in the snow", "a photo of a sandal at night", "a red sandal at night"):
+    for caption in (
+        "a photo of a red sandal in the snow",
+        "a photo of a sandal at night",
+        "a red sandal at night",
+    ):
         assert tried_shorter(described(caption), 6) == shorter(described(caption))
-    assert parts_of(described("a sandal in a garden, on a floor")) is None is parts_of(described("a red sandal"))
+    assert (
+        parts_of(described("a sandal in a garden, on a floor"))
+        is None
+        is parts_of(described("a red sandal"))
+    )
 
 
 def counted(pairs: int, failing: int) -> PairCount:
@@ -460,7 +550,11 @@ def test_what_explains_a_failure(alone: int | None, rest: int, explains: str | N
     counts = BackgroundCounts(counted(40, 24), drawn, counted(40, rest))
     assert counts.explains == explains
     facts = background_facts(described("a red sandal in the snow"), counts)["background"]
-    assert (facts["words"], facts["all"], facts.get("explains")) == (["in the snow"], False, explains)
+    assert (facts["words"], facts["all"], facts.get("explains")) == (
+        ["in the snow"],
+        False,
+        explains,
+    )
     assert facts["rest"] == {"pairs": 40, "rate": rest / 40, "base_rate": 0}
 
 
@@ -478,7 +572,10 @@ def search_in(world: World) -> BugSearch:
 def failing_where(places: Mapping[str, float], colours: Mapping[str, float]) -> World:
     """Return a world with failures by place and colour. The captioner always says both."""
     both = Description((colour("red"), place("in the snow")))
-    return World(lambda _, where, which: places.get(where, 0.05) * colours.get(which, 1.0), say=lambda seen: both)
+    return World(
+        lambda _, where, which: places.get(where, 0.05) * colours.get(which, 1.0),
+        say=lambda seen: both,
+    )
 
 
 @pytest.mark.parametrize(
@@ -499,5 +596,7 @@ def test_a_search_says_whether_the_place_alone_makes_it_fail(world: World, expla
     # All three are counted on new noise, because the test of the whole overestimates its failures.
     rounds = [drawn for drawn in search.rounds if drawn.asked.purpose == "shorten"]
     name = f"{whole.hypothesis.name}_again"
-    assert counts.whole == sum((drawn.pairs(name).count for drawn in rounds if name in drawn.asked.cells), fails(0, 0))
+    assert counts.whole == sum(
+        (drawn.pairs(name).count for drawn in rounds if name in drawn.asked.cells), fails(0, 0)
+    )
     assert counts.whole.pairs <= sum(drawn.asked.candidates for drawn in rounds)

@@ -60,7 +60,8 @@ def findings(small_search: Path) -> Findings:
 
 @cache
 def answered_independently(folder: Path) -> dict[str, str]:
-    """Return the target's answer by key for every accepted image of every round, computed by timm alone.
+    """Return the target's answer by key for every accepted image of every round, computed by timm
+    alone.
 
     The lab's classifiers have one output per class, in the order of the source's labels.
     """
@@ -97,22 +98,37 @@ def test_every_round_is_a_dataset_that_is_whole(small_search: Path, findings: Fi
         assert verify(small_search / drawn.name / "dataset").problems == ()
 
 
-def test_no_two_rounds_and_no_recipe_share_their_noise(small_search: Path, findings: Findings) -> None:
+def test_no_two_rounds_and_no_recipe_share_their_noise(
+    small_search: Path, findings: Findings
+) -> None:
     seeds = {name: recipe.samples.seed for name, recipe in round_recipes(small_search).items()}
     assert seeds == {drawn.name: drawn.seed for drawn in findings.rounds}
-    layers = [small_search / name for name in ("recipe.yaml", "adversarial.yaml") if (small_search / name).exists()]
+    layers = [
+        small_search / name
+        for name in ("recipe.yaml", "adversarial.yaml")
+        if (small_search / name).exists()
+    ]
     every = [*seeds.values(), *(load_recipe(path).samples.seed for path in (RECIPE, *layers))]
     assert len(set(every)) == len(every)
 
 
-def test_rounds_are_drawn_in_pairs_and_screened_for_the_object_alone(small_search: Path, findings: Findings) -> None:
+def test_rounds_are_drawn_in_pairs_and_screened_for_the_object_alone(
+    small_search: Path, findings: Findings
+) -> None:
     for drawn in findings.rounds:
         recipe = round_recipes(small_search)[drawn.name]
         assert recipe.samples.noise == "paired" and not recipe.judges
-        assert all(shift.kind == "mined" and shift.caption is None for shift in recipe.prompts.shifts.values())
+        assert all(
+            shift.kind == "mined" and shift.caption is None
+            for shift in recipe.prompts.shifts.values()
+        )
         base = recipe.prompts.base.classes or ()
-        assert {class_id for shift in recipe.prompts.shifts.values() for class_id in shift.classes or ()} <= set(base)
-        candidates = list(read_rows(small_search / drawn.name / "dataset", ["key"], what="candidates"))
+        assert {
+            class_id for shift in recipe.prompts.shifts.values() for class_id in shift.classes or ()
+        } <= set(base)
+        candidates = list(
+            read_rows(small_search / drawn.name / "dataset", ["key"], what="candidates")
+        )
         accepted = list(read_rows(small_search / drawn.name / "dataset", ["key"]))
         assert (drawn.images, drawn.accepted) == (len(candidates), len(accepted))
 
@@ -137,23 +153,43 @@ def test_counts_are_those_of_the_rounds_own_images(small_search: Path, findings:
             for sample, fails in failed.get(finding.name, {}).items():
                 if sample in failed["base"]:
                     base_fails = failed["base"][sample]
-                    outcome = (True, fails and base_fails, fails and not base_fails, base_fails and not fails)
+                    outcome = (
+                        True,
+                        fails and base_fails,
+                        fails and not base_fails,
+                        base_fails and not fails,
+                    )
                     counts[:] = [count + more for count, more in zip(counts, outcome, strict=True)]
         assert finding.pairs is not None
-        assert [finding.pairs.pairs, finding.pairs.both, finding.pairs.failing, finding.pairs.rescued] == of_test
+        assert [
+            finding.pairs.pairs,
+            finding.pairs.both,
+            finding.pairs.failing,
+            finding.pairs.rescued,
+        ] == of_test
         assert finding.pairs.looks[-1].pairs == of_test[0]
         rates = of_test
         if finding in findings.standing:
             assert finding.pairs.fresh is not None and finding.pairs.fresh.round in estimates
             fresh_pairs = finding.pairs.fresh
-            assert [fresh_pairs.pairs, fresh_pairs.both, fresh_pairs.failing, fresh_pairs.rescued] == fresh
+            assert [
+                fresh_pairs.pairs,
+                fresh_pairs.both,
+                fresh_pairs.failing,
+                fresh_pairs.rescued,
+            ] == fresh
             rates = fresh
         elif finding.confirmed:
             rates = [0, 0, 0, 0]
-        assert (finding.set.failures, finding.rest.failures) == (rates[1] + rates[2], rates[1] + rates[3])
+        assert (finding.set.failures, finding.rest.failures) == (
+            rates[1] + rates[2],
+            rates[1] + rates[3],
+        )
 
 
-def test_what_is_told_of_single_images_is_what_the_target_answers(small_search: Path, findings: Findings) -> None:
+def test_what_is_told_of_single_images_is_what_the_target_answers(
+    small_search: Path, findings: Findings
+) -> None:
     answers = answered_independently(small_search)
     for finding in findings.findings:
         assert finding.evidence and finding.answers is not None
@@ -178,7 +214,10 @@ def test_answers_of_every_image_are_in_the_files(small_search: Path, findings: F
         assert len(rows) == drawn.accepted
         for row in rows:
             answer = answers[f"{drawn.name}/{row['key']}"]
-            assert outputs[int(row["outputs"].split()[0])] == answer and 0.1 <= float(row["confidence"]) <= 1
+            assert (
+                outputs[int(row["outputs"].split()[0])] == answer
+                and 0.1 <= float(row["confidence"]) <= 1
+            )
             assert row["failed"] == str(answer != names[row["class_id"]])
             assert row["key"].startswith(f"{row['shift']}_{row['class_id']}_")
             assert len(set(row["outputs"].split())) == 3
@@ -188,14 +227,22 @@ def test_counts_and_verdicts_come_out_of_the_files_alone(
     small_search: Path, findings: Findings, tmp_path: Path
 ) -> None:
     counted = recount(small_search)
-    assert [finding["name"] for finding in counted] == [finding.name for finding in findings.findings]
-    assert any(finding["confirmed"] for finding in counted) and any(finding["fresh"] is not None for finding in counted)
+    assert [finding["name"] for finding in counted] == [
+        finding.name for finding in findings.findings
+    ]
+    assert any(finding["confirmed"] for finding in counted) and any(
+        finding["fresh"] is not None for finding in counted
+    )
     # The count sees a single answer that is another.
     shutil.copytree(small_search, tmp_path / "other")
     tested = next(drawn for drawn in findings.rounds if drawn.purpose == "test")
     path = tmp_path / "other" / tested.name / "answers.csv"
     text = path.read_text()
-    described = next(row for row in table_of(path) if row["shift"] != "base" and f"base{row['key'][-10:]}" in text)
+    described = next(
+        row
+        for row in table_of(path)
+        if row["shift"] != "base" and f"base{row['key'][-10:]}" in text
+    )
     line = next(line for line in text.splitlines() if line.startswith(described["key"]))
     other = {"True": "False", "False": "True"}[described["failed"]]
     path.write_text(text.replace(line, f"{line.rpartition(',')[0]},{other}"))
@@ -203,7 +250,9 @@ def test_counts_and_verdicts_come_out_of_the_files_alone(
         recount(tmp_path / "other")
 
 
-def test_of_the_descriptions_compared_the_likeliest_was_taken(small_search: Path, findings: Findings) -> None:
+def test_of_the_descriptions_compared_the_likeliest_was_taken(
+    small_search: Path, findings: Findings
+) -> None:
     rows = table_of(small_search / "descriptions.csv")
 
     def score(row: dict[str, str]) -> float:
@@ -215,22 +264,30 @@ def test_of_the_descriptions_compared_the_likeliest_was_taken(small_search: Path
         [taken] = [
             row
             for row in rows
-            if row["caption"] == finding.caption and score(row) == pytest.approx(finding.about["log_likelihood"])
+            if row["caption"] == finding.caption
+            and score(row) == pytest.approx(finding.about["log_likelihood"])
         ]
         beside = [row for row in rows if row["cluster"] == taken["cluster"]]
         assert len(beside) > 1 and taken["cluster"].partition("_")[0] == finding.classes[0]
         assert max(score(row) for row in beside if row["pieces"] == taken["pieces"]) == score(taken)
 
 
-def test_every_hypothesis_comes_from_failures_of_the_base_or_is_shorter_words_of_one(findings: Findings) -> None:
+def test_every_hypothesis_comes_from_failures_of_the_base_or_is_shorter_words_of_one(
+    findings: Findings,
+) -> None:
     by_name = {finding.name: finding for finding in findings.findings}
     base = {cls.name: cls.errors for cls in findings.classes}
     for finding in findings.findings:
         if finding.origin == "shortened":
             whole = by_name[finding.about["shortened_from"]]
-            assert whole.origin == "found" and len(finding.caption.split()) < len(whole.caption.split())
+            assert whole.origin == "found" and len(finding.caption.split()) < len(
+                whole.caption.split()
+            )
         else:
-            assert finding.about["described"] and len(finding.about["described"]) <= base[finding.class_names[0]]
+            assert (
+                finding.about["described"]
+                and len(finding.about["described"]) <= base[finding.class_names[0]]
+            )
             assert {key.rpartition("/")[0] for key in finding.about["described"]} == {"rounds/01"}
     hypotheses = [finding for finding in findings.findings if finding.origin == "found"]
     reasons = {cls.name: cls.reason for cls in findings.classes}
@@ -256,16 +313,22 @@ def test_what_was_asked_is_kept_as_a_recipe(small_search: Path) -> None:
     assert stored.mine is not None and wanted.mine is not None
     assert stored.recipe_hash == wanted.recipe_hash
     assert (stored.mine.method, stored.mine.target, stored.mine.fdr) == ("bugs", TARGET, 0.9)
-    assert BugsSettings.model_validate(stored.mine.settings) == BugsSettings.model_validate(wanted.mine.settings)
+    assert BugsSettings.model_validate(stored.mine.settings) == BugsSettings.model_validate(
+        wanted.mine.settings
+    )
 
 
-def test_the_same_search_again_gives_the_same_bytes_and_draws_nothing(small_search: Path, tmp_path: Path) -> None:
+def test_the_same_search_again_gives_the_same_bytes_and_draws_nothing(
+    small_search: Path, tmp_path: Path
+) -> None:
     shutil.copytree(small_search, tmp_path / "again")
     drawn = {path: path.stat().st_mtime_ns for path in (tmp_path / "again").rglob("*.parquet")}
     searched(tmp_path / "again")
     assert files_of(tmp_path / "again") == files_of(small_search)
     assert files_of(small_search).keys() <= set(WRITTEN)
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "again").rglob("*.parquet")} == drawn
+    assert {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "again").rglob("*.parquet")
+    } == drawn
 
 
 def test_a_search_that_was_killed_goes_on_and_ends_with_the_same_bytes(
@@ -277,7 +340,11 @@ def test_a_search_that_was_killed_goes_on_and_ends_with_the_same_bytes(
         (killed / name).unlink()
     halves = []
     for purpose in ("test", "estimate"):
-        half = killed / next(drawn.name for drawn in findings.rounds if drawn.purpose == purpose) / "dataset"
+        half = (
+            killed
+            / next(drawn.name for drawn in findings.rounds if drawn.purpose == purpose)
+            / "dataset"
+        )
         (half / "manifest.json").unlink()
         receipts = sorted(half.rglob("receipts/*"))
         assert receipts
@@ -290,11 +357,15 @@ def test_a_search_that_was_killed_goes_on_and_ends_with_the_same_bytes(
 
 def test_a_refused_search_leaves_the_folder_as_it_was(small_search: Path, tmp_path: Path) -> None:
     shutil.copytree(small_search, tmp_path / "other")
-    with pytest.raises(UserError, match="rounds/01 was rendered for other hypotheses or with other settings"):
+    with pytest.raises(
+        UserError, match="rounds/01 was rendered for other hypotheses or with other settings"
+    ):
         searched(tmp_path / "other", "generator.guidance=4")
     with pytest.raises(UserError, match="rounds/01 was rendered"):
         searched(tmp_path / "other", "mine.settings.baseline=16")
-    with pytest.raises(UserError, match=r"holds findings of another target \(wardrobe-bugs, lab:resnet10t\)"):
+    with pytest.raises(
+        UserError, match=r"holds findings of another target \(wardrobe-bugs, lab:resnet10t\)"
+    ):
         searched(tmp_path / "other", target="lab:resnet14t")
     assert files_of(tmp_path / "other") == files_of(small_search)
 
@@ -306,12 +377,20 @@ def test_mined_recipes_hold_what_stands(tried: Path) -> None:
     assert hard.keys() == {finding.name for finding in findings.standing} >= {"sandal_at_night"}
     assert {shift.kind for shift in recipe.prompts.shifts.values()} == {"mined"}
     record = hard["sandal_at_night"].mined_from
-    assert record is not None and record["origin"] == "tried" and record["pairs"]["failing"] == record["pairs"]["pairs"]
+    assert (
+        record is not None
+        and record["origin"] == "tried"
+        and record["pairs"]["failing"] == record["pairs"]["pairs"]
+    )
     collected = load_recipe(tried / "adversarial.yaml")
     assert collected.prompts.shifts.keys() == hard.keys()
     assert collected.judges == (TARGET,)
     assert (collected.samples.accepted, collected.samples.at_most) == (4, 100)
-    seeds = [recipe.samples.seed, collected.samples.seed, *(drawn.seed for drawn in findings.rounds)]
+    seeds = [
+        recipe.samples.seed,
+        collected.samples.seed,
+        *(drawn.seed for drawn in findings.rounds),
+    ]
     assert len(set(seeds)) == len(seeds)
 
 
@@ -330,20 +409,28 @@ def test_what_is_told_in_fewer_words_is_no_shift(tried: Path, tmp_path: Path) ->
     assert "sandal_night" in shifts and whole.name not in shifts
 
 
-def test_images_that_exist_are_described_where_they_are_named(small_search: Path, tmp_path: Path) -> None:
+def test_images_that_exist_are_described_where_they_are_named(
+    small_search: Path, tmp_path: Path
+) -> None:
     shutil.copytree(small_search / "rounds" / "01", tmp_path / "seeded" / "rounds" / "01")
     seeds = small_search / "rounds" / "02" / "dataset"
     with described_images(fail=True):
-        mined = searched(tmp_path / "seeded", f"mine.settings.seeds=[{seeds}]", "mine.settings.shorten=false").findings
+        mined = searched(
+            tmp_path / "seeded", f"mine.settings.seeds=[{seeds}]", "mine.settings.shorten=false"
+        ).findings
     recipe = load_recipe(RECIPE)
     images = open_dataset(seeds).labelled()
-    assert [(audited.content, audited.rows) for audited in mined.on] == [(images.content, len(images))]
+    assert [(audited.content, audited.rows) for audited in mined.on] == [
+        (images.content, len(images))
+    ]
     assert mined.findings
     label_of = dict(zip(images.keys, images.labels.tolist(), strict=True))
     for finding in mined.findings:
         keys = finding.about["described"]
         assert keys and all(key.startswith("seeds/0/") for key in keys)
-        assert {recipe.classes[label_of[key.removeprefix("seeds/0/")]].id for key in keys} == set(finding.classes)
+        assert {recipe.classes[label_of[key.removeprefix("seeds/0/")]].id for key in keys} == set(
+            finding.classes
+        )
     # A class whose failures come from other images is not left out for a base without failures.
     assert not any("no failure in" in (cls.reason or "") for cls in mined.classes)
 
@@ -354,22 +441,37 @@ QUOTA: dict[str, Any] = {"accepted": 2, "at_most": 8, "method": "bugs", "seed": 
 
 def origin(role: str, rate: float | None = 0.25, failure: str = "top1") -> dict[str, Any]:
     set_rate = {} if rate is None else {"set": {"rate": rate, "rows": 40}}
-    facts = {"failure": failure, "finding": "f", "words": "red things", "role": role, "target": {"name": TARGET}}
+    facts = {
+        "failure": failure,
+        "finding": "f",
+        "words": "red things",
+        "role": role,
+        "target": {"name": TARGET},
+    }
     return facts | set_rate
 
 
 def write_mined(folder: Path, *, hard: bool = True, failure: str = "top1") -> Path:
-    """Write mining's layer: a failure of two classes, one of a class with its own samples, and an easy shift."""
+    """Write mining's layer: a failure of two classes, one of a class with its own samples, and an
+    easy shift."""
     recipe = load_recipe("wardrobe-mini", TINY)
     by_id = {cls.id: cls for cls in recipe.classes}
     shirts = [by_id["00"], by_id["05"]]
     bag = [by_id["08"]]
     shifts: dict[str, dict[str, Any]] = {
-        "red_hard": mined_shift("a photo of a red {class}", None, "hard", shirts, origin("hard", failure=failure)),
-        "snow_hard": mined_shift("a photo of a {class} in the snow", None, "hard", bag, origin("hard", None))
+        "red_hard": mined_shift(
+            "a photo of a red {class}", None, "hard", shirts, origin("hard", failure=failure)
+        ),
+        "snow_hard": mined_shift(
+            "a photo of a {class} in the snow", None, "hard", bag, origin("hard", None)
+        )
         | {"samples": {"candidates": 3}, "keep": ["thresholds"]},
     }
-    easy = {"red_easy": mined_shift("a photo of a {class} at night", None, "easy", shirts, origin("easy", None))}
+    easy = {
+        "red_easy": mined_shift(
+            "a photo of a {class} at night", None, "easy", shirts, origin("easy", None)
+        )
+    }
     changes = {"samples": {"seed": 12}, "name": "wardrobe-mini-mined"}
     folder.mkdir(parents=True, exist_ok=True)
     run = MiningRun(recipe, Mine(), None, "wardrobe-mini", TINY, folder)
@@ -392,9 +494,13 @@ def test_it_is_a_layer_over_minings_own(tmp_path: Path) -> None:
     base, *shifts = recipe.all_shifts()
     assert [shift.name for shift in shifts] == ["red_hard", "snow_hard"], "what is easy stays out"
     for shift in shifts:
-        assert (shift.accepted, shift.candidates, shift.kind) == (2, 8, "mined"), "whatever a shift said itself"
+        assert (shift.accepted, shift.candidates, shift.kind) == (2, 8, "mined"), (
+            "whatever a shift said itself"
+        )
         judging = [rule for rule in shift.keep if rule.judges()]
-        assert [(rule.judges(), rule.model_dump()["at_least"]) for rule in judging] == [((TARGET,), 1)]
+        assert [(rule.judges(), rule.model_dump()["at_least"]) for rule in judging] == [
+            ((TARGET,), 1)
+        ]
         inherited = below.prompts.shifts[shift.name]
         assert recipe.prompts.shifts[shift.name].mined_from == inherited.mined_from
         assert shift.prompt == inherited.prompt
@@ -410,7 +516,9 @@ def test_its_noise_is_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failure", ["top1", "top3", "answered:05"])
-def test_it_keeps_and_is_priced_by_the_failure_rule_of_the_run(failure: str, tmp_path: Path) -> None:
+def test_it_keeps_and_is_priced_by_the_failure_rule_of_the_run(
+    failure: str, tmp_path: Path
+) -> None:
     recipe = write_layer(tmp_path, failure=failure)
     rules = [rule for shift in recipe.all_shifts() for rule in shift.keep if rule.judges()]
     assert {rule.model_dump()["failure"] for rule in rules} == {failure}
@@ -443,8 +551,10 @@ def test_check_prices_it(tmp_path: Path) -> None:
         "the base is drawn besides"
     )
     assert format_quotas((red, snow)) == (
-        "at most 8 candidates per cell, 24 in all, until 2 are kept that lab:resnet10t gets wrong; at the failure rates"
-        " in mined_from (25 %), a kept image takes about 4 candidates that pass the screen, and a cell about 8;"
+        "at most 8 candidates per cell, 24 in all, until 2 are kept that lab:resnet10t gets wrong;"
+        " at the failure rates"
+        " in mined_from (25 %), a kept image takes about 4 candidates that pass the screen, and a"
+        " cell about 8;"
         " 1 of 2 shifts give no rate."
     )
 
@@ -471,5 +581,7 @@ def test_it_builds_and_rows_hold_what_the_judge_answered(tmp_path: Path) -> None
     assert verify(tmp_path / "d").problems == ()
     card = (tmp_path / "d" / "README.md").read_text()
     assert "## Chosen because a model failed" in card and f"**: `{TARGET}`." in card
-    [transfer] = evaluate(tmp_path / "d", [TARGET, "lab:resnet14t"], device="cpu", out=tmp_path / "out").transfer
+    [transfer] = evaluate(
+        tmp_path / "d", [TARGET, "lab:resnet14t"], device="cpu", out=tmp_path / "out"
+    ).transfer
     assert transfer.images == sum(kept.values())

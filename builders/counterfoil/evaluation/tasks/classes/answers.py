@@ -1,4 +1,5 @@
-"""The input of measures: every model's answers, grouped into classes, shifts and pairs, and their drops."""
+"""The input of measures: every model's answers, grouped into classes, shifts and pairs, and their
+drops."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ Asked = TypeVar("Asked", bound=Request)
 
 @dataclass(frozen=True)
 class ModelAnswers:
-    """Every model's answers to all images, in the dataset's order. Arrays are (images, models); readable: (images,)."""
+    """Every model's answers to all images, in the dataset's order. Arrays are (images, models);
+    readable: (images,)."""
 
     readable: Bools
     prediction: NDArray[np.int32]
@@ -43,26 +45,36 @@ class ModelAnswers:
     correct_top_k: Bools
 
 
-def near_chance_on_base(subject: Subject, answers: ModelAnswers, chances: Floats, min_images: int) -> NearChance:
+def near_chance_on_base(
+    subject: Subject, answers: ModelAnswers, chances: Floats, min_images: int
+) -> NearChance:
     """Return which models and classes are near chance on the base; `chances` (labels, models).
 
-    Without a base, models are judged by the average over the classes of all readable images. A preview has too few
-    images of a class to judge classes.
+    Without a base, models are judged by the average over the classes of all readable images. A
+    preview has too few images of a class to judge classes.
     """
     if not subject.base:
         labels = subject.labels[answers.readable]
         correct = answers.correct[answers.readable]
         present, counts = np.unique(labels, return_counts=True)
-        everywhere = np.stack([correct[labels == label].mean(axis=0) for label in present]).mean(axis=0)
-        return NearChance(accuracy_stats.near_chance(everywhere, int(counts.sum()), chances[present].mean(axis=0)))
+        everywhere = np.stack([correct[labels == label].mean(axis=0) for label in present]).mean(
+            axis=0
+        )
+        return NearChance(
+            accuracy_stats.near_chance(everywhere, int(counts.sum()), chances[present].mean(axis=0))
+        )
     kept = accuracy_stats.surviving(class_units(subject, answers, 0), min_images)
     if not kept:
         return NearChance(np.zeros(chances.shape[1], dtype=bool))
     label_of = {cls.id: label for label, cls in enumerate(subject.classes)}
     ids = [cls.class_id for cls in kept]
-    accuracy = np.stack([accuracy_stats.accuracy_per_class(cls.base_present, cls.base_correct) for cls in kept])
+    accuracy = np.stack(
+        [accuracy_stats.accuracy_per_class(cls.base_present, cls.base_correct) for cls in kept]
+    )
     images = np.array([cls.counts[0] for cls in kept])
-    near = find_near_chance(ids, accuracy, images, chances[[label_of[class_id] for class_id in ids]])
+    near = find_near_chance(
+        ids, accuracy, images, chances[[label_of[class_id] for class_id in ids]]
+    )
     return near if subject.preview is None else replace(near, classes={}, chances={})
 
 
@@ -70,7 +82,8 @@ def near_chance_on_base(subject: Subject, answers: ModelAnswers, chances: Floats
 class AnsweredImages:
     """n images of one group. labels, indices, present, sources: (n,). correct: (n, models).
 
-    sources: the units of the input dataset that images are of; None if they share none, or if it is not known.
+    sources: the units of the input dataset that images are of; None if they share none, or if it is
+    not known.
     """
 
     labels: Ints
@@ -83,13 +96,20 @@ class AnsweredImages:
     def of_group(cls, subject: Subject, answers: ModelAnswers, group: int) -> AnsweredImages:
         rows = np.flatnonzero(subject.shifts == group)
         sources = None if subject.units is None else subject.units.of_image[rows]
-        return cls(subject.labels[rows], subject.indices[rows], answers.readable[rows], answers.correct[rows], sources)
+        return cls(
+            subject.labels[rows],
+            subject.indices[rows],
+            answers.readable[rows],
+            answers.correct[rows],
+            sources,
+        )
 
 
 def aligned_units(
     subject: Subject, labels: Sequence[int], base: AnsweredImages, shifted: AnsweredImages
 ) -> list[ClassUnits]:
-    """Return the classes of these labels, each with its base and shifted images aligned by candidate index."""
+    """Return the classes of these labels, each with its base and shifted images aligned by
+    candidate index."""
     sides = (base, shifted)
     units = []
     for label in labels:
@@ -106,13 +126,18 @@ def aligned_units(
             if side.sources is not None:
                 sources.append(np.full(count, -1))
                 sources[-1][at] = side.sources[rows]
-        of_both = (subject.units, sources[0], sources[1]) if subject.units and len(sources) == 2 else None
+        of_both = (
+            (subject.units, sources[0], sources[1]) if subject.units and len(sources) == 2 else None
+        )
         units.append(ClassUnits(subject.classes[label].id, *parts, sources=of_both))
     return units
 
 
-def class_units(subject: Subject, answers: ModelAnswers, shift: int, base: int = 0) -> list[ClassUnits]:
-    """Return the planned classes of a shift, each with its base and shifted images aligned by candidate index."""
+def class_units(
+    subject: Subject, answers: ModelAnswers, shift: int, base: int = 0
+) -> list[ClassUnits]:
+    """Return the planned classes of a shift, each with its base and shifted images aligned by
+    candidate index."""
     sides = (AnsweredImages.of_group(subject, answers, group) for group in (base, shift))
     return aligned_units(subject, subject.groups[shift].class_labels, *sides)
 
@@ -133,7 +158,8 @@ class Asking:
         folder: Path,
         failed: dict[str, CounterfoilError] | None = None,
     ) -> dict[str, Scored]:
-        """Return the answers of these models, kept in `folder`. Raise, or fill `failed`, as `score_models` does."""
+        """Return the answers of these models, kept in `folder`. Raise, or fill `failed`, as
+        `score_models` does."""
         local = frozenset(self.models.given)  # no other process can load these
         spread = None if self.spread is None else replace(self.spread, of_this_process=local)
         return score_models(
@@ -151,11 +177,13 @@ class Asking:
 
 @dataclass(frozen=True)
 class AllAnswers:
-    """The input of a measure: the images, every model's answers, and the drops that several measures share.
+    """The input of a measure: the images, every model's answers, and the drops that several
+    measures share.
 
-    Accuracies are over every class with an image. Drops leave out classes with few images and classes that are
-    `near_chance` on the base; averages over models leave out models that are. Groups have the subject's indices; the
-    base, if any, is first. `asking` scores more images. `requests` are the options of single measures.
+    Accuracies are over every class with an image. Drops leave out classes with few images and
+    classes that are `near_chance` on the base; averages over models leave out models that are.
+    Groups have the subject's indices; the base, if any, is first. `asking` scores more images.
+    `requests` are the options of single measures.
     """
 
     subject: Subject
@@ -178,7 +206,8 @@ class AllAnswers:
         asking: Asking,
         requests: tuple[Request, ...],
     ) -> AllAnswers:
-        """Combine every model's answers. Raise RunFailure if no image, or no base image, can be decoded."""
+        """Combine every model's answers. Raise RunFailure if no image, or no base image, can be
+        decoded."""
         answers = ModelAnswers(
             # Whether an image decodes does not depend on the model.
             readable=np.all([scores.predictions.readable for scores in scored], axis=0),
@@ -186,10 +215,14 @@ class AllAnswers:
             correct=np.stack([scores.predictions.correct for scores in scored], axis=1),
             correct_top_k=np.stack([scores.predictions.correct_top_k for scores in scored], axis=1),
         )
-        if not np.any((subject.shifts == 0) & answers.readable if subject.base else answers.readable):
+        if not np.any(
+            (subject.shifts == 0) & answers.readable if subject.base else answers.readable
+        ):
             what = "base image" if subject.base else "image"
             hint = "Run `counterfoil verify` on it." if subject.directory else None
-            raise RunFailure(f"{subject.directory or subject.source}: no {what} can be decoded", hint)
+            raise RunFailure(
+                f"{subject.directory or subject.source}: no {what} can be decoded", hint
+            )
         chances = np.stack([scores.class_map.chances for scores in scored], axis=1)
         near = near_chance_on_base(subject, answers, chances, minimum)
         if subject.units is not None:
@@ -210,7 +243,8 @@ class AllAnswers:
     def confidence(self) -> Floats32:
         """Each model's confidence in its top answer, (images, models)."""
         return self.once(
-            ("confidence",), lambda: np.stack([scores.predictions.confidence for scores in self.scored], axis=1)
+            ("confidence",),
+            lambda: np.stack([scores.predictions.confidence for scores in self.scored], axis=1),
         )
 
     @property
@@ -220,7 +254,8 @@ class AllAnswers:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The groups, by index, that all measures except severity use: of a graded shift only the highest level."""
+        """The groups, by index, that all measures except severity use: of a graded shift only the
+        highest level."""
         return tuple(index for index, group in enumerate(self.subject.groups) if group.top)
 
     @property
@@ -234,13 +269,17 @@ class AllAnswers:
     def rows(self, index: int) -> Ints:
         """Return the readable images of a group."""
         return self.once(
-            ("rows", index), lambda: np.flatnonzero((self.subject.shifts == index) & self.answers.readable)
+            ("rows", index),
+            lambda: np.flatnonzero((self.subject.shifts == index) & self.answers.readable),
         )
 
     def units(self, index: int) -> list[ClassUnits]:
-        """Return the planned classes of a group with their base images; without a base, with its own on both."""
+        """Return the planned classes of a group with their base images; without a base, with its
+        own on both."""
         base = 0 if self.subject.base else index
-        return self.once(("units", index), lambda: class_units(self.subject, self.answers, index, base))
+        return self.once(
+            ("units", index), lambda: class_units(self.subject, self.answers, index, base)
+        )
 
     def seen(self, index: int) -> list[ClassUnits]:
         """Return the classes with an image in a group, which its accuracy is averaged over."""
@@ -251,7 +290,8 @@ class AllAnswers:
         return accuracy_stats.surviving(self.units(index), self.min_images)
 
     def kept(self, index: int) -> list[ClassUnits]:
-        """Return the classes of a drop: with enough images on both sides, and not near chance on the base."""
+        """Return the classes of a drop: with enough images on both sides, and not near chance on
+        the base."""
         return [cls for cls in self.enough(index) if cls.class_id not in self.near_chance.classes]
 
     def over(self, kept: Sequence[ClassUnits]) -> str:
@@ -259,14 +299,18 @@ class AllAnswers:
         return over_classes(len(kept), len(self.subject.classes))
 
     def drops(self, index: int) -> Drops | None:
-        """Return the drops of all models under a shift, over its measured classes; None if no class is measured."""
+        """Return the drops of all models under a shift, over its measured classes; None if no class
+        is measured."""
         return self.once(("drops", index), lambda: self._drops(index, self.kept(index)))
 
     def pairs(self, index: int) -> list[ClassUnits]:
-        """Return the measured classes with the indices accepted on both sides; empty if noise is not paired."""
+        """Return the measured classes with the indices accepted on both sides; empty if noise is
+        not paired."""
         if not self.group(index).paired:
             return []
-        return [cls.pairs() for cls in self.kept(index) if (cls.base_present & cls.shift_present).any()]
+        return [
+            cls.pairs() for cls in self.kept(index) if (cls.base_present & cls.shift_present).any()
+        ]
 
     def pairs_drops(self, index: int) -> Drops | None:
         return self.once(("pairs", index), lambda: self._drops(index, self.pairs(index)))
@@ -275,7 +319,9 @@ class AllAnswers:
         """Return every model's accuracy on the base, averaged over all of its classes."""
         seen = self.seen(0)
         salt = self.group(0).name
-        return self.once(("averages",), lambda: accuracy_stats.averages(seen, seed=self.seed, salt=salt))
+        return self.once(
+            ("averages",), lambda: accuracy_stats.averages(seen, seed=self.seed, salt=salt)
+        )
 
     def shared_units(self, rows: Ints) -> Ints | None:
         """Return the units of these images, (n,); None if images share none."""
@@ -300,10 +346,13 @@ class AllAnswers:
         group = self.group(index)
         if not kept:
             return None
-        return accuracy_stats.drops(kept, paired=group.paired, seed=self.seed, salt=group.name, averaged=self.sound)
+        return accuracy_stats.drops(
+            kept, paired=group.paired, seed=self.seed, salt=group.name, averaged=self.sound
+        )
 
     def facts(self, index: int) -> GroupFacts:
-        """Return the facts of a group: its yield, and the classes and images of its drop, or else of its accuracy."""
+        """Return the facts of a group: its yield, and the classes and images of its drop, or else
+        of its accuracy."""
         described = self.group(index)
         compared = self.subject.base and index > 0
         kept = self.kept(index) if compared else self.seen(index)
@@ -317,7 +366,9 @@ class AllAnswers:
             if cls.class_id not in measured:
                 counts = cls.class_id, names[cls.class_id], *cls.counts
                 if compared and min(cls.counts) >= self.min_images:
-                    left_out.append(LeftOut(*counts, "near chance", self.near_chance.classes[cls.class_id]))
+                    left_out.append(
+                        LeftOut(*counts, "near chance", self.near_chance.classes[cls.class_id])
+                    )
                 else:
                     left_out.append(LeftOut(*counts))
         return GroupFacts(
@@ -344,7 +395,9 @@ def answer_names(classes: Sequence[RecipeClass], class_map: ClassMap) -> Callabl
         return lambda output: info.index_to_description(output).split(",")[0]
     if class_map.outputs == "names":
         by_output = {
-            output: cls.name for cls, target in zip(classes, class_map.targets, strict=True) for output in target
+            output: cls.name
+            for cls, target in zip(classes, class_map.targets, strict=True)
+            for output in target
         }
         labels = class_map.label_names or ()
         return lambda output: by_output.get(output) or labels[output]
@@ -358,7 +411,8 @@ EVERYWHERE: tuple[ShownIn, ...] = ("terminal", "report", "card")
 
 @dataclass(frozen=True)
 class AnsweredGroup:
-    """A model's answers to n readable images of a group, (n,) each. confidence: NaN where the model gives none."""
+    """A model's answers to n readable images of a group, (n,) each. confidence: NaN where the model
+    gives none."""
 
     labels: Ints
     correct: Bools
@@ -375,7 +429,8 @@ class Measure:
     """A measure. Its key in `MEASURES` is its name and the name of its rows."""
 
     rows: Callable[[AllAnswers], Iterable[ResultRow]] | None
-    """Returns one number each, named after the measure. None: a row for each model and group, of `resampled`."""
+    """Returns one number each, named after the measure. None: a row for each model and group, of
+    `resampled`."""
     title: str
     unit: Literal["percent", "points", "share", "plain"]
     reading: str
@@ -389,14 +444,18 @@ class Measure:
     """What a line of a gate measures: of all images of a group, or of those of one class."""
 
     def facts(self, name: str) -> MeasureFacts:
-        return MeasureFacts(name, self.title, self.unit, self.reading, self.shown, self.lower_is_better)
+        return MeasureFacts(
+            name, self.title, self.unit, self.reading, self.shown, self.lower_is_better
+        )
 
 
 @dataclass(frozen=True)
 class NestedMeasure:
-    """A measure whose facts nest in the document of results beside its rows, under the name of its file.
+    """A measure whose facts nest in the document of results beside its rows, under the name of its
+    file.
 
-    measure: returns the facts, and rows with their own names; None or an empty tuple if there is nothing to measure.
+    measure: returns the facts, and rows with their own names; None or an empty tuple if there is
+    nothing to measure.
     draw: figures for its section of the report. pictures: more figures, from the images.
     """
 

@@ -1,4 +1,5 @@
-"""The Hub's evaluation-result entry of a classifier: plain accuracy, every accepted image counting once.
+"""The Hub's evaluation-result entry of a classifier: plain accuracy, every accepted image counting
+once.
 
 Its notes give intervals, the class average, the drop and validation → base.
 """
@@ -23,15 +24,24 @@ def class_entry(results: Results, model: ModelFacts, group: GroupFacts) -> tuple
     if group is results.base_group:
         if (average := results.base_number(model.name)) is not None:
             classes = counted(group.classes, "class", "classes")
-            notes += f"; averaged over {classes} {100 * average.value:.1f}, {interval_words(average)}"
+            notes += (
+                f"; averaged over {classes} {100 * average.value:.1f}, {interval_words(average)}"
+            )
         if model.near_chance:
             notes += NEAR_CHANCE
         gap = number.estimate(VALIDATION_GAP, model=model.name)
         validation = number.value(VALIDATION, model=model.name)
         if gap is not None and validation is not None:
             accuracy = f"{100 * validation:.1f} on validation images of the source"
-            notes += f"; {accuracy}: gap to the base {100 * gap.value:.1f} points, {interval_words(gap)}"
+            notes += (
+                f"; {accuracy}: gap to the base {100 * gap.value:.1f} points, {interval_words(gap)}"
+            )
     elif drop is not None:
-        over = over_classes(group.classes, group.classes + len(group.left_out)) or f"over {group.classes} classes"
-        notes += drop_words(drop, number.value(DROP_BASE, model=model.name, group=group.name), f" {over}")
+        over = (
+            over_classes(group.classes, group.classes + len(group.left_out))
+            or f"over {group.classes} classes"
+        )
+        notes += drop_words(
+            drop, number.value(DROP_BASE, model=model.name, group=group.name), f" {over}"
+        )
     return top1.value, notes

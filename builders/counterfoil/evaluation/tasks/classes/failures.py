@@ -1,4 +1,5 @@
-"""Pictures of what classifiers get wrong: the failure browser, and the flipped pairs that the report shows."""
+"""Pictures of what classifiers get wrong: the failure browser, and the flipped pairs that the
+report shows."""
 
 from __future__ import annotations
 
@@ -28,12 +29,19 @@ if TYPE_CHECKING:
 
 
 def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path:
-    """Write the failure browser; return its page in `folder`. Only the images that it shows are read again."""
+    """Write the failure browser; return its page in `folder`. Only the images that it shows are
+    read again."""
     subject = answered.subject
     answers = answered.answers
-    built = [index for index, group in enumerate(subject.groups) if index and group.candidates is not None]
+    built = [
+        index
+        for index, group in enumerate(subject.groups)
+        if index and group.candidates is not None
+    ]
     partners = failure_partners(answered, built)
-    chosen = choose_failures(answers.correct, answers.readable, subject.labels, subject.shifts, partners)
+    chosen = choose_failures(
+        answers.correct, answers.readable, subject.labels, subject.shifts, partners
+    )
     levels = {}
     for curve in results.severity:
         names = [level.group for level in curve.levels]
@@ -45,7 +53,9 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
     for model, class_map in zip(results.models, answered.maps, strict=True):
         note = near if model.near_chance else ""
         models.append((model.name, answer_names(subject.classes, class_map), note))
-    data = failures_data(subject, answers.prediction, answers.correct, answered.confidence, chosen, models, order)
+    data = failures_data(
+        subject, answers.prediction, answers.correct, answered.confidence, chosen, models, order
+    )
     html = browser_html(
         "failures-of-classes.html.j2",
         results.dataset,
@@ -63,9 +73,13 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
 
 def _pictures(subject: Subject, keys: frozenset[str]) -> Iterator[Image | None]:
     for part in subject.parts:
-        part_keys = frozenset(key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix))
+        part_keys = frozenset(
+            key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix)
+        )
         if part_keys:
-            yield from (part.images.decoded(encoded) for _, encoded in part.images.images(part_keys))
+            yield from (
+                part.images.decoded(encoded) for _, encoded in part.images.images(part_keys)
+            )
 
 
 def failure_partners(answered: AllAnswers, shifts: Sequence[int]) -> Ints:
@@ -81,9 +95,11 @@ PAIRS_A_CLASS = 2
 
 @dataclass(frozen=True)
 class FlippedPair:
-    """Keys of a base image and its shifted partner; `flipped` models were right on the first and wrong on the other.
+    """Keys of a base image and its shifted partner; `flipped` models were right on the first and
+    wrong on the other.
 
-    `answer` is the most frequent answer of those models to the shifted image; `answered` of them gave it.
+    `answer` is the most frequent answer of those models to the shifted image; `answered` of them
+    gave it.
     """
 
     base_key: str
@@ -93,12 +109,14 @@ class FlippedPair:
     answered: int
 
 
-# `ClassExamples` is a class with a large drop: its name, its drop averaged over models, and flipped pairs.
+# `ClassExamples` is a class with a large drop: its name, its drop averaged over models, and flipped
+# pairs.
 ClassExamples = tuple[str, float, list[FlippedPair]]
 
 
 def pick_examples(answered: AllAnswers, results: Results) -> dict[str, list[ClassExamples]]:
-    """Return the classes that drop most, for shifts of the largest impact, with the pairs that most models flip."""
+    """Return the classes that drop most, for shifts of the largest impact, with the pairs that most
+    models flip."""
     subject = answered.subject
     # Images that were not built form no pairs.
     built = [shift.name for shift in results.by_impact if shift.candidates is not None]
@@ -108,7 +126,9 @@ def pick_examples(answered: AllAnswers, results: Results) -> dict[str, list[Clas
     examples: dict[str, list[ClassExamples]] = {}
     for shift in measured[:MOST_SHIFTS]:
         of_classes = classes_of(results, shift)
-        drops = {facts.class_id: facts.impact.value for facts in of_classes if facts.impact is not None}
+        drops = {
+            facts.class_id: facts.impact.value for facts in of_classes if facts.impact is not None
+        }
         chosen: list[ClassExamples] = []
         for cls in sorted(subject.classes, key=lambda cls: (-drops.get(cls.id, 0.0), cls.label)):
             if drops.get(cls.id, 0.0) <= 0 or len(chosen) == CLASSES_A_SHIFT:

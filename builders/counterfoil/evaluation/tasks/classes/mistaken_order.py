@@ -1,7 +1,8 @@
-"""Find out whether the outputs of a model near chance fit the classes far better in another order: for a warning.
+"""Find out whether the outputs of a model near chance fit the classes far better in another order:
+for a warning.
 
-Of all orders, the best for some images looks good by chance. So it is found on every second image of each class (as an
-assignment problem) and measured on the others.
+Of all orders, the best for some images looks good by chance. So it is found on every second image
+of each class (as an assignment problem) and measured on the others.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ _NEARLY = 0.9
 
 @dataclass(frozen=True)
 class BetterOrder:
-    """Another order of k classes. means: (k,) the class that each class's output seems to mean. kind: words for it.
+    """Another order of k classes. means: (k,) the class that each class's output seems to mean.
+    kind: words for it.
 
-    given, better: the shares of right answers in the given and in this order, on images that did not choose this order.
+    given, better: the shares of right answers in the given and in this order, on images that did
+    not choose this order.
     """
 
     means: Ints
@@ -46,8 +49,8 @@ def better_order(
 ) -> BetterOrder | None:
     """Return the order that outputs seem to have; None if none is clearly better.
 
-    labels, answers: (n,) the class of each image and of its answer, -1 for none, numbered as outputs are. named: other
-    likely orders, (k,) each, and their names.
+    labels, answers: (n,) the class of each image and of its answer, -1 for none, numbered as
+    outputs are. named: other likely orders, (k,) each, and their names.
     """
     if not 2 <= classes <= MOST_CLASSES:
         return None
@@ -85,11 +88,14 @@ def better_order(
 
 
 def likely_order(answered: AllAnswers, model: int) -> str:
-    """Return words for the order that the outputs of a model near chance seem to have; empty if none fits better."""
+    """Return words for the order that the outputs of a model near chance seem to have; empty if
+    none fits better."""
     class_map = answered.maps[model]
     classes = answered.subject.classes
     outputs = np.array([target[0] for target in class_map.targets])
-    if len(np.unique(outputs)) < len(outputs) or any(len(target) > 1 for target in class_map.targets):
+    if len(np.unique(outputs)) < len(outputs) or any(
+        len(target) > 1 for target in class_map.targets
+    ):
         return ""
     # Number the classes in the order of their outputs.
     class_at = np.argsort(outputs)
@@ -108,7 +114,10 @@ def likely_order(answered: AllAnswers, model: int) -> str:
     if better is None:
         return ""
     moved = np.flatnonzero(better.means != np.arange(len(outputs)))
-    meant = [f"output {outputs[class_at[at]]} is {classes[class_at[better.means[at]]].name}" for at in moved[:3]]
+    meant = [
+        f"output {outputs[class_at[at]]} is {classes[class_at[better.means[at]]].name}"
+        for at in moved[:3]
+    ]
     matches = f"{', '.join(meant)} and so on" if len(moved) > 3 else listed(meant)
     return (
         f"{better.kind}: {percent(better.better.value)} of images are right if {matches}, and"

@@ -15,7 +15,14 @@ from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASU
 from counterfoil.report.headline import headline_of
 from counterfoil.report.labels import checked_shifts
 from counterfoil.report.reference import averaged, everyone, model_sentences, order_warnings
-from counterfoil.report.results import NESTED, ClassNumbers, ModelFacts, Results, classes_of, section_order
+from counterfoil.report.results import (
+    NESTED,
+    ClassNumbers,
+    ModelFacts,
+    Results,
+    classes_of,
+    section_order,
+)
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.words import in_words, measure_tables
 
@@ -42,9 +49,10 @@ def classes_page(
 ) -> ReportPage:
     """Return what the page says.
 
-    examples: for each shown shift, the classes that drop most, with flipped pairs. thumbnails: their pictures by key.
-    unreadable: keys of images that could not be decoded. pictures: name of a nested measure → what it draws from
-    images.
+    examples: for each shown shift, the classes that drop most, with flipped pairs. thumbnails:
+    their pictures by key.
+    unreadable: keys of images that could not be decoded. pictures: name of a nested measure → what
+    it draws from images.
     """
     models = results.best_first
     shifts = results.by_impact
@@ -76,7 +84,9 @@ def classes_page(
         "by_kind": _by_kind(results),
         "mistaken": _mistaken(results, models),
         "measure_tables": measure_tables(results, "report"),
-        "measure_figures": {name: measure.figure(results) for name, measure in MEASURES.items() if measure.figure},
+        "measure_figures": {
+            name: measure.figure(results) for name, measure in MEASURES.items() if measure.figure
+        },
         "impact": drop_bars({"": impacts[:_MOST_BARS]}) if impacts else None,
         "lines": figures.line_figure(results),
         "slopes": figures.slope_figure(results),
@@ -107,10 +117,13 @@ def _sections(results: Results, pictures: Mapping[str, Sequence[Any]]) -> Iterat
             yield section
 
 
-def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[ModelFacts, list[dict[str, Any]]]]:
+def _mistaken(
+    results: Results, models: Sequence[ModelFacts]
+) -> list[tuple[ModelFacts, list[dict[str, Any]]]]:
     """Return, for the best models, the classes of the first group that they find least.
 
-    taken_for: the other classes with which the models confuse a class most often: name, share and images.
+    taken_for: the other classes with which the models confuse a class most often: name, share and
+    images.
     """
     rows = results.rows
     names = {cls.id: cls.name for cls in results.classes}
@@ -118,11 +131,18 @@ def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[Mode
     mixed: dict[tuple[str, str], list[tuple[str, float, int]]] = {}
     for confusion in rows.where("confusion", group=group):
         if confusion.against != confusion.class_id:
-            mistake = (names.get(confusion.against, confusion.against), confusion.value or 0.0, confusion.n or 0)
+            mistake = (
+                names.get(confusion.against, confusion.against),
+                confusion.value or 0.0,
+                confusion.n or 0,
+            )
             mixed.setdefault((confusion.model, confusion.class_id), []).append(mistake)
     mistaken = []
     for model in models[:_MOST_MODELS]:
-        recalls = sorted(rows.where("recall", model=model.name, group=group), key=lambda recall: recall.value or 0.0)
+        recalls = sorted(
+            rows.where("recall", model=model.name, group=group),
+            key=lambda recall: recall.value or 0.0,
+        )
         classes = []
         for recall in recalls[:_MOST_CLASSES]:
             key = {"model": model.name, "group": group, "class_id": recall.class_id}
@@ -152,7 +172,9 @@ def _by_kind(results: Results) -> list[dict[str, Any]]:
             values = [results.rows.value(measure, group=name) for name in names]
             values_of[measure] = [value for value in values if value is not None]
         if values_of["impact"]:
-            kinds.append({"kind": kind, "impacts": values_of["impact"], "slopes": values_of["slope"]})
+            kinds.append(
+                {"kind": kind, "impacts": values_of["impact"], "slopes": values_of["slope"]}
+            )
     return kinds
 
 
@@ -163,10 +185,12 @@ MOST_MODELS_TO_CHOOSE = 40
 
 @dataclass(frozen=True)
 class ClassRow:
-    """A class: its unique name, its drop averaged over shifts and models, and one cell for each shown shift.
+    """A class: its unique name, its drop averaged over shifts and models, and one cell for each
+    shown shift.
 
-    average: the drop over the shifts that measure the class. drops: each model's average over shifts. known: numbers
-    under a shift that measures the class, if any. cells: a cell is None if the shift does not ask for the class.
+    average: the drop over the shifts that measure the class. drops: each model's average over
+    shifts. known: numbers under a shift that measures the class, if any. cells: a cell is None if
+    the shift does not ask for the class.
     """
 
     name: str
@@ -177,7 +201,8 @@ class ClassRow:
 
 
 def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow], int]:
-    """Return the classes that drop most, worst first and `MOST_ROWS` at most, over `shifts`; and how many there are."""
+    """Return the classes that drop most, worst first and `MOST_ROWS` at most, over `shifts`; and
+    how many there are."""
     by_class: dict[str, dict[str, ClassNumbers]] = {}
     for shift in results.shifts if results.base is not None else ():
         for numbers in classes_of(results, shift.name):
@@ -189,7 +214,9 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
         first = next(iter(by_shift.values()))
         known = next((numbers for numbers in by_shift.values() if numbers.accuracy), first)
         average = results.mean_of_sound(drops) if drops else None
-        rows.append(ClassRow(first.name, average, drops, known, [by_shift.get(shift) for shift in shifts]))
+        rows.append(
+            ClassRow(first.name, average, drops, known, [by_shift.get(shift) for shift in shifts])
+        )
     # Sort by drop, ties in the recipe's order; classes that no shift measures come last.
     rows.sort(key=lambda row: (row.average is None, -(row.average or 0.0)))
     names = Counter(row.name for row in rows)

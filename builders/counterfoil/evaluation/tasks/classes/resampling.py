@@ -21,10 +21,12 @@ _WEIGHTS_AT_ONCE = 1 << 22  # replicates times images
 
 
 def drawn_averages(answered: AllAnswers, sides: Sequence[Side]) -> Floats:
-    """Return the class average of each side in every replicate, (replicates, sides); NaN if a draw has no image.
+    """Return the class average of each side in every replicate, (replicates, sides); NaN if a draw
+    has no image.
 
-    Units are drawn within a class. If groups share units, the units of these groups are drawn together. Otherwise the
-    units of each group are drawn separately. Units that the input dataset names are drawn over all classes.
+    Units are drawn within a class. If groups share units, the units of these groups are drawn
+    together. Otherwise the units of each group are drawn separately. Units that the input dataset
+    names are drawn over all classes.
     """
     subject = answered.subject
     strata, units = strata_and_units(subject)
@@ -32,7 +34,9 @@ def drawn_averages(answered: AllAnswers, sides: Sequence[Side]) -> Floats:
         return draw_class_averages(sides, strata, units, _generators(subject, answered.seed))
     averages = np.full((REPLICATES, len(sides)), np.nan)
     for side, (rows, values) in enumerate(sides):
-        of_classes = [rows[subject.labels[rows] == label] for label in np.unique(subject.labels[rows])]
+        of_classes = [
+            rows[subject.labels[rows] == label] for label in np.unique(subject.labels[rows])
+        ]
         if of_classes:
             of_units = [(units[rows], values[rows][:, None]) for rows in of_classes]
             averages[:, side] = subject.units.average(of_units)[:, 0]
@@ -40,7 +44,8 @@ def drawn_averages(answered: AllAnswers, sides: Sequence[Side]) -> Floats:
 
 
 def image_weights(subject: Subject, seed: int) -> Iterator[tuple[slice, Floats]]:
-    """Yield blocks of replicates, and how often each of the n images is drawn in them, (block, n)."""
+    """Yield blocks of replicates, and how often each of the n images is drawn in them, (block,
+    n)."""
     strata, units = strata_and_units(subject)
     generator_of = _generators(subject, seed)
     drawn = []
@@ -68,7 +73,8 @@ def _generators(subject: Subject, seed: int) -> Callable[[int], np.random.Genera
 
 
 def strata_and_units(subject: Subject) -> tuple[Ints, Ints]:
-    """Return each row's stratum, a class in the groups that share units, and its unit within the stratum.
+    """Return each row's stratum, a class in the groups that share units, and its unit within the
+    stratum.
 
     Units of the input dataset are in one stratum: a video may have images of several classes.
     """
@@ -86,14 +92,16 @@ def strata_and_units(subject: Subject) -> tuple[Ints, Ints]:
 
 
 def weighted_mean(values: Bools, weights: Floats) -> Floats:
-    """Return the mean of values (n,) in each resample, (r,), from weights (r, n); NaN if no image is drawn."""
+    """Return the mean of values (n,) in each resample, (r,), from weights (r, n); NaN if no image
+    is drawn."""
     with np.errstate(invalid="ignore"):
         return weights @ values / weights.sum(axis=1)
 
 
 @dataclass(frozen=True)
 class Resample:
-    """What is resampled: a measure of a model's answers in a group, to images of these labels or to all."""
+    """What is resampled: a measure of a model's answers in a group, to images of these labels or to
+    all."""
 
     value_of: Resampled
     group: int
@@ -102,7 +110,11 @@ class Resample:
 
     def rows(self, answered: AllAnswers) -> Ints:
         rows = answered.rows(self.group)
-        return rows if self.labels is None else rows[np.isin(answered.subject.labels[rows], self.labels)]
+        return (
+            rows
+            if self.labels is None
+            else rows[np.isin(answered.subject.labels[rows], self.labels)]
+        )
 
 
 def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list[Drawn]:
@@ -119,7 +131,9 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
         confidence = answered.confidence[rows, sample.model].astype(np.float64)
         if answered.scored[sample.model].classifier.score_scale == UNKNOWN:
             confidence = np.full(len(rows), np.nan)
-        correct, top_k = (each[rows, sample.model] for each in (answers.correct, answers.correct_top_k))
+        correct, top_k = (
+            each[rows, sample.model] for each in (answers.correct, answers.correct_top_k)
+        )
         groups.append(AnsweredGroup(subject.labels[rows], correct, top_k, confidence))
     drawn = np.full((len(samples), REPLICATES), np.nan)
     for block, weights in image_weights(subject, answered.seed) if samples else ():
@@ -142,7 +156,10 @@ def resampled_rows(answered: AllAnswers, name: str, value_of: Resampled) -> Iter
     label_of = {cls.id: label for label, cls in enumerate(answered.subject.classes)}
     samples: dict[tuple[str, str, str], Resample] = {}
     for index in answered.places:
-        labels_of = {"": None, **{cls.class_id: (label_of[cls.class_id],) for cls in answered.enough(index)}}
+        labels_of = {
+            "": None,
+            **{cls.class_id: (label_of[cls.class_id],) for cls in answered.enough(index)},
+        }
         for model, model_name in enumerate(answered.models):
             for class_id, labels in labels_of.items():
                 key = model_name, answered.group(index).name, class_id
@@ -150,4 +167,11 @@ def resampled_rows(answered: AllAnswers, name: str, value_of: Resampled) -> Iter
     numbers = resampled_numbers(answered, list(samples.values()))
     for (model_name, group, class_id), number in zip(samples, numbers, strict=True):
         if math.isfinite(number.value):
-            yield row(name, number.interval(), model=model_name, group=group, class_id=class_id, n=number.images)
+            yield row(
+                name,
+                number.interval(),
+                model=model_name,
+                group=group,
+                class_id=class_id,
+                n=number.images,
+            )

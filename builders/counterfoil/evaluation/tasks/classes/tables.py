@@ -1,4 +1,5 @@
-"""The CSV tables of classifiers, and every answer. In them accuracies are in percent, drops in percentage points."""
+"""The CSV tables of classifiers, and every answer. In them accuracies are in percent, drops in
+percentage points."""
 
 from __future__ import annotations
 
@@ -33,19 +34,28 @@ def result_tables(results: Results) -> dict[str, tuple[str, str]]:
 
 
 def results_csv(results: Results) -> str:
-    """Write one line for each model, best first: timm's columns, then `accuracy.SHIFT` and `drop.SHIFT` of each shift.
+    """Write one line for each model, best first: timm's columns, then `accuracy.SHIFT` and
+    `drop.SHIFT` of each shift.
 
-    top1 and top5 are on the accepted base images, each image counting once, as timm counts; top5 counts the top
-    `top_k`. `base` is averaged over all classes, and so is `accuracy.SHIFT`; `drop.SHIFT` is over the classes that
-    shifts.csv counts. `tied` counts images whose two best scores are equal.
+    top1 and top5 are on the accepted base images, each image counting once, as timm counts; top5
+    counts the top `top_k`. `base` is averaged over all classes, and so is `accuracy.SHIFT`;
+    `drop.SHIFT` is over the classes that shifts.csv counts. `tied` counts images whose two best
+    scores are equal.
     """
     rows = []
     number = results.rows
     group = results.base or ""
-    top1 = {model.name: number.value("top1", model=model.name, group=group) or 0.0 for model in results.models}
-    for model in sorted(results.models, key=lambda model_facts: (-top1[model_facts.name], model_facts.name)):
+    top1 = {
+        model.name: number.value("top1", model=model.name, group=group) or 0.0
+        for model in results.models
+    }
+    for model in sorted(
+        results.models, key=lambda model_facts: (-top1[model_facts.name], model_facts.name)
+    ):
         top_k = number.value("top_k", model=model.name, group=group, at=str(model.top_k)) or 0.0
-        validation, gap = (number.estimate(name, model=model.name) for name in (VALIDATION, VALIDATION_GAP))
+        validation, gap = (
+            number.estimate(name, model=model.name) for name in (VALIDATION, VALIDATION_GAP)
+        )
         reference = results.reference if gap else None
         row: dict[str, Any] = {
             # timm's columns, in timm's order (results/results-imagenet.csv).
@@ -70,16 +80,22 @@ def results_csv(results: Results) -> str:
             **interval_columns("validation_gap", gap),
         }
         for shift in results.shifts:
-            row[f"accuracy.{shift.name}"] = percent(number.value("accuracy", model=model.name, group=shift.name))
-            row[f"drop.{shift.name}"] = percent(number.value("drop", model=model.name, group=shift.name))
+            row[f"accuracy.{shift.name}"] = percent(
+                number.value("accuracy", model=model.name, group=shift.name)
+            )
+            row[f"drop.{shift.name}"] = percent(
+                number.value("drop", model=model.name, group=shift.name)
+            )
         rows.append(row)
     return csv_text(rows)
 
 
 def robustness_csv(results: Results) -> str:
-    """Write one line for each model and shift: accuracies, drops with their intervals, other measures.
+    """Write one line for each model and shift: accuracies, drops with their intervals, other
+    measures.
 
-    Accuracies are averaged over all classes. `drop_base`, drops and counts are of the `n_classes` of the drop.
+    Accuracies are averaged over all classes. `drop_base`, drops and counts are of the `n_classes`
+    of the drop.
     """
     nested = {facts.name for shown in NESTED.values() for facts in shown.measures}
     shown = {facts.name for facts in results.measures} - nested - set(_OWN)
@@ -109,7 +125,9 @@ def robustness_csv(results: Results) -> str:
             "n_images": shift.images,
             "n_base_images": shift.base_images,
             "near_chance": int(model.near_chance),
-            "base_accuracy": percent(base.value if (base := results.base_number(model.name)) else None),
+            "base_accuracy": percent(
+                base.value if (base := results.base_number(model.name)) else None
+            ),
             "accuracy": percent(number.value("accuracy", **key)),
             DROP_BASE: percent(number.value(DROP_BASE, **key)),
             **interval_columns("drop", number.estimate("drop", **key)),
@@ -125,12 +143,17 @@ def robustness_csv(results: Results) -> str:
 
 
 def shifts_csv(results: Results) -> str:
-    """Write one line for each shift, the base first: yield, classes measured and left out, impact, ID/OOD slope."""
+    """Write one line for each shift, the base first: yield, classes measured and left out, impact,
+    ID/OOD slope."""
     rows = []
     number = results.rows
     for shift in results.groups:
         left_out = results.near_chance_classes if shift is results.base_group else shift.left_out
-        near_chance = [class_left_out.class_id for class_left_out in left_out if class_left_out.why == "near chance"]
+        near_chance = [
+            class_left_out.class_id
+            for class_left_out in left_out
+            if class_left_out.why == "near chance"
+        ]
         line, probit = (number.one(name, group=shift.name) for name in ("slope", "probit_slope"))
         rows.append(
             {
@@ -145,7 +168,9 @@ def shifts_csv(results: Results) -> str:
                 "n_classes": shift.classes,
                 "n_images": shift.images,
                 "n_base_images": shift.base_images,
-                "classes_left_out": " ".join(class_left_out.class_id for class_left_out in shift.left_out),
+                "classes_left_out": " ".join(
+                    class_left_out.class_id for class_left_out in shift.left_out
+                ),
                 "classes_near_chance": " ".join(near_chance),
                 **interval_columns("impact", number.estimate("impact", group=shift.name)),
                 **_slope_columns("slope", line),
@@ -160,9 +185,11 @@ def shifts_csv(results: Results) -> str:
 
 
 def classes_csv(results: Results) -> str:
-    """Write one line for each shift and class: images, accuracies and drop averaged over models, `drop.MODEL` for each.
+    """Write one line for each shift and class: images, accuracies and drop averaged over models,
+    `drop.MODEL` for each.
 
-    A class with too few images has only counts. A class near chance on the base has no drop averaged over models.
+    A class with too few images has only counts. A class near chance on the base has no drop
+    averaged over models.
     """
     rows = []
     for shift in results.shifts:
@@ -178,17 +205,23 @@ def classes_csv(results: Results) -> str:
                 "near_chance": int(numbers.class_near_chance),
                 "n_images": numbers.shift_images,
                 "n_base_images": numbers.base_images,
-                "base_accuracy": percent(results.mean_accuracy(numbers.base_accuracy)) if known else "",
+                "base_accuracy": percent(results.mean_accuracy(numbers.base_accuracy))
+                if known
+                else "",
                 "accuracy": percent(results.mean_accuracy(numbers.accuracy)) if known else "",
                 **interval_columns("drop", numbers.impact),
             }
-            row |= {f"drop.{model.name}": percent(drop) for model, drop in zip(results.models, drops, strict=True)}
+            row |= {
+                f"drop.{model.name}": percent(drop)
+                for model, drop in zip(results.models, drops, strict=True)
+            }
             rows.append(row)
     return csv_text(rows)
 
 
 def image_answers(answered: AllAnswers) -> dict[str, Any]:
-    """Return columns of each image: its class, and each model's answer, confidence and whether it is right.
+    """Return columns of each image: its class, and each model's answer, confidence and whether it
+    is right.
 
     Answers are empty if the image cannot be decoded.
     """
@@ -206,10 +239,14 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
     }
     for index, (model, class_map) in enumerate(zip(answered.models, answered.maps, strict=True)):
         called = answer_names(subject.classes, class_map)
-        outputs, inverse = np.unique(np.where(absent, -1, answers.prediction[:, index]), return_inverse=True)
+        outputs, inverse = np.unique(
+            np.where(absent, -1, answers.prediction[:, index]), return_inverse=True
+        )
         shown_names = [called(output) for output in outputs.tolist() if output >= 0]
         # -1, which stands for no answer, comes first.
-        output_names = pa.array([*[None] * (len(outputs) - len(shown_names)), *shown_names], pa.string())
+        output_names = pa.array(
+            [*[None] * (len(outputs) - len(shown_names)), *shown_names], pa.string()
+        )
         columns[f"answer.{model}"] = pa.array(answers.prediction[:, index], pa.int32(), mask=absent)
         columns[f"answered.{model}"] = output_names.take(pa.array(inverse))
         sure = answered.confidence[:, index]

@@ -29,7 +29,11 @@ from counterfoil.evaluation.scored_models import (
 from counterfoil.evaluation.task import Task
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, Asking, answer_names
 from counterfoil.evaluation.tasks.classes.entries import class_entry
-from counterfoil.evaluation.tasks.classes.failures import failure_partners, pick_examples, write_failures
+from counterfoil.evaluation.tasks.classes.failures import (
+    failure_partners,
+    pick_examples,
+    write_failures,
+)
 from counterfoil.evaluation.tasks.classes.lines import ClassLines, line_measures
 from counterfoil.evaluation.tasks.classes.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.tasks.classes.measures.comparison import ComparedModels
@@ -85,7 +89,13 @@ class ClassesTask(Task):
     def write_keys(cls, subject: Subject, file: Path) -> int:
         paths = subject.paths or (None,) * len(subject.keys)
         rows = (
-            dict(zip(KEY_COLUMNS, (key, path, subject.classes[label].id, subject.classes[label].name), strict=True))
+            dict(
+                zip(
+                    KEY_COLUMNS,
+                    (key, path, subject.classes[label].id, subject.classes[label].name),
+                    strict=True,
+                )
+            )
             for key, path, label in zip(subject.keys, paths, subject.labels.tolist(), strict=True)
         )
         write_atomically(file, csv_text(rows, KEY_COLUMNS).encode())
@@ -110,7 +120,9 @@ class ClassesTask(Task):
 
     def read_earlier(self, lines: Sequence[GateLine], judged: Sequence[str]) -> None:
         files = [line.other_model for line in lines if is_stored(line.other_model)]
-        self.stored: Mapping[tuple[str, str], StoredAnswers] = read_stored(files, judged, self.subject)
+        self.stored: Mapping[tuple[str, str], StoredAnswers] = read_stored(
+            files, judged, self.subject
+        )
 
     def prepare(self) -> None:
         subject = self.subject
@@ -134,11 +146,16 @@ class ClassesTask(Task):
         options = self.options
         asking = self.asking
         # Each part's answers are kept by its own content.
-        parts = [asking.scored(part.images, names, subject.workplace / "predictions") for part in subject.parts]
+        parts = [
+            asking.scored(part.images, names, subject.workplace / "predictions")
+            for part in subject.parts
+        ]
         scored = []
         for name in names:
             scored.append(join_scored([part[name] for part in parts]))
-        answered = AllAnswers.of(subject, scored, self.min_images, options.seed, asking, self.requests)
+        answered = AllAnswers.of(
+            subject, scored, self.min_images, options.seed, asking, self.requests
+        )
         # Bootstrapping the drops takes most of the time.
         for done, shift in enumerate(answered.shifts, start=1):
             if subject.base:
@@ -154,7 +171,10 @@ class ClassesTask(Task):
         answered = self.answered
         subject = self.subject
         reference = answered.request(PreparedReference)
-        image_sets = [subject.parts[0].images, *([reference.images] if reference and reference.images else [])]
+        image_sets = [
+            subject.parts[0].images,
+            *([reference.images] if reference and reference.images else []),
+        ]
         rows: list[ResultRow] = []
         nested: dict[str, Any] = {}
         nested_facts: list[MeasureFacts] = []
@@ -204,7 +224,11 @@ class ClassesTask(Task):
         # The two best answers are equal: a file's scores are rounded, or the model knows neither.
         tied = scored.predictions.tied
         if tied is None:
-            tied = shares[:, 0] == shares[:, 1] if shares.shape[1] > 1 else np.zeros(len(shares), dtype=bool)
+            tied = (
+                shares[:, 0] == shares[:, 1]
+                if shares.shape[1] > 1
+                else np.zeros(len(shares), dtype=bool)
+            )
         tied = scored.predictions.readable & tied
         return classifier_facts(
             scored.classifier,
@@ -241,8 +265,13 @@ class ClassesTask(Task):
     def page(self, results: Results) -> ReportPage:
         examples = pick_examples(self.answered, results)
         pairs = [pair for classes in examples.values() for *_, pairs in classes for pair in pairs]
-        shown = thumbnails(self.subject, [key for pair in pairs for key in (pair.base_key, pair.shift_key)])
-        pictures = {name: measure.pictures(self.answered, results) for name, measure in NESTED_MEASURES.items()}
+        shown = thumbnails(
+            self.subject, [key for pair in pairs for key in (pair.base_key, pair.shift_key)]
+        )
+        pictures = {
+            name: measure.pictures(self.answered, results)
+            for name, measure in NESTED_MEASURES.items()
+        }
         return classes_page(results, examples, shown, self.unreadable, pictures)
 
     def terminal(self, results: Results) -> Iterator[str | Table]:
@@ -251,7 +280,9 @@ class ClassesTask(Task):
     def write_failures(self, results: Results, folder: Path) -> Path:
         return write_failures(results, self.answered, folder)
 
-    def entry(self, results: Results, model: ModelFacts, group: GroupFacts) -> tuple[float, str] | None:
+    def entry(
+        self, results: Results, model: ModelFacts, group: GroupFacts
+    ) -> tuple[float, str] | None:
         return class_entry(results, model, group)
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
@@ -271,7 +302,9 @@ class ClassesTask(Task):
         answers = self.answered.answers
         subject = self.subject
         called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
-        for row in np.flatnonzero((~answers.correct & answers.readable[:, None]).any(axis=1)).tolist():
+        for row in np.flatnonzero(
+            (~answers.correct & answers.readable[:, None]).any(axis=1)
+        ).tolist():
             label = int(subject.labels[row])
             name = subject.classes[label].name
             of_models = []
@@ -281,9 +314,19 @@ class ClassesTask(Task):
                 confidence = None if np.isnan(share) else round(share, 6)
                 of_models.append(
                     ModelAnswer(
-                        {"_cls": "Classification", "tags": [], "label": answer, "confidence": confidence},
+                        {
+                            "_cls": "Classification",
+                            "tags": [],
+                            "label": answer,
+                            "confidence": confidence,
+                        },
                         bool(answers.correct[row, model]),
-                        {"label": label, "class": name, "answered": answer, "confidence": confidence},
+                        {
+                            "label": label,
+                            "class": name,
+                            "answered": answer,
+                            "confidence": confidence,
+                        },
                         [{"answer": answer, "score": confidence}],
                     )
                 )
@@ -292,4 +335,6 @@ class ClassesTask(Task):
 
     def partners(self) -> Ints:
         groups = self.subject.groups
-        return failure_partners(self.answered, [index for index, group in enumerate(groups) if index and group.paired])
+        return failure_partners(
+            self.answered, [index for index, group in enumerate(groups) if index and group.paired]
+        )

@@ -1,4 +1,5 @@
-"""Print results of classifiers of one class an image: drops or accuracies, measures, and sentences."""
+"""Print results of classifiers of one class an image: drops or accuracies, measures, and
+sentences."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ def terminal_lines(results: Results) -> Iterator[str | Table]:
     """Yield the tables and sentences, of `MOST_MODELS` models at most."""
     shown = results.models[:MOST_MODELS]
     if results.base is None:
-        yield f"{results.dataset}: accuracy over all images (95 % confidence interval), and averaged over classes"
+        yield (
+            f"{results.dataset}: accuracy over all images (95 % confidence interval), and"
+            " averaged over classes"
+        )
         yield accuracies_table(results, shown)
     else:
         yield drops_table(results, shown)
@@ -42,14 +46,21 @@ def terminal_lines(results: Results) -> Iterator[str | Table]:
     for group in results.groups if results.base is None else ():
         if few := [cls.name for cls in group.left_out]:
             classes = group.classes + len(few)
-            yield f"{group.name}: no image of {len(few):,} of {counted(classes, 'class', 'classes')}: {listed(few)}"
+            yield (
+                f"{group.name}: no image of {len(few):,} of"
+                f" {counted(classes, 'class', 'classes')}: {listed(few)}"
+            )
     if len(results.models) > len(shown):
         yield f"and {len(results.models) - len(shown)} more models, listed in the report"
     yield from filter(None, (headline_of(results), *model_sentences(results)))
     for nested in (NESTED[name] for name in section_order() if name in NESTED):
         for line in nested.terminal(results, MOST_MODELS):
             cut = isinstance(line, Table)
-            yield line.first(MOST_TERMINAL_ROWS, "rows", nested.file or "measures.csv") if cut else line
+            yield (
+                line.first(MOST_TERMINAL_ROWS, "rows", nested.file or "measures.csv")
+                if cut
+                else line
+            )
 
 
 def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
@@ -71,21 +82,32 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
     # Of one model, the average over models would say its drop again.
     several = len(results.models) > 1
     sloped = any(row.value is not None for row in number.where("slope"))
-    columns = [TableColumn("shift", "shift"), *map(_heading, shown), *([everyone(results)] if several else [])]
+    columns = [
+        TableColumn("shift", "shift"),
+        *map(_heading, shown),
+        *([everyone(results)] if several else []),
+    ]
     columns += ["relative drop", *(["slope"] if sloped else [])]
     empty = [""] * (len(columns) - 1 - len(shown))
     beside = [("base", [_number(results.base_number(model.name), " %") for model in shown])]
     if number.where(VALIDATION_GAP):
-        validation = [_number(number.estimate(VALIDATION, model=model.name), " %") for model in shown]
+        validation = [
+            _number(number.estimate(VALIDATION, model=model.name), " %") for model in shown
+        ]
         gaps = [_number(number.estimate(VALIDATION_GAP, model=model.name)) for model in shown]
         beside = [("validation", validation), *beside, ("validation → base", gaps)]
-    rows = [TableRow((text_cell(name), *cells, *map(text_cell, empty)), "base") for name, cells in beside]
+    rows = [
+        TableRow((text_cell(name), *cells, *map(text_cell, empty)), "base")
+        for name, cells in beside
+    ]
     for shift in results.shifts:
         drops = []
         for model in shown:
             drop = _number(number.estimate("drop", model=model.name, group=shift.name))
             base = number.one(DROP_BASE, model=model.name, group=shift.name)
-            drops.append(_with(drop, f"of {percent(base.value)}", base.note) if base and base.note else drop)
+            drops.append(
+                _with(drop, f"of {percent(base.value)}", base.note) if base and base.note else drop
+            )
         averages = [TableCell(percent(results.averaged("relative_drop", group=shift.name)))]
         if several:
             averages.insert(0, _number(number.estimate("impact", group=shift.name)))
@@ -93,7 +115,9 @@ def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
             slope = number.value("slope", group=shift.name)
             averages.append(TableCell(NOTHING if slope is None else f"{slope:.2f}"))
         rows.append(TableRow((text_cell(shift.name), *drops, *averages)))
-    return Table.of(f"{results.dataset}: accuracy drop from the base (95 % confidence interval)", columns, rows)
+    return Table.of(
+        f"{results.dataset}: accuracy drop from the base (95 % confidence interval)", columns, rows
+    )
 
 
 def _heading(model: ModelFacts) -> TableColumn:
@@ -101,7 +125,9 @@ def _heading(model: ModelFacts) -> TableColumn:
 
 
 def _number(estimate: Estimate | None, unit: str = " points") -> TableCell:
-    return TableCell(NOTHING if estimate is None else f"{points(estimate.value)}{unit}", between(estimate))
+    return TableCell(
+        NOTHING if estimate is None else f"{points(estimate.value)}{unit}", between(estimate)
+    )
 
 
 def _with(cell: TableCell, *lines: str) -> TableCell:

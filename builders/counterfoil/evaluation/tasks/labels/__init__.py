@@ -1,1 +1,2 @@
-"""Multi-label classifiers: their scores on images with conditions, what each shift costs them, and the files."""
+"""Multi-label classifiers: their scores on images with conditions, what each shift costs them, and
+the files."""

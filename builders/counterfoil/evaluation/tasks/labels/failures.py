@@ -1,4 +1,5 @@
-"""The failures of multi-label classifiers, label by label: the page of the browser, and a table of all images.
+"""The failures of multi-label classifiers, label by label: the page of the browser, and a table of
+all images.
 
 In the browser an image appears once for each label that a model misses or wrongly gives.
 """
@@ -36,7 +37,8 @@ _OUTCOMES = ("wrongly given", "rightly not given", "missed", "found")
 def write_label_failures(
     subject: MultilabelSubject, models: Sequence[MeasuredClassifier], preview: str, folder: Path
 ) -> Path:
-    """Write the failure browser and return its page. preview: the sentence that marks a preview, or empty."""
+    """Write the failure browser and return its page. preview: the sentence that marks a preview, or
+    empty."""
     dataset = subject.dataset
     labels = len(subject.labels)
     # A question is one known label of one image, image after image.
@@ -46,7 +48,9 @@ def write_label_failures(
     # An unknown label asks no question: no answer to it is a failure.
     known = np.tile(subject.truth.known, (groups, 1))[order].ravel()
     present = np.tile(subject.truth.present, (groups, 1))[order].reshape(-1, 1)[known]
-    answers = np.stack([model.answers.reshape(-1, labels)[order].ravel()[known] for model in models], axis=1)
+    answers = np.stack(
+        [model.answers.reshape(-1, labels)[order].ravel()[known] for model in models], axis=1
+    )
     right = answers == present
     questions = replace(
         dataset,
@@ -58,7 +62,9 @@ def write_label_failures(
     )
     readable = np.ones(len(right), dtype=bool)
     shifts = range(1, len(dataset.groups))
-    partners = base_partners(questions.labels, questions.shifts, questions.indices, readable, shifts)
+    partners = base_partners(
+        questions.labels, questions.shifts, questions.indices, readable, shifts
+    )
     chosen = choose_failures(right, readable, questions.labels, questions.shifts, partners)
     data = failures_data(
         questions,
@@ -89,9 +95,11 @@ def write_label_failures(
     return write_sheets(folder, html, pictures(), len(chosen.images))
 
 
-def label_columns(subject: MultilabelSubject, models: Sequence[MeasuredClassifier]) -> dict[str, Any]:
-    """Return the columns of each image in predictions.parquet: its conditions, those that are unknown if any is, then
-    three columns for each model.
+def label_columns(
+    subject: MultilabelSubject, models: Sequence[MeasuredClassifier]
+) -> dict[str, Any]:
+    """Return the columns of each image in predictions.parquet: its conditions, those that are
+    unknown if any is, then three columns for each model.
 
     `missed.MODEL`, `wrongly_given.MODEL` and `scores.MODEL` are about the measured labels.
     """
@@ -100,7 +108,9 @@ def label_columns(subject: MultilabelSubject, models: Sequence[MeasuredClassifie
     names = np.array([cls.name for cls in subject.labels], dtype=object)
 
     def named(mask: Any) -> Any:
-        return pa.array([names[row].tolist() for group in mask for row in group], pa.list_(pa.string()))
+        return pa.array(
+            [names[row].tolist() for group in mask for row in group], pa.list_(pa.string())
+        )
 
     truth = subject.truth
     shape = (len(subject.rows), *subject.truth.present.shape)

@@ -1,8 +1,10 @@
-"""What a shift costs a multi-label classifier: mean average precision, accuracy and their drops, also by label.
+"""What a shift costs a multi-label classifier: mean average precision, accuracy and their drops,
+also by label.
 
-Intervals come from resamples of the images. In each resample, an image has the same weight under the base and every
-shift. A label's numbers are over the images that know it. Means are over all measured labels; drops, and the base that
-they start from, over those that the model does not rank near chance. Values are fractions, as in every document.
+Intervals come from resamples of the images. In each resample, an image has the same weight under
+the base and every shift. A label's numbers are over the images that know it. Means are over all
+measured labels; drops, and the base that they start from, over those that the model does not rank
+near chance. Values are fractions, as in every document.
 """
 
 from __future__ import annotations
@@ -57,8 +59,9 @@ THRESHOLD = "threshold"
 class MeasuredClassifier(ResampledModel):
     """The numbers of a classifier. A label's number is that of its condition.
 
-    scores: one item for each group. answers: (groups, n, k), which labels the model gives each image. answered: the
-    model's scores on all images. known: the only labels that drops may be over; None for all.
+    scores: one item for each group. answers: (groups, n, k), which labels the model gives each
+    image. answered: the model's scores on all images. known: the only labels that drops may be
+    over; None for all.
     """
 
     subject: MultilabelSubject
@@ -71,10 +74,11 @@ class MeasuredClassifier(ResampledModel):
 
     @cached_property
     def sound(self) -> tuple[int, ...]:
-        """Return the labels for which the whole interval of average precision on the base is above chance.
+        """Return the labels for which the whole interval of average precision on the base is above
+        chance.
 
-        The intervals of a preview are longer than those of the whole dataset. Its labels are judged by their values, so
-        that drops are over the same labels.
+        The intervals of a preview are longer than those of the whole dataset. Its labels are judged
+        by their values, so that drops are over the same labels.
         """
         sound = []
         truth = self.subject.truth
@@ -95,15 +99,21 @@ class MeasuredClassifier(ResampledModel):
     def beside(self, other: Self) -> Self:
         return replace(self, known=other.sound)
 
-    def share(self, group: int, measure: str, label: int | None = None, of_drop: bool = False) -> Drawn:
-        """Return a mean of `MEANS` over labels, for drops over sound labels, or the measure of one label."""
+    def share(
+        self, group: int, measure: str, label: int | None = None, of_drop: bool = False
+    ) -> Drawn:
+        """Return a mean of `MEANS` over labels, for drops over sound labels, or the measure of one
+        label."""
         chosen = self.sound if of_drop else range(len(self.subject.labels))
         if label is not None:
-            chosen = [number for number, cls in enumerate(self.subject.labels) if cls.label == label]
+            chosen = [
+                number for number, cls in enumerate(self.subject.labels) if cls.label == label
+            ]
         return self.scores[group].mean(MEANS[measure], chosen)
 
     def guesses(self, label: int | None) -> str:
-        """Return why drops mean nothing, for all labels or for one condition; empty if they mean something."""
+        """Return why drops mean nothing, for all labels or for one condition; empty if they mean
+        something."""
         if label is None:
             return "" if self.sound else "is near chance on the base for every label"
         if label not in [cls.label for cls in self.subject.labels]:
@@ -112,7 +122,8 @@ class MeasuredClassifier(ResampledModel):
         return "" if label in sound else "is near chance on the base for this label"
 
     def wrong_share(self, group: int, label: int, having: bool) -> Estimate:
-        """Return the share of wrong answers: missed if the images have the label, wrongly given if they lack it."""
+        """Return the share of wrong answers: missed if the images have the label, wrongly given if
+        they lack it."""
         truth = self.subject.truth
         units = self.subject.units
         images = (truth.having if having else truth.lacking)[:, label]
@@ -139,8 +150,11 @@ def measure_classifier(
     return MeasuredClassifier(name, subject, answered, class_map, thresholds, answers, scores)
 
 
-def multilabel_rows(subject: MultilabelSubject, models: Sequence[MeasuredClassifier]) -> Iterator[ResultRow]:
-    """Yield every number. Intervals of mean drops hold for all shifts at once; those of labels also for all labels."""
+def multilabel_rows(
+    subject: MultilabelSubject, models: Sequence[MeasuredClassifier]
+) -> Iterator[ResultRow]:
+    """Yield every number. Intervals of mean drops hold for all shifts at once; those of labels also
+    for all labels."""
     for model in models:
         for measure in MEANS:
             yield from model.rows(measure, subject.dataset.groups, subject.images, subject.units)
@@ -148,23 +162,39 @@ def multilabel_rows(subject: MultilabelSubject, models: Sequence[MeasuredClassif
         for group, facts in enumerate(subject.dataset.groups):
             for label, cls in enumerate(subject.labels):
                 key = {"model": model.name, "group": facts.name, "class_id": cls.id}
-                having, lacking = (int(side[:, label].sum()) for side in (subject.truth.having, subject.truth.lacking))
+                having, lacking = (
+                    int(side[:, label].sum())
+                    for side in (subject.truth.having, subject.truth.lacking)
+                )
                 yield row(MISSED, model.wrong_share(group, label, True), n=having, **key)
                 yield row(WRONGLY_GIVEN, model.wrong_share(group, label, False), n=lacking, **key)
         for label, cls in enumerate(subject.labels):
             for half, value in enumerate(model.thresholds.values[:, label].tolist(), start=1):
-                key = {"model": model.name, "group": subject.dataset.groups[0].name, "class_id": cls.id}
+                key = {
+                    "model": model.name,
+                    "group": subject.dataset.groups[0].name,
+                    "class_id": cls.id,
+                }
                 yield row(THRESHOLD, value, at=f"half {half}", **key)
     yield from difference_rows(models, subject.dataset.groups, MEAN_PRECISION)
 
 
-def _label_rows(subject: MultilabelSubject, model: MeasuredClassifier, measure: str) -> Iterator[ResultRow]:
+def _label_rows(
+    subject: MultilabelSubject, model: MeasuredClassifier, measure: str
+) -> Iterator[ResultRow]:
     groups = subject.dataset.groups
     known = subject.truth.known.sum(axis=0).tolist()
     for group, facts in enumerate(groups):
         for cls, images in zip(subject.labels, known, strict=True):
             estimate = model.share(group, measure, cls.label).interval()
-            yield row(MEANS[measure], estimate, model=model.name, group=facts.name, class_id=cls.id, n=images)
+            yield row(
+                MEANS[measure],
+                estimate,
+                model=model.name,
+                group=facts.name,
+                class_id=cls.id,
+                n=images,
+            )
     images_of = dict(zip((cls.id for cls in subject.labels), known, strict=True))
     sound = [subject.labels[label] for label in model.sound]
     cells = [(group, cls) for group in range(1, len(groups)) for cls in sound]
@@ -181,28 +211,56 @@ def drop_labels(results: Results, model: ModelFacts) -> tuple[ClassFacts, ...]:
 
 
 FACTS: tuple[MeasureFacts, ...] = (
-    MeasureFacts(MEAN_PRECISION, MEAN_PRECISION, "percent", "mean of the labels' average precision"),
+    MeasureFacts(
+        MEAN_PRECISION, MEAN_PRECISION, "percent", "mean of the labels' average precision"
+    ),
     MeasureFacts(
         AUROC,
         AUROC,
         "percent",
-        "area under the ROC curve: the share of pairs, an image with the label and one without it, in which the first"
+        "area under the ROC curve: the share of pairs, an image with the label and one without it,"
+        " in which the first"
         " has the higher score; without a label, the mean over labels",
     ),
     MeasureFacts(
         ACCURACY,
         "accuracy",
         "percent",
-        "mean over labels of the balanced accuracy: the mean of the shares of right answers among images with the label"
+        "mean over labels of the balanced accuracy: the mean of the shares of right answers among"
+        " images with the label"
         " and among those without it",
     ),
     MeasureFacts(
-        DROP, "drop", "points", "base less shift; of means, over the labels that are not near chance on the base"
+        DROP,
+        "drop",
+        "points",
+        "base less shift; of means, over the labels that are not near chance on the base",
     ),
-    MeasureFacts(DROP_BASE, "base of the drop", "percent", "the measure on the base, over the labels of the drop"),
-    MeasureFacts(DIFFERENCE, "drop less another classifier's", "points", "drop of mAP less that of `against`"),
-    MeasureFacts(PRECISION, "AP of a label", "percent", "average precision, as scikit-learn has it"),
-    MeasureFacts(MISSED, "missed", "percent", "share of the images with the label that are not given it"),
-    MeasureFacts(WRONGLY_GIVEN, "wrongly given", "percent", "share of the images without the label that are given it"),
-    MeasureFacts(THRESHOLD, "threshold", "plain", "the least score that gives the label, on either half of the images"),
+    MeasureFacts(
+        DROP_BASE,
+        "base of the drop",
+        "percent",
+        "the measure on the base, over the labels of the drop",
+    ),
+    MeasureFacts(
+        DIFFERENCE, "drop less another classifier's", "points", "drop of mAP less that of `against`"
+    ),
+    MeasureFacts(
+        PRECISION, "AP of a label", "percent", "average precision, as scikit-learn has it"
+    ),
+    MeasureFacts(
+        MISSED, "missed", "percent", "share of the images with the label that are not given it"
+    ),
+    MeasureFacts(
+        WRONGLY_GIVEN,
+        "wrongly given",
+        "percent",
+        "share of the images without the label that are given it",
+    ),
+    MeasureFacts(
+        THRESHOLD,
+        "threshold",
+        "plain",
+        "the least score that gives the label, on either half of the images",
+    ),
 )

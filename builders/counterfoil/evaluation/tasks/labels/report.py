@@ -39,21 +39,28 @@ def multilabel_notes(results: Results) -> Iterator[str]:
     if base.left_out:
         few = [label.name for label in base.left_out]
         yield (
-            f"Not measured and in no mean, because fewer than {max(2, results.min_images_per_class)} images have the"
+            "Not measured and in no mean, because fewer than"
+            f" {max(2, results.min_images_per_class)} images have the"
             f" label, or are known to lack it: {listed(few, _MOST_NAMED)}."
         )
     known = {label.name: _known_images(results, label) for label in results.classes}
-    partly = [f"{name} ({counted(images, 'image')})" for name, images in known.items() if images < base.images]
+    partly = [
+        f"{name} ({counted(images, 'image')})"
+        for name, images in known.items()
+        if images < base.images
+    ]
     if partly:
         yield (
-            f"Each label is measured on the images that know it. These labels are known of fewer than"
+            "Each label is measured on the images that know it. These labels are known of fewer"
+            " than"
             f" {counted(base.images, 'image')}: {listed(partly, _MOST_NAMED)}."
         )
     yield from near_chance_notes(results)
 
 
 def near_chance_notes(results: Results) -> Iterator[str]:
-    """Yield, for each model whose drops leave out labels, which labels, and the base that drops start from."""
+    """Yield, for each model whose drops leave out labels, which labels, and the base that drops
+    start from."""
     for model in results.models:
         of_drops = drop_labels(results, model)
         guessed = [label.name for label in results.classes if label not in of_drops]
@@ -64,40 +71,59 @@ def near_chance_notes(results: Results) -> Iterator[str]:
             these = "this label" if len(guessed) == 1 else "these labels"
             of_every = percent(every.value if every else None)
             yield (
-                f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}. Mean drops leave out"
-                f" {these}: they are over {len(of_drops)} of {len(results.classes)} labels, whose {results.lead} on the"
+                f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}."
+                " Mean drops leave out"
+                f" {these}: they are over {len(of_drops)} of {len(results.classes)} labels, whose"
+                f" {results.lead} on the"
                 f" base is {percent(base)}; that of all is {of_every}."
             )
 
 
 def _known_images(results: Results, label: ClassFacts) -> int:
-    row = results.rows.one(PRECISION, model=results.models[0].name, group=results.base or "", class_id=label.id)
+    row = results.rows.one(
+        PRECISION, model=results.models[0].name, group=results.base or "", class_id=label.id
+    )
     return 0 if row is None else row.n or 0
 
 
 def label_table(results: Results, model: ModelFacts) -> Table:
-    """Return one row for each label: its numbers on the base, and under the shift where its AP drops most."""
+    """Return one row for each label: its numbers on the base, and under the shift where its AP
+    drops most."""
     rows = []
     for label in results.classes:
         key = {"model": model.name, "class_id": label.id}
         base = {"group": results.base or "", **key}
         having = results.rows.one(MISSED, **base)
-        cells = [count_cell(_known_images(results, label)), count_cell((having.n or 0) if having else 0)]
+        cells = [
+            count_cell(_known_images(results, label)),
+            count_cell((having.n or 0) if having else 0),
+        ]
         cells += [points_cell(results.rows.estimate(name, **base)) for name in _OF_LABELS]
         drops = results.rows.where(DROP, at=PRECISION, **key)
         worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
         if worst is None:
-            cells += [text_cell("near chance on the base" if results.shifts else NOTHING), *[points_cell(None)] * 3]
+            cells += [
+                text_cell("near chance on the base" if results.shifts else NOTHING),
+                *[points_cell(None)] * 3,
+            ]
         else:
             shifted = {"group": worst.group, **key}
             cells += [text_cell(in_words(worst.group)), points_cell(worst.estimate)]
-            cells += [points_cell(results.rows.estimate(name, **shifted)) for name in (MISSED, WRONGLY_GIVEN)]
+            cells += [
+                points_cell(results.rows.estimate(name, **shifted))
+                for name in (MISSED, WRONGLY_GIVEN)
+            ]
         rows.append(TableRow((text_cell(label.name), *cells)))
     rows.sort(key=lambda row: -float(row.cells[9].sort or -1.0))
     counts = ["images that know it", "with it"]
     titles = [*counts, "AP (%)", "AUROC (%)", "accuracy (%)", "missed (%)", "wrongly given (%)"]
     later = ["drop of AP (points)", "missed there (%)", "wrongly given there (%)"]
-    columns = [TableColumn("label", "name"), *titles, TableColumn("AP drops most under", "text"), *later]
+    columns = [
+        TableColumn("label", "name"),
+        *titles,
+        TableColumn("AP drops most under", "text"),
+        *later,
+    ]
     caption = f"{model.short_name}: label by label"
     return Table.of(caption, columns, rows).first(_MOST_LABELS, "labels", "labels.csv")
 
@@ -111,12 +137,16 @@ def label_sections(results: Results) -> Iterator[ReportSection]:
         note=" ".join(near_chance_notes(results)),
     )
     yield from compared_section(
-        results, "classifier", "Differences are over the labels that neither classifier ranks near chance on the base."
+        results,
+        "classifier",
+        "Differences are over the labels that neither classifier ranks near chance on the base.",
     )
     yield ReportSection(
         title="Label by label",
         tables=[label_table(results, model) for model in results.models],
-        note="AP to wrongly given: on the base. Missed: share of the images with the label that are not given it."
-        " Wrongly given: share of the images without it that are given it. Intervals of labels’ drops are for all"
+        note="AP to wrongly given: on the base. Missed: share of the images with the label that are"
+        " not given it."
+        " Wrongly given: share of the images without it that are given it. Intervals of labels’"
+        " drops are for all"
         " labels and shifts at once.",
     )

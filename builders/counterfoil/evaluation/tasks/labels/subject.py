@@ -1,4 +1,5 @@
-"""A built dataset whose images have several labels, opened for scoring. Each label becomes a class."""
+"""A built dataset whose images have several labels, opened for scoring. Each label becomes a
+class."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ import numpy as np
 from counterfoil.arrays import Bools, Ints
 from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation.dataset import OpenDataset, compared_units, limit_subject, pair_texts, rows_in_every_group
+from counterfoil.evaluation.dataset import (
+    OpenDataset,
+    compared_units,
+    limit_subject,
+    pair_texts,
+    rows_in_every_group,
+)
 from counterfoil.multilabel_stats import LabelTruth
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.tasks.labels import CONDITIONS, UNKNOWN
@@ -19,7 +26,8 @@ from counterfoil.store.manifest import VERIFY
 from counterfoil.store.reading import read_receipts, shard_batches
 from counterfoil.store.rows import TableForm
 
-# A threshold is chosen on one half of the images with a label and without it, and used on the other half.
+# A threshold is chosen on one half of the images with a label and without it, and used on the other
+# half.
 FEWEST = 2
 
 
@@ -37,15 +45,24 @@ def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, LabelTruth]:
     allowed = set(range(len(form.names)))
     for receipt in read_receipts(dataset.directory):
         for batch in shard_batches(dataset.directory, receipt, ["key", *columns], "data", form):
-            for key, numbers, *others in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            for key, numbers, *others in zip(
+                *(column.to_pylist() for column in batch.columns), strict=True
+            ):
                 unknown = others[0] if others else []
-                sound = numbers is not None and unknown is not None and {*numbers, *unknown} <= allowed
+                sound = (
+                    numbers is not None and unknown is not None and {*numbers, *unknown} <= allowed
+                )
                 if not sound or {*numbers} & {*unknown}:
-                    raise RunFailure(f"{dataset.directory}: {key[:80]} has conditions that no build writes", VERIFY)
+                    raise RunFailure(
+                        f"{dataset.directory}: {key[:80]} has conditions that no build writes",
+                        VERIFY,
+                    )
                 if key in row_of:  # a preview has only some images
                     present[row_of[key], numbers] = True
                     known[row_of[key], unknown] = False
-    classes = tuple(RecipeClass(name, name, label, label, ()) for label, name in enumerate(form.names))
+    classes = tuple(
+        RecipeClass(name, name, label, label, ()) for label, name in enumerate(form.names)
+    )
     return replace(dataset, classes=classes), LabelTruth(present, known)
 
 
@@ -63,8 +80,11 @@ def measured_labels(dataset: OpenDataset, truth: LabelTruth, minimum: int) -> Bo
     return np.asarray(measured)
 
 
-def previewed(dataset: OpenDataset, truth: LabelTruth, minimum: int, most: int) -> tuple[OpenDataset, Bools]:
-    """Return a preview of at most `most` images a group, and which labels it measures: those of the whole dataset.
+def previewed(
+    dataset: OpenDataset, truth: LabelTruth, minimum: int, most: int
+) -> tuple[OpenDataset, Bools]:
+    """Return a preview of at most `most` images a group, and which labels it measures: those of the
+    whole dataset.
 
     Raise UserError if so few images cannot have and lack each label twice.
     """
@@ -83,9 +103,11 @@ def previewed(dataset: OpenDataset, truth: LabelTruth, minimum: int, most: int) 
             needed += [row for row, _ in zip(fitting, range(missing), strict=False)]
     if len(needed) > most:
         raise UserError(
-            f"limit is {most}: expected at least {len(needed)}, for a preview measures the same labels as the whole"
+            f"limit is {most}: expected at least {len(needed)}, for a preview measures the same"
+            " labels as the whole"
             f" dataset, and needs {FEWEST} images with each label and {FEWEST} without it",
-            "Take more images, or leave out rare labels with a higher min_images_per_class (--min-images).",
+            "Take more images, or leave out rare labels with a higher min_images_per_class"
+            " (--min-images).",
         )
     preview = limit_subject(dataset, most, frozenset(pairs[rows[row]] for row in needed))
     assert isinstance(preview, OpenDataset)
@@ -94,11 +116,13 @@ def previewed(dataset: OpenDataset, truth: LabelTruth, minimum: int, most: int) 
 
 @dataclass(frozen=True)
 class MultilabelSubject:
-    """The images to compare. Each source row that they are made from has a readable image in every group.
+    """The images to compare. Each source row that they are made from has a readable image in every
+    group.
 
-    rows: (groups, n), the places of these images in the dataset's order. Image i of every group is made from the same
-    source row. truth: which `labels` each image has, (n, k). units: the units that images share, if the recipe names
-    them. few: labels that cannot be measured, because too few images have them or too few lack them.
+    rows: (groups, n), the places of these images in the dataset's order. Image i of every group is
+    made from the same source row. truth: which `labels` each image has, (n, k). units: the units
+    that images share, if the recipe names them. few: labels that cannot be measured, because too
+    few images have them or too few lack them.
     """
 
     dataset: OpenDataset
@@ -119,15 +143,22 @@ class MultilabelSubject:
     ) -> MultilabelSubject:
         """Choose images and labels.
 
-        truth: of all images and conditions. readable: (images,). minimum: so many images must have a label, and so many
-        must lack it. of_whole: which labels the whole dataset measures, (k,), if this is a preview of it. Raise
-        UserError if no image or no label is left, and RunFailure if a shift changes conditions.
+        truth: of all images and conditions. readable: (images,). minimum: so many images must have
+        a label, and so many must lack it. of_whole: which labels the whole dataset measures, (k,),
+        if this is a preview of it. Raise UserError if no image or no label is left, and RunFailure
+        if a shift changes conditions.
         """
         rows = rows_in_every_group(dataset, np.flatnonzero(readable))
         of_base = truth.of(rows[0])
-        if (truth.having[rows] != of_base.having).any() or (truth.known[rows] != of_base.known).any():
-            raise RunFailure(f"{dataset.directory}: an image has other conditions than its base image", VERIFY)
-        enough = measured_labels(dataset, of_base, FEWEST if of_whole is not None else max(FEWEST, minimum))
+        if (truth.having[rows] != of_base.having).any() or (
+            truth.known[rows] != of_base.known
+        ).any():
+            raise RunFailure(
+                f"{dataset.directory}: an image has other conditions than its base image", VERIFY
+            )
+        enough = measured_labels(
+            dataset, of_base, FEWEST if of_whole is not None else max(FEWEST, minimum)
+        )
         if of_whole is not None:
             enough &= of_whole
         left_out = []

@@ -1,4 +1,5 @@
-"""Score multi-label classifiers on a built dataset: what differs from other tasks, and the tables of labels."""
+"""Score multi-label classifiers on a built dataset: what differs from other tasks, and the tables
+of labels."""
 
 from __future__ import annotations
 
@@ -28,13 +29,25 @@ from counterfoil.evaluation.tasks.labels.measures import (
     multilabel_rows,
 )
 from counterfoil.evaluation.tasks.labels.report import label_sections, multilabel_notes
-from counterfoil.evaluation.tasks.labels.subject import MultilabelSubject, open_conditions, previewed
+from counterfoil.evaluation.tasks.labels.subject import (
+    MultilabelSubject,
+    open_conditions,
+    previewed,
+)
 from counterfoil.models.classifiers.classifier import apart_from_scores
 from counterfoil.models.devices import resolve_device
 from counterfoil.multilabel_stats import REPLICATES
 from counterfoil.prediction.failures import ConditionScores, condition_scores, refuse_one_label
 from counterfoil.recipe import RecipeClass
-from counterfoil.report.results import DROP, DROP_BASE, LABELS, ClassFacts, ModelFacts, ResultRows, Results
+from counterfoil.report.results import (
+    DROP,
+    DROP_BASE,
+    LABELS,
+    ClassFacts,
+    ModelFacts,
+    ResultRows,
+    Results,
+)
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.words import csv_interval, csv_percent
 from counterfoil.store.atomic import write_atomically
@@ -59,7 +72,9 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         self.subject, self.truth = open_conditions(subject)
         self.of_whole: Bools | None = None
         if options.limit is not None:
-            preview, self.of_whole = previewed(self.subject, self.truth, self.min_images, options.limit)
+            preview, self.of_whole = previewed(
+                self.subject, self.truth, self.min_images, options.limit
+            )
             self.subject, self.truth = open_conditions(preview)
 
     @property
@@ -99,7 +114,9 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     def measure(self, answers: Mapping[str, ConditionScores]) -> None:
         dataset = self.subject
         readable = np.all([scores.readable for scores in answers.values()], axis=0)
-        subject = MultilabelSubject.of(dataset, self.truth, readable, self.min_images, self.of_whole)
+        subject = MultilabelSubject.of(
+            dataset, self.truth, readable, self.min_images, self.of_whole
+        )
         self.conditions = subject
         self.models = tuple(
             measure_classifier(subject, name, scores, self.chosen.maps[name], self.options.seed)
@@ -137,7 +154,10 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         )
 
     def tables(self, results: Results) -> dict[str, tuple[str, str]]:
-        return {"shifts": (self.table, multilabel_csv(results)), "labels": ("labels.csv", labels_csv(results))}
+        return {
+            "shifts": (self.table, multilabel_csv(results)),
+            "labels": ("labels.csv", labels_csv(results)),
+        }
 
     def notes(self, results: Results) -> Iterator[str]:
         yield from super().notes(results)
@@ -175,16 +195,30 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
                 answers = []
                 for model, of_missed, of_given in zip(self.models, missed, given, strict=True):
                     answered = model.answers[group, image]
-                    lists = {"missed": names[of_missed[image]], "wrongly_given": names[of_given[image]]}
+                    lists = {
+                        "missed": names[of_missed[image]],
+                        "wrongly_given": names[of_given[image]],
+                    }
                     columns = {"conditions": "; ".join(names[having])}
                     columns |= {name: "; ".join(mistaken) for name, mistaken in lists.items()}
                     right = not (of_missed[image].any() or of_given[image].any())
                     answers.append(
-                        ModelAnswer(_labels(names[answered]), right, columns, [{"answer": [*names[answered]]}])
+                        ModelAnswer(
+                            _labels(names[answered]),
+                            right,
+                            columns,
+                            [{"answer": [*names[answered]]}],
+                        )
                     )
                 annotations = [{"category_id": places[name]} for name in names[having]]
                 shift = self.subject.groups[group].name
-                yield Failure(int(subject.rows[group, image]), shift, _labels(names[having]), annotations, answers)
+                yield Failure(
+                    int(subject.rows[group, image]),
+                    shift,
+                    _labels(names[having]),
+                    annotations,
+                    answers,
+                )
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
         return self.conditions.rows.ravel(), label_columns(self.conditions, self.models)
@@ -197,10 +231,11 @@ def _labels(names: Iterable[str]) -> dict[str, Any]:
 
 
 def multilabel_csv(results: Results) -> str:
-    """Write one line for each model and group: means over labels and their drops with intervals, in percent and points.
+    """Write one line for each model and group: means over labels and their drops with intervals, in
+    percent and points.
 
-    Drops leave out labels near chance: `n_labels` and `n_labels_of_drop` count the labels of either, and `drop_base` is
-    the measure on the base over the labels of the drop.
+    Drops leave out labels near chance: `n_labels` and `n_labels_of_drop` count the labels of
+    either, and `drop_base` is the measure on the base over the labels of the drop.
     """
     rows = []
     for model in results.models:
@@ -208,12 +243,18 @@ def multilabel_csv(results: Results) -> str:
         for group in results.groups:
             key = {"model": model.name, "group": group.name}
             base_key = {"model": model.name, "group": results.base or ""}
-            row: dict[str, Any] = {"model": model.name, "shift": group.name, "n_images": group.images}
+            row: dict[str, Any] = {
+                "model": model.name,
+                "shift": group.name,
+                "n_images": group.images,
+            }
             row |= {"n_labels": len(results.classes), "n_labels_of_drop": of_drops}
             for name in MEANS:
                 row |= csv_interval(name, results.rows.estimate(name, **key))
                 drop = results.rows.one(DROP, at=name, **key)
-                base = results.rows.one(DROP_BASE, at=name, **key) or results.rows.one(name, **base_key)
+                base = results.rows.one(DROP_BASE, at=name, **key) or results.rows.one(
+                    name, **base_key
+                )
                 row |= csv_interval(f"drop_{name}", drop.estimate if drop else None)
                 row[f"drop_base_{name}"] = csv_percent(base.value if drop and base else None)
             rows.append(row)
@@ -221,13 +262,18 @@ def multilabel_csv(results: Results) -> str:
 
 
 def labels_csv(results: Results) -> str:
-    """Write one line for each model, group and label: measures and drops with intervals; thresholds as scores."""
+    """Write one line for each model, group and label: measures and drops with intervals; thresholds
+    as scores."""
     rows = []
     for model in results.models:
         for group in results.groups:
             for label in results.classes:
                 key = {"model": model.name, "group": group.name, "class_id": label.id}
-                row: dict[str, Any] = {"model": model.name, "shift": group.name, "label": label.name}
+                row: dict[str, Any] = {
+                    "model": model.name,
+                    "shift": group.name,
+                    "label": label.name,
+                }
                 sides = [results.rows.one(name, **key) for name in (MISSED, WRONGLY_GIVEN)]
                 having, lacking = (getattr(side, "n", 0) or 0 for side in sides)
                 row |= {"n_known": having + lacking, "n_with": having}

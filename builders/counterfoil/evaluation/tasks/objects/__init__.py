@@ -1,1 +1,2 @@
-"""Detectors: their detections on images, what each shift costs them, and the files with the results."""
+"""Detectors: their detections on images, what each shift costs them, and the files with the
+results."""

@@ -1,8 +1,8 @@
 """Match the categories of a detector with those of a dataset, by name or by number.
 
-A number alone is ambiguous: it may count the dataset's own categories from 0 or from 1, be that of the dataset's
-source, or count COCO's 80 categories from 0 to 79 or by COCO's own ids from 1 to 90. A meaning is taken only if it is
-the only one that explains every number.
+A number alone is ambiguous: it may count the dataset's own categories from 0 or from 1, be that of
+the dataset's source, or count COCO's 80 categories from 0 to 79 or by COCO's own ids from 1 to 90.
+A meaning is taken only if it is the only one that explains every number.
 """
 
 from __future__ import annotations
@@ -31,9 +31,16 @@ COCO_NAMES = (
 _GAPS = frozenset((12, 26, 29, 30, 45, 66, 68, 69, 71, 83))
 COCO_IDS = tuple(number for number in range(1, 91) if number not in _GAPS)
 # What numbers of categories may count, as --class-order names it.
-POSITION, FROM_ONE, IDS, COCO_80, COCO_91 = ORDERS = ("position", "from1", "ids", "coco80", "coco91")
+POSITION, FROM_ONE, IDS, COCO_80, COCO_91 = ORDERS = (
+    "position",
+    "from1",
+    "ids",
+    "coco80",
+    "coco91",
+)
 _HINT = (
-    "Write names of categories, or say which category each number is with --class-order MODEL=ORDER: position, from1,"
+    "Write names of categories, or say which category each number is with --class-order"
+    " MODEL=ORDER: position, from1,"
     " ids, coco80, coco91 or a file with a name on each line, from number 0 on."
 )
 _MOST_UNKNOWN = 5
@@ -41,8 +48,8 @@ _MOST_SHOWN = 12
 
 
 def category_ids(categories: Sequence[str], ids: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the number of each category in a COCO file: its number in the source if known (`ids`), COCO's own id if
-    all are COCO's, else 1, 2 and so on.
+    """Return the number of each category in a COCO file: its number in the source if known (`ids`),
+    COCO's own id if all are COCO's, else 1, 2 and so on.
     """
     if ids:
         return tuple(ids)
@@ -55,8 +62,9 @@ def category_ids(categories: Sequence[str], ids: Sequence[int] = ()) -> tuple[in
 class CategoryMap:
     """Where each category of a detector is in the dataset's list of categories.
 
-    place: the detector's name or number of a category → its index in the list. A name or number that is missing here is
-    no category of the dataset. matched: a sentence on how the categories were matched, or empty if it is obvious.
+    place: the detector's name or number of a category → its index in the list. A name or number
+    that is missing here is no category of the dataset. matched: a sentence on how the categories
+    were matched, or empty if it is obvious.
     """
 
     place: Mapping[Any, int]
@@ -64,24 +72,37 @@ class CategoryMap:
 
 
 def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> CategoryMap:
-    """Match the detector's labels with the dataset's categories by name. The label with number i has the name names[i].
+    """Match the detector's labels with the dataset's categories by name. The label with number i
+    has the name names[i].
 
-    Raise UserError if the detector lacks a category of the dataset. Measures leave out the detector's other categories.
+    Raise UserError if the detector lacks a category of the dataset. Measures leave out the
+    detector's other categories.
     """
     known = set(map(plain_name, names))
     lacking = [name for name in categories if plain_name(name) not in known]
     if lacking:
         raise UserError(
-            first_of([f"{model}: no label is called '{name[:80]}'{did_you_mean(name, names)}" for name in lacking]),
-            f"Its labels are {', '.join(names)[:300]}. Rename categories in the recipe (source.categories) as the"
+            first_of(
+                [
+                    f"{model}: no label is called '{name[:80]}'{did_you_mean(name, names)}"
+                    for name in lacking
+                ]
+            ),
+            f"Its labels are {', '.join(names)[:300]}. Rename categories in the recipe"
+            " (source.categories) as the"
             " detector calls them, or give its names in order as class_order.",
         )
     place_of = {plain_name(name): at for at, name in enumerate(categories)}
     # Several labels may have one name.
-    index_of = {number: place_of[plain] for number, name in enumerate(names) if (plain := plain_name(name)) in place_of}
+    index_of = {
+        number: place_of[plain]
+        for number, name in enumerate(names)
+        if (plain := plain_name(name)) in place_of
+    }
     others = len(names) - len(index_of)
     return CategoryMap(
-        index_of, f"{others} of its {len(names)} labels are no category of the dataset" if others else ""
+        index_of,
+        f"{others} of its {len(names)} labels are no category of the dataset" if others else "",
     )
 
 
@@ -89,7 +110,8 @@ def map_names(names: Sequence[str], categories: Sequence[str], model: str) -> Ca
 class _Reading:
     """A meaning of numbers.
 
-    order: its name, or empty. index_of: number → index of the dataset's category. others: numbers of more categories.
+    order: its name, or empty. index_of: number → index of the dataset's category. others: numbers
+    of more categories.
     """
 
     order: str
@@ -114,19 +136,25 @@ def map_found(
 ) -> CategoryMap:
     """Match the categories that a file uses, names or numbers, with those of the dataset.
 
-    detections: category → number of its detections. order: what the numbers mean, if the user says it. ids: the numbers
-    of the dataset's categories in its source, if known.
+    detections: category → number of its detections. order: what the numbers mean, if the user says
+    it. ids: the numbers of the dataset's categories in its source, if known.
 
-    Raise UserError for numbers that have several meanings or none, if no detection is of the dataset's categories, or
-    if a name looks misspelled.
+    Raise UserError for numbers that have several meanings or none, if no detection is of the
+    dataset's categories, or if a name looks misspelled.
     """
     known = set(map(plain_name, categories))
     # Tables may write numbers as text.
-    nameless = [value for value in detections if not isinstance(value, str) or plain_name(value) not in known]
+    nameless = [
+        value
+        for value in detections
+        if not isinstance(value, str) or plain_name(value) not in known
+    ]
     number_of = {value: identity(value) for value in nameless}
     if not any(isinstance(number, int) for number in number_of.values()):
         return _by_name(detections, categories, model)
-    if len(number_of) < len(detections) or not all(isinstance(number, int) for number in number_of.values()):
+    if len(number_of) < len(detections) or not all(
+        isinstance(number, int) for number in number_of.values()
+    ):
         raise UserError(f"{model}: some categories are numbers and some are names", _HINT)
     counts: Counter[Any] = Counter()
     for value, number in number_of.items():
@@ -139,51 +167,86 @@ def map_found(
         by_name = map_names([str(name) for name in order], categories, model)
         chosen = _Reading("", by_name.matched, by_name.place)
     if not chosen.kept(counts):
-        numbers = listed([f"{number} ({count:,})" for number, count in counts.most_common()], _MOST_UNKNOWN)
-        raise UserError(f"{model}: no detection is of the dataset's categories: {numbers}, {chosen.words}", _HINT)
-    matched = {value: chosen.index_of[number] for value, number in number_of.items() if number in chosen.index_of}
+        numbers = listed(
+            [f"{number} ({count:,})" for number, count in counts.most_common()], _MOST_UNKNOWN
+        )
+        raise UserError(
+            f"{model}: no detection is of the dataset's categories: {numbers}, {chosen.words}",
+            _HINT,
+        )
+    matched = {
+        value: chosen.index_of[number]
+        for value, number in number_of.items()
+        if number in chosen.index_of
+    }
     unmatched = {number: count for number, count in counts.items() if number not in chosen.index_of}
-    return CategoryMap(matched, "; ".join(filter(None, (chosen.words, _left_out(unmatched, counts.total())))))
+    return CategoryMap(
+        matched, "; ".join(filter(None, (chosen.words, _left_out(unmatched, counts.total()))))
+    )
 
 
 def _readings(categories: Sequence[str], ids: Sequence[int]) -> list[_Reading]:
-    """Return what numbers may mean: the dataset's order, its source's numbers, or COCO's if its names are COCO's."""
+    """Return what numbers may mean: the dataset's order, its source's numbers, or COCO's if its
+    names are COCO's."""
     count = len(categories)
     readings = [
-        _Reading(POSITION, f"numbers are 0 to {count - 1}, in the dataset's order", dict(enumerate(range(count)))),
-        _Reading(FROM_ONE, f"numbers are 1 to {count}, in the dataset's order", dict(enumerate(range(count), start=1))),
+        _Reading(
+            POSITION,
+            f"numbers are 0 to {count - 1}, in the dataset's order",
+            dict(enumerate(range(count))),
+        ),
+        _Reading(
+            FROM_ONE,
+            f"numbers are 1 to {count}, in the dataset's order",
+            dict(enumerate(range(count), start=1)),
+        ),
     ]
     if ids:
         words = "numbers are those of the dataset's source (source.category_ids)"
         readings.append(_Reading(IDS, words, {number: index for index, number in enumerate(ids)}))
     named = [identity(name) for name in categories]
     if all(isinstance(number, int) for number in named):
-        readings.append(_Reading("", "numbers are names", {number: index for index, number in enumerate(named)}))
+        readings.append(
+            _Reading("", "numbers are names", {number: index for index, number in enumerate(named)})
+        )
     of_coco = {plain_name(name): index for index, name in enumerate(COCO_NAMES)}
     if all(plain_name(name) in of_coco for name in categories):
         index_of = {of_coco[plain_name(name)]: index for index, name in enumerate(categories)}
         of_ids = {COCO_IDS[coco]: index for coco, index in index_of.items()}
-        readings.append(_Reading(COCO_80, "numbers are COCO's, 0 to 79", index_of, frozenset(range(80))))
-        readings.append(_Reading(COCO_91, "numbers are COCO's ids, 1 to 90", of_ids, frozenset(COCO_IDS)))
+        readings.append(
+            _Reading(COCO_80, "numbers are COCO's, 0 to 79", index_of, frozenset(range(80)))
+        )
+        readings.append(
+            _Reading(COCO_91, "numbers are COCO's ids, 1 to 90", of_ids, frozenset(COCO_IDS))
+        )
     return readings
 
 
 def _ordered(order: str, categories: Sequence[str], model: str, ids: Sequence[int]) -> _Reading:
     """Return the reading that --class-order names."""
-    chosen = next((reading for reading in _readings(categories, ids) if reading.order == order), None)
+    chosen = next(
+        (reading for reading in _readings(categories, ids) if reading.order == order), None
+    )
     if chosen is not None:
         return chosen
     if order == IDS:
-        raise UserError(f"{model}: the dataset's recipe has no source.category_ids, so its numbers are unknown", _HINT)
+        raise UserError(
+            f"{model}: the dataset's recipe has no source.category_ids, so its numbers are unknown",
+            _HINT,
+        )
     of_coco = set(map(plain_name, COCO_NAMES))
     unknown = next(name for name in categories if plain_name(name) not in of_coco)
     raise UserError(f"{model}: '{unknown[:80]}' is no category of COCO", _HINT)
 
 
-def _decided(counts: Mapping[Any, int], categories: Sequence[str], model: str, ids: Sequence[int]) -> _Reading:
-    """Return the only reading that explains every number. Raise UserError if no reading does, or several.
+def _decided(
+    counts: Mapping[Any, int], categories: Sequence[str], model: str, ids: Sequence[int]
+) -> _Reading:
+    """Return the only reading that explains every number. Raise UserError if no reading does, or
+    several.
 
-    Readings that place the numbers alike are one. A reading that keeps no detection counts only if none keeps any.
+    Readings that place the numbers alike are one. A reading that keeps no detection counts only if
+    none keeps any.
     """
     readings = _readings(categories, ids)
     left = dict[Any, _Reading]()
@@ -196,21 +259,30 @@ def _decided(counts: Mapping[Any, int], categories: Sequence[str], model: str, i
         return keeping[0]
     total = sum(counts.values())
     meanings = [
-        f"{reading.order or 'names'} ({reading.words}) keeps {reading.kept(counts):,} of {total:,} detections"
+        f"{reading.order or 'names'} ({reading.words}) keeps {reading.kept(counts):,} of {total:,}"
+        " detections"
         for reading in keeping or readings
     ]
     numbers = listed([str(number) for number in sorted(counts)], _MOST_SHOWN)
     problem = "have several meanings" if keeping else "have no meaning that explains all"
-    raise UserError(f"{model}: its categories are the numbers {numbers}, which {problem}: {'; '.join(meanings)}", _HINT)
+    raise UserError(
+        f"{model}: its categories are the numbers {numbers}, which {problem}: {'; '.join(meanings)}",
+        _HINT,
+    )
 
 
 def _left_out(unmatched: Mapping[Any, int], total: int) -> str:
-    """Return a sentence on the detections of categories that the dataset does not have, or an empty text."""
+    """Return a sentence on the detections of categories that the dataset does not have, or an empty
+    text."""
     if not unmatched:
         return ""
     most = sorted(unmatched.items(), key=lambda entry: -entry[1])
     named = listed([f"{category} ({count:,})" for category, count in most], _MOST_UNKNOWN)
-    return f"{sum(unmatched.values()):,} of {total:,} detections left out, as of no category of the dataset: {named}"
+    return (
+        f"{sum(unmatched.values()):,} of {total:,} detections left out, as of no category of"
+        " the"
+        f" dataset: {named}"
+    )
 
 
 def _by_name(detections: Mapping[str, int], categories: Sequence[str], model: str) -> CategoryMap:
@@ -226,7 +298,9 @@ def _by_name(detections: Mapping[str, int], categories: Sequence[str], model: st
     alike = [(name, hint) for name in others if (hint := did_you_mean(name, unused))]
     if alike:
         raise UserError(
-            first_of([f"{model}: there is no category '{name[:80]}'{hint}" for name, hint in alike]),
+            first_of(
+                [f"{model}: there is no category '{name[:80]}'{hint}" for name, hint in alike]
+            ),
             f"The dataset's categories are {', '.join(categories)[:300]}.",
         )
     return CategoryMap(index_of, _left_out(others, sum(detections.values())))

@@ -1,4 +1,5 @@
-"""Precision against recall at IoU .50, averaged over categories, on the base and under the shifts that cost most."""
+"""Precision against recall at IoU .50, averaged over categories, on the base and under the shifts
+that cost most."""
 
 from __future__ import annotations
 
@@ -33,9 +34,11 @@ _MOST_SHIFTS = 7
 
 
 def precision_curve(matches: Matches) -> Floats:
-    """Return the precision at each of `RECALLS`, (101,), as pycocotools has it: the best at that or a higher recall.
+    """Return the precision at each of `RECALLS`, (101,), as pycocotools has it: the best at that or
+    a higher recall.
 
-    It is the mean over categories that have objects, NaN without any; the mean of the curve is AP50.
+    It is the mean over categories that have objects, NaN without any; the mean of the curve is
+    AP50.
     """
     curves = np.full((matches.categories, len(RECALLS)), np.nan)
     totals = np.bincount(matches.object_category[matches.counted[0]], minlength=matches.categories)
@@ -51,11 +54,14 @@ def precision_curve(matches: Matches) -> Floats:
 def curve_points(matches: Matches) -> list[tuple[str, float]]:
     """Return some points of the curve, as (recall in words of a row, precision)."""
     curve = precision_curve(matches)
-    return [(f"{RECALLS[index]:.2f}", float(curve[index])) for index in range(0, len(RECALLS), _STEP)]
+    return [
+        (f"{RECALLS[index]:.2f}", float(curve[index])) for index in range(0, len(RECALLS), _STEP)
+    ]
 
 
 def curve_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
-    """Draw a panel for the base and each of the shifts that cost most, with a line a model; None without curves."""
+    """Draw a panel for the base and each of the shifts that cost most, with a line a model; None
+    without curves."""
     if not models:
         return None
     worst = [group.name for group, _ in sorted_drops(results, models[0], "AP50")[:_MOST_SHIFTS]]
@@ -73,14 +79,28 @@ def curve_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
         for line, (model, kind) in enumerate(zip(models, LINES, strict=False)):
             colour = KIND_COLOURS[kind]
             if name != results.base:
-                _draw(panel, lines[names[0], model.name], MUTED if len(models) == 1 else colour, base=True)
+                _draw(
+                    panel,
+                    lines[names[0], model.name],
+                    MUTED if len(models) == 1 else colour,
+                    base=True,
+                )
             rows = lines[name, model.name]
             _draw(panel, rows, colour)
             gid = f"recalls{index}m{line}"
             at = [(100 * float(row.at), 100 * (row.value or 0.0)) for row in rows]
-            panel.scatter([x for x, _ in at], [y for _, y in at], s=9, color=colour, linewidths=0, zorder=3, gid=gid)
+            panel.scatter(
+                [x for x, _ in at],
+                [y for _, y in at],
+                s=9,
+                color=colour,
+                linewidths=0,
+                zorder=3,
+                gid=gid,
+            )
             tips[gid] = [
-                f"{model.name}, {in_words(name)}: precision {percent(row.value)} at recall {percent(float(row.at), 0)}"
+                f"{model.name}, {in_words(name)}: precision {percent(row.value)} at recall"
+                f" {percent(float(row.at), 0)}"
                 for row in rows
             ]
         panel.set(xlim=(-2, 102), ylim=(-2, 102))

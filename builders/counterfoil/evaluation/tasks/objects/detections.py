@@ -1,9 +1,11 @@
-"""The detections of a model on every image of a dataset, read from a file, and the list of images for such a model.
+"""The detections of a model on every image of a dataset, read from a file, and the list of images
+for such a model.
 
-A file is a JSON list of COCO results (`image_id`, `category_id`, `bbox`, `score`), or a Parquet or CSV table with a row
-a detection: `key`, `category`, `score`, and `bbox`, or `x`, `y`, `width`, `height`, or two corners. An image is named
-by its key, by a file name that ends in its key, or by its `id` in the file that `--write-keys` wrote. An entry that
-names only an image says that the model found nothing in that image.
+A file is a JSON list of COCO results (`image_id`, `category_id`, `bbox`, `score`), or a Parquet or
+CSV table with a row a detection: `key`, `category`, `score`, and `bbox`, or `x`, `y`, `width`,
+`height`, or two corners. An image is named by its key, by a file name that ends in its key, or by
+its `id` in the file that `--write-keys` wrote. An entry that names only an image says that the
+model found nothing in that image.
 """
 
 from __future__ import annotations
@@ -29,7 +31,14 @@ from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.tasks.objects.categories import CategoryMap, category_ids, map_found
 from counterfoil.evaluation.tasks.objects.placement import misplaced_detections
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject, open_objects
-from counterfoil.foreign_tables import NUMBER, NUMBERS, TEXT, WHOLE, parquet_types, read_foreign_parquet
+from counterfoil.foreign_tables import (
+    NUMBER,
+    NUMBERS,
+    TEXT,
+    WHOLE,
+    parquet_types,
+    read_foreign_parquet,
+)
 from counterfoil.models.answer_tables import csv_form
 from counterfoil.recipe.names import quoted
 from counterfoil.recipe.tasks.objects import MOST_OBJECTS
@@ -38,7 +47,8 @@ from counterfoil.store.atomic import write_atomically
 from counterfoil.store.decoding import open_image
 
 PREFIX = "predictions:"
-# The largest file that is read. 4,952 images in 20 groups with 100 detections each are 10 million rows: 1 GB of JSON.
+# The largest file that is read. 4,952 images in 20 groups with 100 detections each are 10 million
+# rows: 1 GB of JSON.
 _MOST_BYTES = 1 << 31
 _MOST_DETECTIONS = 20_000_000
 _KEYS = ("key", "image_id", "file_name", "image", "path")
@@ -49,8 +59,10 @@ _SIDES = ("x", "y", "width", "height")
 _CORNERS = ("x1", "y1", "x2", "y2")
 _SCORES = ("score", "confidence")
 _FORM = (
-    "Expected COCO results (a JSON list of image_id, category_id or category, bbox, score), or a Parquet or CSV table"
-    " with the columns key, category, score and bbox, or x, y, width, height. Boxes are [x, y, width, height] in pixels"
+    "Expected COCO results (a JSON list of image_id, category_id or category, bbox, score), or a"
+    " Parquet or CSV table"
+    " with the columns key, category, score and bbox, or x, y, width, height. Boxes are [x, y,"
+    " width, height] in pixels"
     " of the stored image."
 )
 
@@ -59,9 +71,9 @@ _FORM = (
 class ModelDetections:
     """The d detections of a model, in arrays of length d.
 
-    row: the image's place in the dataset's order. box: (d, 4), x, y, width and height in pixels. matched: a sentence on
-    how categories were matched. sha256: the hash of the file or of the model's weights, if known. complete: whether the
-    detector is known to keep answers of any score.
+    row: the image's place in the dataset's order. box: (d, 4), x, y, width and height in pixels.
+    matched: a sentence on how categories were matched. sha256: the hash of the file or of the
+    model's weights, if known. complete: whether the detector is known to keep answers of any score.
     """
 
     name: str
@@ -79,11 +91,16 @@ class ModelDetections:
         number[subject.rows[place]] = np.arange(subject.images)
         image = number[self.row]
         on_group = image >= 0
-        return Detections.of(image[on_group], self.box[on_group], self.category[on_group], self.score[on_group])
+        return Detections.of(
+            image[on_group], self.box[on_group], self.category[on_group], self.score[on_group]
+        )
 
 
-def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[str] | None) -> ModelDetections:
-    """Read `predictions:FILE`. Raise UserError with all problems if the file has another form or names other images."""
+def read_detections(
+    name: str, subject: DetectionSubject, order: str | Sequence[str] | None
+) -> ModelDetections:
+    """Read `predictions:FILE`. Raise UserError with all problems if the file has another form or
+    names other images."""
     path = named_path(name.removeprefix(PREFIX))
     try:
         content = read_regular(path, _MOST_BYTES)
@@ -120,13 +137,19 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
             rows.append((row, box, category, float(score)))
             counts[row] += 1
             if counts[row] > MOST_OBJECTS:
-                raise UserError(f"{name} has over {MOST_OBJECTS:,} detections on {keys[row]}", "Leave out low scores.")
+                raise UserError(
+                    f"{name} has over {MOST_OBJECTS:,} detections on {keys[row]}",
+                    "Leave out low scores.",
+                )
         if problem is not None:
             first, count = problems.get(problem, (index, 0))
             if count or len(problems) < _MOST_PROBLEMS:
                 problems[problem] = first, count + 1
         if len(rows) > _MOST_DETECTIONS:
-            raise UserError(f"{name} has more than {_MOST_DETECTIONS:,} detections", "Leave out those of low scores.")
+            raise UserError(
+                f"{name} has more than {_MOST_DETECTIONS:,} detections",
+                "Leave out those of low scores.",
+            )
     if problems:
         shown = []
         for problem, (first, count) in problems.items():
@@ -149,7 +172,9 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
     if most:
         raise UserError(f"{name}: {misplaced}", _FORM)
     notes = [sentence for sentence in (categories.matched, misplaced) if sentence]
-    if repeats := len(rows) - len({(row, *box, category, score) for row, box, category, score in rows}):
+    if repeats := len(rows) - len(
+        {(row, *box, category, score) for row, box, category, score in rows}
+    ):
         notes.append(f"exact copies of other detections: {repeats:,}")
     if silent := len(set(subject.rows.ravel().tolist()) - answered):
         notes.append(f"{silent:,} of {subject.rows.size:,} images have no detection")
@@ -165,20 +190,25 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
 
 
 def _refuse_other_images(name: str, subject: DetectionSubject, answered: set[int]) -> None:
-    """Raise UserError if a group has no detection at all: the model was probably not run on its images."""
+    """Raise UserError if a group has no detection at all: the model was probably not run on its
+    images."""
     dataset = subject.dataset
     answered_groups = set(dataset.shifts[sorted(answered)].tolist())
-    silent = [group.name for index, group in enumerate(dataset.groups) if index not in answered_groups]
+    silent = [
+        group.name for index, group in enumerate(dataset.groups) if index not in answered_groups
+    ]
     if silent:
         raise UserError(
             f"{name} has no detection on any image of {', '.join(silent[:10])}",
-            "A file answers every group of the dataset (`--write-keys FILE` lists all images). If nothing was found"
+            "A file answers every group of the dataset (`--write-keys FILE` lists all images). If"
+            " nothing was found"
             " there, list an image of the group by its key alone.",
         )
 
 
 def _row_of(name: Any, row_of: Mapping[str, int], images: int) -> int | None:
-    """Find an image by its key, by a file name that ends in its key, or by its number from 1; None if none matches."""
+    """Find an image by its key, by a file name that ends in its key, or by its number from 1; None
+    if none matches."""
     if type(name) is float and name.is_integer():
         name = int(name)
     if type(name) is int:
@@ -195,7 +225,9 @@ def _first(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 def _box_as_given(entry: Mapping[str, Any]) -> str:
     """Return a box that cannot be read, in words: its column or columns, and what they hold."""
-    columns = next((names for names in (("bbox",), _SIDES, _CORNERS) if entry.keys() & set(names)), ("bbox",))
+    columns = next(
+        (names for names in (("bbox",), _SIDES, _CORNERS) if entry.keys() & set(names)), ("bbox",)
+    )
     values = ", ".join(str(entry.get(name)) for name in columns)
     return f"{', '.join(columns)} is {quoted(values)}"
 
@@ -207,7 +239,8 @@ def _box(entry: Mapping[str, Any]) -> list[float] | None:
         corners: Any = [entry.get(name) for name in _CORNERS]
         if is_box(corners):
             box = [corners[0], corners[1], corners[2] - corners[0], corners[3] - corners[1]]
-    # A box with zero width is valid but matches nothing. A negative width means that the box has another form.
+    # A box with zero width is valid but matches nothing. A negative width means that the box has
+    # another form.
     return [*map(float, box)] if is_box(box) and box[2] >= 0 and box[3] >= 0 else None
 
 
@@ -229,19 +262,31 @@ def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any
                 raise ValueError(f"its columns are {header}: none of {', '.join(_KEYS)}")
             text = io.TextIOWrapper(io.BytesIO(content), form.encoding, newline="")
             lines = csv.DictReader(
-                text, form.columns, delimiter=form.delimiter, skipinitialspace=form.spaced, strict=True
+                text,
+                form.columns,
+                delimiter=form.delimiter,
+                skipinitialspace=form.spaced,
+                strict=True,
             )
             next(lines)
             for line in lines:
-                yield {key: _value(key, cell, form.decimal) for key, cell in line.items() if key is not None}
+                yield {
+                    key: _value(key, cell, form.decimal)
+                    for key, cell in line.items()
+                    if key is not None
+                }
         else:
-            raise ValueError(f"its name ends in {ending or 'nothing'}, expected .json, .parquet or .csv")
+            raise ValueError(
+                f"its name ends in {ending or 'nothing'}, expected .json, .parquet or .csv"
+            )
     except UserError:
         raise
     except UnfitFile as error:
         raise UserError(f"{name}: {error.strerror}", _FORM) from error
     except Exception as error:  # files may hold anything
-        raise UserError(f"{name}: cannot be read: {' '.join(str(error).split())[:200]}", _FORM) from error
+        raise UserError(
+            f"{name}: cannot be read: {' '.join(str(error).split())[:200]}", _FORM
+        ) from error
 
 
 def _columns(types: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
@@ -250,7 +295,11 @@ def _columns(types: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     A nested column is left out if another one says the same; else the reader refuses it.
     """
     names = (TEXT, WHOLE, NUMBER)
-    groups: list[tuple[Sequence[str], tuple[str, ...]]] = [(_KEYS, names), (_CATEGORIES, names), (_SCORES, (NUMBER,))]
+    groups: list[tuple[Sequence[str], tuple[str, ...]]] = [
+        (_KEYS, names),
+        (_CATEGORIES, names),
+        (_SCORES, (NUMBER,)),
+    ]
     groups += [((side,), (NUMBER,)) for side in (*_SIDES, *_CORNERS)]
     groups.append((("bbox",), (NUMBERS,)))
     columns: dict[str, tuple[str, ...]] = {}
@@ -265,7 +314,8 @@ _NUMBERS = frozenset((*_SIDES, *_CORNERS, *_SCORES, "category_id", "image_id"))
 
 
 def _value(column: str, text: str | None, decimal: str) -> Any:
-    """Return a cell of a CSV file as the number or list that its column holds; None if it is empty."""
+    """Return a cell of a CSV file as the number or list that its column holds; None if it is
+    empty."""
     if not text:
         return None
     if column not in {*_NUMBERS, "bbox"}:
@@ -283,8 +333,9 @@ def _value(column: str, text: str | None, decimal: str) -> Any:
 def write_image_keys(dataset: OpenDataset, path: Path) -> int:
     """Write the list of a dataset's images, and return their number.
 
-    If the name of the file ends in .json, the file is a COCO file (images, annotations, categories). A file of results
-    may then name images and categories by the ids of the COCO file. Any other file is a CSV of keys.
+    If the name of the file ends in .json, the file is a COCO file (images, annotations,
+    categories). A file of results may then name images and categories by the ids of the COCO file.
+    Any other file is a CSV of keys.
     """
     if path.suffix.lower() == ".json":
         write_atomically(path, document_text(coco_document(open_objects(dataset))).encode())
@@ -299,7 +350,8 @@ def write_image_keys(dataset: OpenDataset, path: Path) -> int:
 
 
 def coco_document(subject: DetectionSubject) -> dict[str, Any]:
-    """Return the dataset as a COCO document. A file of results may name images and categories by the ids in it."""
+    """Return the dataset as a COCO document. A file of results may name images and categories by
+    the ids in it."""
     dataset = subject.dataset
     suffix = subject.dataset.recipe.output.image.format
     ids = category_ids(subject.categories, subject.category_ids)
@@ -309,7 +361,13 @@ def coco_document(subject: DetectionSubject) -> dict[str, Any]:
         with open_image(encoded) as picture:
             width, height = picture.size
         group = dataset.groups[dataset.shifts[row]].name
-        image = {"id": row + 1, "file_name": f"{key}.{suffix}", "width": width, "height": height, "group": group}
+        image = {
+            "id": row + 1,
+            "file_name": f"{key}.{suffix}",
+            "width": width,
+            "height": height,
+            "group": group,
+        }
         images.append(image)
         objects = subject.objects[row]
         for index, box in enumerate(objects["bbox"]):
@@ -323,5 +381,7 @@ def coco_document(subject: DetectionSubject) -> dict[str, Any]:
                     "iscrowd": int(objects["iscrowd"][index]),
                 }
             )
-    categories = [{"id": number, "name": name} for number, name in zip(ids, subject.categories, strict=True)]
+    categories = [
+        {"id": number, "name": name} for number, name in zip(ids, subject.categories, strict=True)
+    ]
     return {"images": images, "annotations": annotations, "categories": categories}

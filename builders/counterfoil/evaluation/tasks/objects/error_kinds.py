@@ -1,6 +1,8 @@
-"""Name the errors of a detector as TIDE does (Bolya and others 2020): why each false box is false, and what is missed.
+"""Name the errors of a detector as TIDE does (Bolya and others 2020): why each false box is false,
+and what is missed.
 
-A false box is one that counts, from a score on, and finds no object. The first of these that fits is its kind:
+A false box is one that counts, from a score on, and finds no object. The first of these that fits
+is its kind:
 
 - place: its overlap with an object of its category is .1 to .5;
 - class: its overlap with an object of another category is .5 or more;
@@ -31,8 +33,9 @@ _BACKGROUND = 0.1
 class ErrorKinds:
     """The errors of a detector in some images: d detections of `Matches`, o objects.
 
-    kind: (d,) index in `KINDS` of each false box, -1 for any other. about: (d,) the row in `Objects` that an error of
-    place or class is about, or -1. missed: (o,) whether an object is missed.
+    kind: (d,) index in `KINDS` of each false box, -1 for any other. about: (d,) the row in
+    `Objects` that an error of place or class is about, or -1. missed: (o,) whether an object is
+    missed.
     """
 
     kind: Ints
@@ -40,7 +43,8 @@ class ErrorKinds:
     missed: Bools
 
     def counts(self) -> dict[str, int]:
-        """Return how many errors there are of each kind, in the order of `KINDS`, and the missed objects."""
+        """Return how many errors there are of each kind, in the order of `KINDS`, and the missed
+        objects."""
         of_kind = np.bincount(self.kind[self.kind >= 0], minlength=len(KINDS)).tolist()
         return {**dict(zip(KINDS, of_kind, strict=True)), MISSED: int(self.missed.sum())}
 
@@ -52,8 +56,11 @@ class ErrorKinds:
         return table
 
 
-def error_kinds(objects: Objects, detections: Detections, matches: Matches, score: float) -> ErrorKinds:
-    """Name the errors among the detections of at least this score. What meets a crowd is no error."""
+def error_kinds(
+    objects: Objects, detections: Detections, matches: Matches, score: float
+) -> ErrorKinds:
+    """Name the errors among the detections of at least this score. What meets a crowd is no
+    error."""
     counted = (matches.score >= score) & ~matches.ignored[0, 0]
     true = counted & matches.matched[0, 0]
     used = np.zeros(len(objects.image), np.bool_)
@@ -81,7 +88,8 @@ def _kinds(
     things: Ints,
     used: Bools,
 ) -> tuple[Ints, Ints]:
-    """Return the kind of each false box of an image, and the place in `things` that it is about, or -1."""
+    """Return the kind of each false box of an image, and the place in `things` that it is about, or
+    -1."""
     nothing = np.full(len(boxes), -1, np.int64)
     if not len(things):
         return np.full(len(boxes), BACKGROUND, np.int64), nothing

@@ -1,4 +1,5 @@
-"""The page of detectors' failures: true boxes, found, missed and false ones, on the base and under shifts.
+"""The page of detectors' failures: true boxes, found, missed and false ones, on the base and under
+shifts.
 
 The page draws boxes over the pictures, so no pixel is changed.
 """
@@ -31,7 +32,8 @@ _SIZES = [name for name in AREAS if name != "all"]
 
 @dataclass(frozen=True)
 class ScoredDetector:
-    """One detector on every group, the base first. score: detections count from it on (`best_f1_score` of the base).
+    """One detector on every group, the base first. score: detections count from it on
+    (`best_f1_score` of the base).
 
     errors: one item for each group, from that score on.
     """
@@ -44,9 +46,11 @@ class ScoredDetector:
 
 @dataclass(frozen=True)
 class DetectionFailures:
-    """The contents of the page. data: for its script. pictures: (group, image) of each picture, by number.
+    """The contents of the page. data: for its script. pictures: (group, image) of each picture, by
+    number.
 
-    failing: how many images, by detector and shift, have a missed or a false box; the page may show fewer.
+    failing: how many images, by detector and shift, have a missed or a false box; the page may show
+    fewer.
     """
 
     data: dict[str, Any]
@@ -63,11 +67,13 @@ def detection_failures(
     keys: Sequence[Sequence[str]],
     most: int = MOST_ROWS,
 ) -> DetectionFailures:
-    """Choose the images with missed or false boxes under a shift. Images that lose most F1 from the base come first.
+    """Choose the images with missed or false boxes under a shift. Images that lose most F1 from the
+    base come first.
 
-    objects: true boxes, the same for every group. groups: names of the groups, the base first. sides: (images, 2) width
-    and height in pixels. keys: for each group, the key of each image. If there are more than `most` images, all
-    detectors and shifts have the same bound on the number of their images.
+    objects: true boxes, the same for every group. groups: names of the groups, the base first.
+    sides: (images, 2) width and height in pixels. keys: for each group, the key of each image. If
+    there are more than `most` images, all detectors and shifts have the same bound on the number of
+    their images.
     """
     f1_of = []
     for scored in detectors:
@@ -85,7 +91,9 @@ def detection_failures(
     pictures: dict[tuple[int, int], int] = {}
     scenes = {scene: number for number, scene in enumerate(np.unique(image[chosen]).tolist())}
     rows: list[dict[str, Any]] = []
-    for number, group, scene in zip(*(part[chosen].tolist() for part in (detector, shift + 1, image)), strict=True):
+    for number, group, scene in zip(
+        *(part[chosen].tolist() for part in (detector, shift + 1, image)), strict=True
+    ):
         pair = [answers.setdefault((number, side, scene), len(answers)) for side in (0, group)]
         shown = [pictures.setdefault((side, scene), len(pictures)) for side in (0, group)]
         loss = round(float(lost[number, group - 1, scene]), 4)
@@ -112,7 +120,8 @@ def detection_failures(
         "answers": marks,
         "rows": rows,
         "pictures": [
-            {"file": picture_file(number), "key": keys[group][scene]} for (group, scene), number in pictures.items()
+            {"file": picture_file(number), "key": keys[group][scene]}
+            for (group, scene), number in pictures.items()
         ],
     }
     return DetectionFailures(data, list(pictures), len(cell))
@@ -125,13 +134,15 @@ def picture_file(number: int) -> str:
 def _marked(scored: ScoredDetector, group: int, scene: int, objects: Objects) -> dict[str, Any]:
     """Return which objects of one image a detector finds, and its boxes, true and false.
 
-    found: 1 or 0 for each object of the image. boxes: x, y, width, height, category, size, score in percent, the kind
-    of error or -1, and the object's number in its image or -1.
+    found: 1 or 0 for each object of the image. boxes: x, y, width, height, category, size, score in
+    percent, the kind of error or -1, and the object's number in its image or -1.
     """
     (detections, matches), kinds = scored.groups[group], scored.errors[group].kind
     first = int(np.searchsorted(objects.image, scene))
     times_found = [0] * len(_of_image(objects.image, scene))
-    detected = np.flatnonzero((matches.image == scene) & (matches.score >= scored.score) & ~matches.ignored[0, 0])
+    detected = np.flatnonzero(
+        (matches.image == scene) & (matches.score >= scored.score) & ~matches.ignored[0, 0]
+    )
     boxes = []
     for index in detected[np.argsort(-matches.score[detected], kind="stable")]:
         box = detections.box[matches.row[index]]
@@ -140,17 +151,22 @@ def _marked(scored: ScoredDetector, group: int, scene: int, objects: Objects) ->
             times_found[met] = 1
         size = int(_sizes(np.array([box[2] * box[3]]))[0])
         percent = round(100 * float(matches.score[index]))
-        boxes.append([*_rounded(box), int(matches.category[index]), size, percent, int(kinds[index]), met])
+        boxes.append(
+            [*_rounded(box), int(matches.category[index]), size, percent, int(kinds[index]), met]
+        )
     return {"found": times_found, "boxes": boxes}
 
 
 def _of_image(image: Ints, scene: int) -> range:
     """Return the rows of an image, which are consecutive."""
-    return range(int(np.searchsorted(image, scene)), int(np.searchsorted(image, scene, side="right")))
+    return range(
+        int(np.searchsorted(image, scene)), int(np.searchsorted(image, scene, side="right"))
+    )
 
 
 def _sizes(area: Floats) -> Ints:
-    """Return each area's size as a number. An area at a bound belongs to both sizes; it gets the smaller one."""
+    """Return each area's size as a number. An area at a bound belongs to both sizes; it gets the
+    smaller one."""
     return np.searchsorted([AREAS[name][1] for name in _SIZES[:-1]], area)
 
 
@@ -166,10 +182,11 @@ def write_detection_failures(
     folder: Path,
     preview: str = "",
 ) -> Path:
-    """Write the pictures and then the page, and return its path; equal evaluations give equal bytes.
+    """Write the pictures and then the page, and return its path; equal evaluations give equal
+    bytes.
 
-    images: how many there are in each group. picture: returns the picture of (group, image) as it was stored, or None
-    if it cannot be read.
+    images: how many there are in each group. picture: returns the picture of (group, image) as it
+    was stored, or None if it cannot be read.
     """
     html = browser_html(
         "failures-of-objects.html.j2",
@@ -180,6 +197,11 @@ def write_detection_failures(
         shown=len(failures.data["rows"]),
         images=images,
     )
-    stored = ((picture_file(number), picture(*picture_place)) for number, picture_place in enumerate(failures.pictures))
-    pictures = ((file, webp(image.convert("RGB"), 82, SIDE)) for file, image in stored if image is not None)
+    stored = (
+        (picture_file(number), picture(*picture_place))
+        for number, picture_place in enumerate(failures.pictures)
+    )
+    pictures = (
+        (file, webp(image.convert("RGB"), 82, SIDE)) for file, image in stored if image is not None
+    )
     return write_browser(folder, html, pictures, len(failures.pictures))

@@ -1,7 +1,8 @@
-"""What a shift costs a detector: average precision and F1 of every group, and their drops, by size and category.
+"""What a shift costs a detector: average precision and F1 of every group, and their drops, by size
+and category.
 
-Intervals come from resamples of the images. In each resample, an image has the same weight under the base and every
-shift. Values are fractions, as in every document.
+Intervals come from resamples of the images. In each resample, an image has the same weight under
+the base and every shift. Values are fractions, as in every document.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ MPC = "mPC"
 RPC = "rPC"
 BY_CATEGORY = "category_AP"
 CURVE = "severity_AP"
-# The number of objects of a category, of errors of a kind, and of objects of a category that are taken for another.
+# The number of objects of a category, of errors of a kind, and of objects of a category that are
+# taken for another.
 OBJECTS = "objects"
 ERRORS = "errors"
 TAKEN_FOR = "taken_for"
@@ -54,8 +56,9 @@ _TEN_POINTS = 0.1
 class MeasuredModel(ResampledModel):
     """The numbers of one model.
 
-    groups: names of the groups, the base first. answers, matches, scores: one item for each group. f1: (groups,
-    images). score: the score from which on a detection counts for F1, chosen on the base. errors: one item a group.
+    groups: names of the groups, the base first. answers, matches, scores: one item for each group.
+    f1: (groups, images). score: the score from which on a detection counts for F1, chosen on the
+    base. errors: one item a group.
     """
 
     detections: ModelDetections
@@ -69,21 +72,28 @@ class MeasuredModel(ResampledModel):
 
     @property
     def near_chance(self) -> bool:
-        """Whether the model finds next to nothing on the base, so that no shift can cost it anything."""
+        """Whether the model finds next to nothing on the base, so that no shift can cost it
+        anything."""
         return self.scores[0].near_chance
 
     def guesses(self, label: int | None) -> str:
         """Return why the model's drops mean nothing; empty if they mean something."""
         return "finds next to nothing on the base" if self.near_chance else ""
 
-    def share(self, group: int, measure: str, label: int | None = None, of_drop: bool = False) -> Drawn:
-        """Return a measure of one group, or the AP of category `label`. Here `of_drop` changes nothing."""
+    def share(
+        self, group: int, measure: str, label: int | None = None, of_drop: bool = False
+    ) -> Drawn:
+        """Return a measure of one group, or the AP of category `label`. Here `of_drop` changes
+        nothing."""
         scores = self.scores[group]
         return scores.measures[measure] if label is None else scores.categories[label]
 
 
-def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: int) -> MeasuredModel:
-    """Match a model's detections with the objects in every group, and resample the images of all groups together."""
+def measure_model(
+    subject: DetectionSubject, detections: ModelDetections, seed: int
+) -> MeasuredModel:
+    """Match a model's detections with the objects in every group, and resample the images of all
+    groups together."""
     groups = tuple(group.name for group in subject.dataset.groups)
     categories = len(subject.categories)
     answers = tuple(detections.of_group(subject, index) for index in range(len(groups)))
@@ -98,16 +108,26 @@ def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: 
         error_kinds(subject.truth, answer, group_matches, score)
         for answer, group_matches in zip(answers, matches, strict=True)
     )
-    return MeasuredModel(detections.name, detections, groups, answers, matches, score, tuple(scores), f1, errors)
+    return MeasuredModel(
+        detections.name, detections, groups, answers, matches, score, tuple(scores), f1, errors
+    )
 
 
-def detector_rows(subject: DetectionSubject, models: Sequence[MeasuredModel]) -> Iterator[ResultRow]:
-    """Yield every number of an evaluation of detectors; intervals of drops hold for all shifts at once."""
+def detector_rows(
+    subject: DetectionSubject, models: Sequence[MeasuredModel]
+) -> Iterator[ResultRow]:
+    """Yield every number of an evaluation of detectors; intervals of drops hold for all shifts at
+    once."""
     truth = subject.truth
     for category, name in enumerate(subject.categories):
         of_category = (truth.category == category) & ~truth.crowd
         if of_category.any():
-            yield row(OBJECTS, float(of_category.sum()), class_id=name, n=len(np.unique(truth.image[of_category])))
+            yield row(
+                OBJECTS,
+                float(of_category.sum()),
+                class_id=name,
+                n=len(np.unique(truth.image[of_category])),
+            )
     for model in models:
         for name in NAMES:
             yield from model.rows(name, subject.dataset.groups, subject.images, subject.units)
@@ -121,11 +141,14 @@ def detector_rows(subject: DetectionSubject, models: Sequence[MeasuredModel]) ->
                 key = {"model": model.name, "group": group, "class_id": name, "n": number.images}
                 yield row(BY_CATEGORY, number.interval(), **key)
                 if index:
-                    yield row(DROP, model.drop(index, "AP", category).interval(), at=BY_CATEGORY, **key)
+                    yield row(
+                        DROP, model.drop(index, "AP", category).interval(), at=BY_CATEGORY, **key
+                    )
 
 
 def error_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
-    """Yield how many errors of each kind a model makes in each group, its confusions, and precision at some recalls."""
+    """Yield how many errors of each kind a model makes in each group, its confusions, and precision
+    at some recalls."""
     for group, matches, errors in zip(model.groups, model.matches, model.errors, strict=True):
         key = {"model": model.name, "group": group, "n": subject.images}
         for kind, count in errors.counts().items():
@@ -140,14 +163,18 @@ def error_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[Resu
 
 
 def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
-    """Yield mPC and rPC (Michaelis 2019). mPC is the mean over shifts, of a graded shift the mean over its levels.
+    """Yield mPC and rPC (Michaelis 2019). mPC is the mean over shifts, of a graded shift the mean
+    over its levels.
 
-    rPC is mPC divided by the value on the base. A detector that finds next to nothing on the base has no rPC.
+    rPC is mPC divided by the value on the base. A detector that finds next to nothing on the base
+    has no rPC.
     """
     by_shift: dict[str, list[int]] = {}
     for index, group in enumerate(subject.dataset.groups[1:], start=1):
         by_shift.setdefault(group.of or group.name, []).append(index)
-    weights = [(1 / len(by_shift) / len(places), index) for places in by_shift.values() for index in places]
+    weights = [
+        (1 / len(by_shift) / len(places), index) for places in by_shift.values() for index in places
+    ]
     for name in ("AP", "AP50", "AP75") if weights else ():
         mean = combined([(weight, model.share(index, name)) for weight, index in weights])
         if not math.isfinite(mean.value):
@@ -162,14 +189,17 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
 def measure_levels(
     subject: DetectionSubject, models: Sequence[MeasuredModel]
 ) -> tuple[tuple[severity.Severity, ...], list[ResultRow]]:
-    """Return the graded shifts and their rows: AP and its drop by level, and the level where the drop is ten points."""
+    """Return the graded shifts and their rows: AP and its drop by level, and the level where the
+    drop is ten points."""
     facts = []
     rows = []
     groups = subject.dataset.groups
     for shift, indices in shifts_with_levels(subject.dataset).items():
         levels = [groups[index].level or 0.0 for index in indices]
         level_facts = tuple(
-            severity.SeverityLevel(level, groups[index].name, int((subject.dataset.shifts == index).sum()), 0)
+            severity.SeverityLevel(
+                level, groups[index].name, int((subject.dataset.shifts == index).sum()), 0
+            )
             for level, index in zip(levels, indices, strict=True)
         )
         facts.append(
@@ -186,7 +216,9 @@ def measure_levels(
         for model in models:
             key = {"model": model.name, "group": shift, "n": subject.images}
             for level, index in zip([0.0, *levels], [0, *indices], strict=True):
-                rows.append(row(CURVE, model.share(index, "AP").interval(), at=severity.at(level), **key))
+                rows.append(
+                    row(CURVE, model.share(index, "AP").interval(), at=severity.at(level), **key)
+                )
             drops = [model.drop(index, "AP").interval() for index in indices]
             for level, drop in zip(levels, drops, strict=True):
                 rows.append(row(severity.DROP, drop, at=severity.at(level), **key))
@@ -196,24 +228,59 @@ def measure_levels(
 
 
 FACTS: tuple[MeasureFacts, ...] = (
-    MeasureFacts("AP", "AP", "percent", "mean over IoU thresholds from .50 to .95, and over categories, as COCO's"),
+    MeasureFacts(
+        "AP",
+        "AP",
+        "percent",
+        "mean over IoU thresholds from .50 to .95, and over categories, as COCO's",
+    ),
     MeasureFacts("AP50", "AP50", "percent", "average precision at IoU .50"),
     MeasureFacts("AP75", "AP75", "percent", "average precision at IoU .75"),
     MeasureFacts("AP_small", "AP, small", "percent", "objects of less than 32² pixels"),
     MeasureFacts("AP_medium", "AP, medium", "percent", "objects of 32² to 96² pixels"),
     MeasureFacts("AP_large", "AP, large", "percent", "objects of more than 96² pixels"),
-    MeasureFacts("recall", "recall", "percent", "share of objects found by at most 100 detections an image, over IoU"),
-    MeasureFacts(F1, "F1", "percent", "mean over images at IoU .50, at the score that is best on the base"),
+    MeasureFacts(
+        "recall",
+        "recall",
+        "percent",
+        "share of objects found by at most 100 detections an image, over IoU",
+    ),
+    MeasureFacts(
+        F1, "F1", "percent", "mean over images at IoU .50, at the score that is best on the base"
+    ),
     MeasureFacts(DROP, "drop", "points", "base less shift, of the measure that `at` names"),
     MeasureFacts(MPC, "mPC", "percent", "mean over shifts"),
     MeasureFacts(RPC, "rPC", "share", "mPC as a share of the base"),
-    MeasureFacts(DIFFERENCE, "drop less another detector's", "points", "drop of AP less that of `against`"),
-    MeasureFacts(CURVE, "AP by level", "percent", "AP at a level of a shift, which `at` names; 0 is the base"),
+    MeasureFacts(
+        DIFFERENCE, "drop less another detector's", "points", "drop of AP less that of `against`"
+    ),
+    MeasureFacts(
+        CURVE, "AP by level", "percent", "AP at a level of a shift, which `at` names; 0 is the base"
+    ),
     MeasureFacts(severity.DROP, "drop by level", "points", "AP on the base less AP at a level"),
-    MeasureFacts(severity.TEN_POINTS, "level of ten points", "plain", "the level where AP has dropped ten points"),
+    MeasureFacts(
+        severity.TEN_POINTS,
+        "level of ten points",
+        "plain",
+        "the level where AP has dropped ten points",
+    ),
     MeasureFacts(BY_CATEGORY, "AP by category", "percent", "AP of one category"),
-    MeasureFacts(OBJECTS, "objects", "plain", "objects of one category in each group, without crowds"),
-    MeasureFacts(ERRORS, "errors", "plain", "errors of the kind that `at` names, as TIDE names them"),
-    MeasureFacts(TAKEN_FOR, "taken for", "plain", "objects of a category that are taken for that of `against`"),
-    MeasureFacts(PRECISION, "precision", "percent", "precision at IoU .50 and the recall of `at`, over categories"),
+    MeasureFacts(
+        OBJECTS, "objects", "plain", "objects of one category in each group, without crowds"
+    ),
+    MeasureFacts(
+        ERRORS, "errors", "plain", "errors of the kind that `at` names, as TIDE names them"
+    ),
+    MeasureFacts(
+        TAKEN_FOR,
+        "taken for",
+        "plain",
+        "objects of a category that are taken for that of `against`",
+    ),
+    MeasureFacts(
+        PRECISION,
+        "precision",
+        "percent",
+        "precision at IoU .50 and the recall of `at`, over categories",
+    ),
 )

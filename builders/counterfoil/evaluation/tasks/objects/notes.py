@@ -1,7 +1,7 @@
 """Notes on what changes a number.
 
-Of a detector: answers that were cut at a score, and detections beyond 100. Of the true objects: copies, boxes beyond
-the edge, ids and sizes.
+Of a detector: answers that were cut at a score, and detections beyond 100. Of the true objects:
+copies, boxes beyond the edge, ids and sizes.
 """
 
 from __future__ import annotations
@@ -15,38 +15,49 @@ from counterfoil.evaluation.tasks.objects.placement import misplaced_objects
 from counterfoil.evaluation.tasks.objects.subject import DetectionSubject
 from counterfoil.report.words import counted, in_words, listed, number, percent
 
-# Programs that keep all answers have some below this score. The usual cuts are .05 (torchvision) and .25 (Ultralytics).
+# Programs that keep all answers have some below this score. The usual cuts are .05 (torchvision)
+# and .25 (Ultralytics).
 _CUT_FROM = 0.01
 _FEWEST_DETECTIONS = 10
 _MOST_NAMED = 3
 
 
 def cut_sentence(names: Sequence[str], groups: Sequence[tuple[Detections, Matches]]) -> str:
-    """Return a sentence if answers below a score seem to be cut and objects are missed, so that AP is too low.
+    """Return a sentence if answers below a score seem to be cut and objects are missed, so that AP
+    is too low.
 
-    names: of the groups, the base first. groups: a detector's detections and matches. Empty if every object is found,
-    because then answers of lower scores cannot raise AP.
+    names: of the groups, the base first. groups: a detector's detections and matches. Empty if
+    every object is found, because then answers of lower scores cannot raise AP.
     """
     lowest = {
         name: float(detections.score.min())
         for name, (detections, matches) in zip(names, groups, strict=True)
         if len(detections.score) >= _FEWEST_DETECTIONS and _misses(matches)
     }
-    highest = max((detections.score.max() for detections, _ in groups if len(detections.score)), default=0.0)
-    cut = {name: score for name, score in lowest.items() if score >= _CUT_FROM * max(1.0, float(highest))}
+    highest = max(
+        (detections.score.max() for detections, _ in groups if len(detections.score)), default=0.0
+    )
+    cut = {
+        name: score
+        for name, score in lowest.items()
+        if score >= _CUT_FROM * max(1.0, float(highest))
+    }
     if not cut:
         return ""
     where = ""
     if len(cut) < len(lowest):
         where = f" on {listed([in_words(name) for name in cut], _MOST_NAMED)}"
     return (
-        f"the lowest score{where} is {number(min(cut.values()))}: if answers below it were left out, AP and recall"
-        f"{' there' if where else ''} are lower bounds. Ask for all answers, down to a score of .001"
+        f"the lowest score{where} is {number(min(cut.values()))}: if answers below it were left"
+        " out, AP and recall"
+        f"{' there' if where else ''} are lower bounds. Ask for all answers, down to a score of"
+        " .001"
     )
 
 
 def _misses(matches: Matches) -> bool:
-    """Return whether an object that counts is not found at some IoU threshold, although COCO counts enough boxes."""
+    """Return whether an object that counts is not found at some IoU threshold, although COCO counts
+    enough boxes."""
     hits = (matches.matched[0] & ~matches.ignored[0]).sum(axis=1)
     counting = matches.counted[0]
     group = matches.object_image[counting] * matches.categories + matches.object_category[counting]
@@ -55,7 +66,8 @@ def _misses(matches: Matches) -> bool:
 
 
 def crowded_sentence(truth: Objects, images: int, categories: Sequence[str]) -> str:
-    """Return a sentence if images have more objects of a category than COCO counts detections; else empty."""
+    """Return a sentence if images have more objects of a category than COCO counts detections; else
+    empty."""
     counting = ~truth.crowd
     shape = (images, len(categories))
     objects = np.zeros(shape, np.int64)
@@ -68,10 +80,15 @@ def crowded_sentence(truth: Objects, images: int, categories: Sequence[str]) -> 
     limited = np.flatnonzero(reachable < totals)
     limited = limited[np.argsort(reachable[limited] / totals[limited], kind="stable")]
     subject = counted(int(crowded), "image has", "images have")
-    bounds = [f"{percent(float(reachable[index] / totals[index]))} ({categories[index]})" for index in limited]
+    bounds = [
+        f"{percent(float(reachable[index] / totals[index]))} ({categories[index]})"
+        for index in limited
+    ]
     return (
-        f"{subject} more than {MOST_DETECTIONS} objects of a category, at most {objects.max():,}. COCO counts"
-        f" {MOST_DETECTIONS} detections an image and category, so recall is at most {listed(bounds, _MOST_NAMED)}, and"
+        f"{subject} more than {MOST_DETECTIONS} objects of a category, at most {objects.max():,}."
+        " COCO counts"
+        f" {MOST_DETECTIONS} detections an image and category, so recall is at most"
+        f" {listed(bounds, _MOST_NAMED)}, and"
         " AP and F1 are lower than with all detections."
     )
 
@@ -90,7 +107,8 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
     different = len(np.unique(np.column_stack([image, category, each]), axis=0))
     if copies := len(each) - different:
         yield (
-            f"{copies:,} of {total} are copies: the same box and category twice in one image. Each counts, as with"
+            f"{copies:,} of {total} are copies: the same box and category twice in one image. Each"
+            " counts, as with"
             " pycocotools, so one detection leaves the copy missed; Ultralytics drops copies."
         )
     sides = subject.sides[image]
@@ -100,25 +118,30 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
     leaving = ((start < -1) | (end > sides + 1)).any(axis=1) & ~empty
     if empty.any():
         yield (
-            f"{int(empty.sum()):,} of {total} have no area in their image. They count, as with pycocotools, though a"
+            f"{int(empty.sum()):,} of {total} have no area in their image. They count, as with"
+            " pycocotools, though a"
             " detector can hardly find them."
         )
     if leaving.any():
         yield (
-            f"{int(leaving.sum()):,} of {total} leave their image. Neither their boxes nor detections are cut at the"
+            f"{int(leaving.sum()):,} of {total} leave their image. Neither their boxes nor"
+            " detections are cut at the"
             " edge, as with pycocotools: a detector that cuts its own boxes loses overlap there."
         )
     ids = [number for row in subject.rows[0].tolist() for number in subject.objects[row]["id"]]
     # Numbers that count the objects of each image are no ids.
     if ids.count(0) == 1 and len(set(ids)) == len(ids) > 1 and len(np.unique(image)) > 1:
         yield (
-            "An object has the annotation id 0. In the file that it comes from, pycocotools counts it as missed (its"
+            "An object has the annotation id 0. In the file that it comes from, pycocotools counts"
+            " it as missed (its"
             " issue 332); here it is matched like any other."
         )
     shortest = subject.dataset.recipe.generator.get("size")
     reduced = 0 if shortest is None else int((subject.sides.min(axis=1) == shortest).sum())
     if reduced:
         yield (
-            f"{counted(reduced, 'image')} of {subject.images:,} were reduced to a shorter side of {shortest} pixels."
-            " Small, medium and large are sizes in the reduced images, so AP by size is not that of the originals."
+            f"{counted(reduced, 'image')} of {subject.images:,} were reduced to a shorter side of"
+            f" {shortest} pixels."
+            " Small, medium and large are sizes in the reduced images, so AP by size is not that of"
+            " the originals."
         )

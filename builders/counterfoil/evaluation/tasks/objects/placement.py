@@ -1,4 +1,5 @@
-"""Recognise boxes that do not fit their images, as boxes of another form or of another image size do."""
+"""Recognise boxes that do not fit their images, as boxes of another form or of another image size
+do."""
 
 from __future__ import annotations
 
@@ -14,11 +15,14 @@ _MOST_OUTSIDE = 0.1
 _FEWEST = 20
 
 
-def misplaced_detections(subject: DetectionSubject, row: Ints, box: Floats, score: Floats) -> tuple[bool, str]:
-    """Return whether most boxes are outside, and a sentence on them and the likely cause; empty if the boxes fit.
+def misplaced_detections(
+    subject: DetectionSubject, row: Ints, box: Floats, score: Floats
+) -> tuple[bool, str]:
+    """Return whether most boxes are outside, and a sentence on them and the likely cause; empty if
+    the boxes fit.
 
-    Only the better half of the detections counts, because detections of low scores may be anywhere. The other arguments
-    are the fields of `ModelDetections`.
+    Only the better half of the detections counts, because detections of low scores may be anywhere.
+    The other arguments are the fields of `ModelDetections`.
     """
     number = np.full(len(subject.dataset.keys), -1, np.int64)
     number[subject.rows] = np.arange(subject.images)
@@ -39,21 +43,26 @@ def misplaced_detections(subject: DetectionSubject, row: Ints, box: Floats, scor
         cause = (
             "they are probably corners [left, top, right, bottom]"
             if corners.mean() > 0.99
-            else "they are probably pixels of images of another size, as before generator.size scaled them"
+            else "they are probably pixels of images of another size, as before generator.size"
+            " scaled them"
         )
-        seen = f"{int(outside.sum()):,} of {len(box):,} boxes with the better scores leave their image"
+        seen = (
+            f"{int(outside.sum()):,} of {len(box):,} boxes with the better scores leave their image"
+        )
         return bool(outside.mean() > 0.5), f"{seen}: {cause}"
     reach = float(np.quantile(end.max(axis=1), 0.99))
     if len(box) >= _FEWEST and reach < 0.7:
         return False, (
-            f"boxes lie in the upper left {reach:.0%} of their images' sides: they may be pixels of smaller images,"
+            f"boxes lie in the upper left {reach:.0%} of their images' sides: they may be pixels of"
+            " smaller images,"
             " such as the model's input, or shares"
         )
     return False, ""
 
 
 def misplaced_objects(subject: DetectionSubject) -> str:
-    """Return a sentence on a dataset's boxes and the likely cause if they seem to be of another form; else empty.
+    """Return a sentence on a dataset's boxes and the likely cause if they seem to be of another
+    form; else empty.
 
     Boxes of another form leave their image, mostly at the right and lower edges.
     """
@@ -61,17 +70,23 @@ def misplaced_objects(subject: DetectionSubject) -> str:
     if not len(box):
         return ""
     if box.max() <= 1:
-        return "No box of the dataset is larger than a pixel: they may be shares, which are source.boxes: yolo."
+        return (
+            "No box of the dataset is larger than a pixel: they may be shares, which are"
+            " source.boxes: yolo."
+        )
     sides = subject.sides[subject.truth.image]
     outside = _outside(box[:, :2] / sides, (box[:, :2] + box[:, 2:]) / sides)
     if len(box) < _FEWEST or outside.mean() <= _MOST_OUTSIDE:
         return ""
     return (
-        f"{int(outside.sum()):,} of the dataset's {len(box):,} boxes leave their image by far: the build may have read"
-        " them in another form than they have (source.boxes: coco, yolo or pascal), or as pixels of another image size."
+        f"{int(outside.sum()):,} of the dataset's {len(box):,} boxes leave their image by far: the"
+        " build may have read"
+        " them in another form than they have (source.boxes: coco, yolo or pascal), or as pixels of"
+        " another image size."
     )
 
 
 def _outside(start: Floats, end: Floats) -> Bools:
-    """Return which boxes leave their image by far. start, end: corners as shares of the image's sides, (n, 2)."""
+    """Return which boxes leave their image by far. start, end: corners as shares of the image's
+    sides, (n, 2)."""
     return np.any((start < -_BEYOND) | (end > 1 + _BEYOND), axis=1)

@@ -44,14 +44,18 @@ def _mean_table(results: Results) -> Table:
     """Return one row for each detector: AP on the base, mPC and rPC."""
     rows = []
     for model in results.models:
-        means = [points_cell(results.rows.estimate(name, model=model.name, at="AP")) for name in (MPC, RPC)]
+        means = [
+            points_cell(results.rows.estimate(name, model=model.name, at="AP"))
+            for name in (MPC, RPC)
+        ]
         rows.append((model.short_name, points_cell(results.base_number(model.name)), *means))
     names = ("AP on the base (%)", "mPC: mean AP over shifts (%)", "rPC: share of the base (%)")
     return Table.of("Over all shifts", (TableColumn("detector", "name"), *names), rows)
 
 
 def _category_table(results: Results, model: ModelFacts) -> Table:
-    """Return the table of categories. The category with the largest drop of AP under any shift is first."""
+    """Return the table of categories. The category with the largest drop of AP under any shift is
+    first."""
     rows = []
     for cls in results.classes:
         key = {"model": model.name, "class_id": cls.id}
@@ -82,7 +86,10 @@ def _error_table(results: Results, model: ModelFacts) -> Table:
     rows = []
     for group in results.groups:
         key = {"model": model.name, "group": group.name}
-        counts = [count_cell(int(results.rows.value(ERRORS, at=kind, **key) or 0)) for kind in (*KINDS, MISSED)]
+        counts = [
+            count_cell(int(results.rows.value(ERRORS, at=kind, **key) or 0))
+            for kind in (*KINDS, MISSED)
+        ]
         rows.append((group.name, *counts))
     columns = (TableColumn("group", "shift"), *KINDS, MISSED)
     return Table.of(of_model(results, model, "kinds of errors"), columns, rows)
@@ -99,7 +106,10 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
         shifts = {group.name: by_group.get(group.name, 0) for group in results.shifts}
         worst = max(shifts, key=lambda name: shifts[name], default="")
         under = text_cell(in_words(worst) if shifts else NOTHING)
-        numbers = [count_cell(count) for count in (objects, by_group.get(results.base or "", 0), shifts.get(worst, 0))]
+        numbers = [
+            count_cell(count)
+            for count in (objects, by_group.get(results.base or "", 0), shifts.get(worst, 0))
+        ]
         cells = text_cell(true), text_cell(detected), *numbers[:2], under, numbers[2]
         rows.append(TableRow(cells))
     rows.sort(key=lambda row: -max(float(row.cells[3].sort), float(row.cells[5].sort)))
@@ -124,16 +134,21 @@ def _error_sections(results: Results) -> Iterator[ReportSection]:
             title="Precision and recall",
             figures=[figure],
             legend=legend(shown),
-            note="At IoU .50, the mean over categories; the mean of a curve is AP50. Dashed: the base. Shifts that cost"
+            note="At IoU .50, the mean over categories; the mean of a curve is AP50. Dashed: the"
+            " base. Shifts that cost"
             " most AP50 come first.",
         )
     yield ReportSection(
         title="Kinds of errors",
         tables=[_error_table(results, model) for model in results.models],
-        note="Counted among the boxes from the score on that is best on the base, as F1 is. Kinds are those of TIDE"
-        " (Bolya and others 2020), at an overlap (IoU) of .5 and .1. Class: right place, wrong category. Place: right"
-        " category, overlap of .1 to .5. Both: wrong category and an overlap of .1 to .5. Double: a second box of an"
-        " object. Background: a box where no object is. Missed: an object that no box finds, and no error of class or"
+        note="Counted among the boxes from the score on that is best on the base, as F1 is. Kinds"
+        " are those of TIDE"
+        " (Bolya and others 2020), at an overlap (IoU) of .5 and .1. Class: right place, wrong"
+        " category. Place: right"
+        " category, overlap of .1 to .5. Both: wrong category and an overlap of .1 to .5. Double: a"
+        " second box of an"
+        " object. Background: a box where no object is. Missed: an object that no box finds, and no"
+        " error of class or"
         " place is about.",
     )
     confusions = [_confusion_table(results, model) for model in results.models]
@@ -143,7 +158,8 @@ def _error_sections(results: Results) -> Iterator[ReportSection]:
             title="Confusions between categories",
             short="Confusions",
             tables=confusions,
-            note="Errors of class: a box on an object of one category that names another. The shift is the one with"
+            note="Errors of class: a box on an object of one category that names another. The shift"
+            " is the one with"
             " most.",
         )
 
@@ -166,25 +182,32 @@ def detection_sections(results: Results) -> Iterator[ReportSection]:
             figures=[figure] if figure else [],
             legend=legend(sound),
             tables=[ten_points_table(results, models)],
-            note="The drop of AP is made to rise with the level and is linear between levels. The interval is where the"
-            " ends of the drop’s intervals reach ten points. Level 0 is the base, 1 the whole shift.",
+            note="The drop of AP is made to rise with the level and is linear between levels. The"
+            " interval is where the"
+            " ends of the drop’s intervals reach ten points. Level 0 is the base, 1 the whole"
+            " shift.",
         )
-    yield from compared_section(results, "detector", "Detectors that find next to nothing on the base are left out.")
+    yield from compared_section(
+        results, "detector", "Detectors that find next to nothing on the base are left out."
+    )
     yield ReportSection(title="Over all shifts", tables=[_mean_table(results)])
     yield from _error_sections(results)
     yield ReportSection(
         title="By size of object",
         short="Sizes",
         tables=[group_table(results, model, SIZES, ()) for model in models],
-        note="Small objects have less than 32² pixels of the stored image, large ones more than 96². A dash: no such"
+        note="Small objects have less than 32² pixels of the stored image, large ones more than"
+        " 96². A dash: no such"
         " object.",
     )
     yield ReportSection(
         title="By category",
         short="Categories",
         tables=[_category_table(results, model) for model in models],
-        note="Categories without an object are left out; AP of few objects says little. The shift of each category is"
-        f" the worst of {len(results.shifts)}, chosen after the fact, and its interval is of that drop alone.",
+        note="Categories without an object are left out; AP of few objects says little. The shift"
+        " of each category is"
+        f" the worst of {len(results.shifts)}, chosen after the fact, and its interval is of that"
+        " drop alone.",
     )
 
 
@@ -195,9 +218,13 @@ def detection_notes(results: Results) -> Iterator[str]:
             yield f"{model.short_name}: {model.matched}."
         if model.near_chance:
             yield (
-                f"{model.short_name} may have an AP50 under 10 % on the base: its drops mean little, and it has no rPC"
+                f"{model.short_name} may have an AP50 under 10 % on the base: its drops mean"
+                " little, and it has no rPC"
                 " and is compared with no other detector."
             )
     images = results.groups[0].images
     if images < _FEW_IMAGES:
-        yield f"The dataset has only {counted(images, 'image')} in each group: intervals of so few say little."
+        yield (
+            f"The dataset has only {counted(images, 'image')} in each group: intervals of so few"
+            " say little."
+        )

@@ -1,4 +1,5 @@
-"""Ask a detector that runs here about every image, once for each content, weights, preparation and set of libraries."""
+"""Ask a detector that runs here about every image, once for each content, weights, preparation and
+set of libraries."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ _SIDES = ("left", "top", "right", "bottom")
 
 @dataclass
 class AskedDetector(Model):
-    """A detector in a pass. Columns have one row for each detection: row (of the image), left, top, right, bottom,
-    score, label.
+    """A detector in a pass. Columns have one row for each detection: row (of the image), left, top,
+    right, bottom, score, label.
     """
 
     name: str
@@ -40,9 +41,15 @@ class AskedDetector(Model):
             raise RunFailure(f"{self.images.name}: {key} has no image that decodes")
         answers = list(self.detector(batch.inputs))
         if len(answers) != len(batch.at):
-            raise UserError(f"{self.name}: {len(answers)} answers to {len(batch.at)} images, expected one an image")
+            raise UserError(
+                f"{self.name}: {len(answers)} answers to {len(batch.at)} images, expected one an"
+                " image"
+            )
         return joined(
-            [_columns(answer, row, self.name) for row, answer in zip(batch.at.tolist(), answers, strict=True)]
+            [
+                _columns(answer, row, self.name)
+                for row, answer in zip(batch.at.tolist(), answers, strict=True)
+            ]
         )
 
 
@@ -67,9 +74,10 @@ def run_detector(
 ) -> ModelDetections:
     """Ask a detector about every image.
 
-    detector: takes a list of PIL images, and returns for each image its `boxes` (corners in pixels), `scores` and
-    `labels`, as torchvision's detectors do. names: the name of each label number; None: the detector's `label_names`.
-    Raise UserError if there are no names, or if an answer has another form.
+    detector: takes a list of PIL images, and returns for each image its `boxes` (corners in
+    pixels), `scores` and `labels`, as torchvision's detectors do. names: the name of each label
+    number; None: the detector's `label_names`. Raise UserError if there are no names, or if an
+    answer has another form.
     """
     names = getattr(detector, "label_names", None) if names is None else names
     if names is None:
@@ -83,18 +91,24 @@ def run_detector(
     images = rows_of(subject.dataset.labelled(), chosen)
     cache = None
     if isinstance(detector, Detector):
-        key = answers_key(device, data=images.content, weights=detector.sha256, input=detector.input_key)
+        key = answers_key(
+            device, data=images.content, weights=detector.sha256, input=detector.input_key
+        )
         folder = subject.dataset.workplace / "detections"
         cache = AnswerCache(folder, name, key, len(images), are_detections)
     answering = AskedDetector(name, detector, images)
-    columns = Pass(images, f"detecting with {name}", batch_size, device).answers_of(answering, cache)
+    columns = Pass(images, f"detecting with {name}", batch_size, device).answers_of(
+        answering, cache
+    )
     columns = {**columns, "row": chosen[columns["row"]]}
     refuse_unnamed_labels(name, columns["label"], names, "label_names")
     shifted = _first_label_note(columns["label"], names, categories)
     known = np.isin(columns["label"], list(categories.place))
     columns = {column: values[known] for column, values in columns.items()}
     left, top, right, bottom = (columns[side].astype(np.float64) for side in _SIDES)
-    boxes = np.stack([left, top, np.maximum(0.0, right - left), np.maximum(0.0, bottom - top)], axis=1)
+    boxes = np.stack(
+        [left, top, np.maximum(0.0, right - left), np.maximum(0.0, bottom - top)], axis=1
+    )
     scores = columns["score"].astype(np.float64)
     _, misplaced = misplaced_detections(subject, columns["row"], boxes, scores)
     return ModelDetections(
@@ -114,7 +128,8 @@ def _first_label_note(labels: NDArray[Any], names: Sequence[str], categories: Ca
     if not len(labels) or 0 not in categories.place or labels.min() == 0:
         return ""
     return (
-        f"no box has label 0, '{named(names[0])}': if its labels count from 1, label_names lacks a first name that"
+        f"no box has label 0, '{named(names[0])}': if its labels count from 1, label_names lacks a"
+        " first name that"
         " stands for none"
     )
 
@@ -134,14 +149,16 @@ def _columns(answer: Any, row: int, name: str) -> Columns:
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             f"{name}: an answer is not of torchvision's form: {error}",
-            "Expected a mapping of boxes [n, 4] (corners in pixels), scores [n] and labels [n] for each image.",
+            "Expected a mapping of boxes [n, 4] (corners in pixels), scores [n] and labels [n] for"
+            " each image.",
         ) from error
     sides = dict(zip(_SIDES, boxes.T, strict=True))
     return {"row": np.full(len(scores), row, np.int64), **sides, "score": scores, "label": labels}
 
 
 def _floats(values: Any) -> NDArray[Any]:
-    """Return numbers as floats. float32 stays float32, because that halves the size of the kept files."""
+    """Return numbers as floats. float32 stays float32, because that halves the size of the kept
+    files."""
     array = _array(values)
     return array if array.dtype == np.float32 else array.astype(np.float64)
 

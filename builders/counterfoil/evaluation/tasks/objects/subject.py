@@ -25,11 +25,13 @@ from counterfoil.store.rows import TableForm
 
 @dataclass(frozen=True)
 class DetectionSubject:
-    """The images to score: those made from a source row that every group has. Groups then differ only by their shift.
+    """The images to score: those made from a source row that every group has. Groups then differ
+    only by their shift.
 
-    objects: those of every image of the dataset. rows: (groups, n), the places of the images to score in the dataset's
-    order. Image i of every group is made from the same source row. left_out: the number of images whose source row is
-    missing in a group. units: the units that images share, if the recipe names them.
+    objects: those of every image of the dataset. rows: (groups, n), the places of the images to
+    score in the dataset's order. Image i of every group is made from the same source row. left_out:
+    the number of images whose source row is missing in a group. units: the units that images share,
+    if the recipe names them.
     """
 
     dataset: OpenDataset
@@ -54,9 +56,12 @@ class DetectionSubject:
 
     @cached_property
     def truth(self) -> Objects:
-        """The objects of each image, by image number. No shift moves an object, so they are the same in every group."""
+        """The objects of each image, by image number. No shift moves an object, so they are the
+        same in every group."""
         base_objects = [self.objects[row] for row in self.rows[0]]
-        image = np.repeat(np.arange(self.images), [len(objects["bbox"]) for objects in base_objects])
+        image = np.repeat(
+            np.arange(self.images), [len(objects["bbox"]) for objects in base_objects]
+        )
         parts: dict[str, list[Any]] = {}
         for name in objects_feature(()):
             parts[name] = [value for objects in base_objects for value in objects[name]]
@@ -68,7 +73,8 @@ class DetectionSubject:
 
     @cached_property
     def sides(self) -> Ints:
-        """Width and height in pixels, (images, 2). All images made from one source row have one size."""
+        """Width and height in pixels, (images, 2). All images made from one source row have one
+        size."""
         keys = self.keys_of(0)
         sizes = {key: open_size(encoded) for key, encoded in self.dataset.images(frozenset(keys))}
         return np.array([sizes[key] for key in keys], np.int64)
@@ -86,7 +92,8 @@ def open_size(encoded: bytes | None) -> tuple[int, int]:
 def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSubject:
     """Read the objects of a dataset, from at most `limit` rows of its source.
 
-    Raise RunFailure if no build can have written the table, and UserError if no image is in every group.
+    Raise RunFailure if no build can have written the table, and UserError if no image is in every
+    group.
     """
     form = TableForm.of(dataset.recipe)
     objects: list[Mapping[str, list[Any]]] = []
@@ -95,7 +102,9 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
             keys = batch.column("key").to_pylist()
             for key, cell in zip(keys, batch.column(OBJECTS).to_pylist(), strict=True):
                 if not _is_whole(cell, len(form.names)):
-                    raise RunFailure(f"{dataset.directory}: {key[:80]} has objects that no build writes", VERIFY)
+                    raise RunFailure(
+                        f"{dataset.directory}: {key[:80]} has objects that no build writes", VERIFY
+                    )
                 objects.append(cell)
     rows = rows_in_every_group(dataset, np.arange(len(objects)))
     left_out = len(objects) - rows.size
@@ -106,7 +115,9 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
         for row in others:
             if objects[row] != objects[first]:
                 key = dataset.keys[row]
-                raise RunFailure(f"{dataset.directory}: {key} has other objects than its base image", VERIFY)
+                raise RunFailure(
+                    f"{dataset.directory}: {key} has other objects than its base image", VERIFY
+                )
     return DetectionSubject(dataset, tuple(objects), rows, left_out, compared_units(dataset, rows))
 
 

@@ -1,4 +1,5 @@
-"""Score detectors on a built dataset with objects: what differs from other tasks, and the files of detectors."""
+"""Score detectors on a built dataset with objects: what differs from other tasks, and the files of
+detectors."""
 
 from __future__ import annotations
 
@@ -20,8 +21,17 @@ from counterfoil.evaluation.options import EvaluationOptions
 from counterfoil.evaluation.scored_models import named_models, short_name, short_names
 from counterfoil.evaluation.task import ResampledTask, difference_rows
 from counterfoil.evaluation.tasks.objects.categories import ORDERS, POSITION
-from counterfoil.evaluation.tasks.objects.detections import PREFIX, ModelDetections, read_detections, write_image_keys
-from counterfoil.evaluation.tasks.objects.failures import ScoredDetector, detection_failures, write_detection_failures
+from counterfoil.evaluation.tasks.objects.detections import (
+    PREFIX,
+    ModelDetections,
+    read_detections,
+    write_image_keys,
+)
+from counterfoil.evaluation.tasks.objects.failures import (
+    ScoredDetector,
+    detection_failures,
+    write_detection_failures,
+)
 from counterfoil.evaluation.tasks.objects.measures import (
     F1,
     FACTS,
@@ -51,7 +61,8 @@ from counterfoil.store.decoding import readable_image
 
 _LONGEST_LIST = 10_000_000
 _NAMED = (
-    "Name detectors as predictions:FILE (.json of COCO results, .parquet or .csv), transformers:FOLDER, onnx:FILE or"
+    "Name detectors as predictions:FILE (.json of COCO results, .parquet or .csv),"
+    " transformers:FOLDER, onnx:FILE or"
     " lab:NAME; in Python, hand over a function: evaluate(dataset, {'mine': detector})."
 )
 
@@ -99,7 +110,11 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         models = self.named
         if isinstance(models, Mapping):
             self.detectors = dict(models)
-            problems = [f"gate: {name!r} is not one of the given models" for name in against if name not in models]
+            problems = [
+                f"gate: {name!r} is not one of the given models"
+                for name in against
+                if name not in models
+            ]
         else:
             words = [models] if isinstance(models, str | Path) else list(models or ())
             named, problems = named_models(words)
@@ -109,7 +124,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             self.detectors = {name: name for name in (*of_recipe, *models, *against)}
         if problems:
             raise UserError(problems, _NAMED)
-        for name, detector in models.items():  # a name that a recipe or a gate brings is not imported
+        # a name that a recipe or a gate brings is not imported
+        for name, detector in models.items():
             if isinstance(detector, str) and detector.startswith(PYTHON):
                 self.detectors[name], _ = imported(detector)
         if not self.detectors:
@@ -125,17 +141,24 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             return replace(read_detections(detector, subject, order), name=name)
         names = subject.categories if order == POSITION else order
         if isinstance(names, str):
-            raise UserError(f"{name}: found the order '{names[:40]}', expected position, or the names of its labels")
+            raise UserError(
+                f"{name}: found the order '{names[:40]}', expected position, or the names of its"
+                " labels"
+            )
         if not isinstance(detector, str):
             return run_detector(name, detector, subject, names, batch_size)
         if detector.startswith(PYTHON):
             refuse_unnamed(detector)
         device = resolve_device(self.options.device)
-        return run_detector(name, load_detector(detector, device), subject, names, batch_size, device)
+        return run_detector(
+            name, load_detector(detector, device), subject, names, batch_size, device
+        )
 
     def measure(self, answers: Mapping[str, ModelDetections]) -> None:
         seed = self.options.seed
-        self.models = tuple(measure_model(self.objects, detections, seed) for detections in answers.values())
+        self.models = tuple(
+            measure_model(self.objects, detections, seed) for detections in answers.values()
+        )
 
     def results(self) -> Results:
         subject = self.objects
@@ -153,7 +176,11 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             units=subject.units,
             measures=FACTS,
             rows=ResultRows(
-                [*detector_rows(subject, models), *difference_rows(models, self.subject.groups, "AP"), *severity_rows]
+                [
+                    *detector_rows(subject, models),
+                    *difference_rows(models, self.subject.groups, "AP"),
+                    *severity_rows,
+                ]
             ),
             severity=severities,
         )
@@ -203,11 +230,16 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         short = short_names([model.name for model in self.models])
         detectors = [
             ScoredDetector(
-                short[model.name], model.score, list(zip(model.answers, model.matches, strict=True)), model.errors
+                short[model.name],
+                model.score,
+                list(zip(model.answers, model.matches, strict=True)),
+                model.errors,
             )
             for model in self.models
         ]
-        chosen = detection_failures(subject.truth, detectors, groups, subject.categories, subject.sides, keys)
+        chosen = detection_failures(
+            subject.truth, detectors, groups, subject.categories, subject.sides, keys
+        )
         shown = frozenset(keys[group][image] for group, image in chosen.pictures)
         encoded = dict(subject.dataset.images(shown))
 
@@ -236,29 +268,51 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             shown = np.flatnonzero((truth.image == image) & ~truth.crowd)
             boxes = [(truth.category[index], truth.box[index], None) for index in shown]
             annotations = [
-                {"category_id": int(category), "bbox": box.tolist(), "area": float(truth.area[index]), "iscrowd": 0}
+                {
+                    "category_id": int(category),
+                    "bbox": box.tolist(),
+                    "area": float(truth.area[index]),
+                    "iscrowd": 0,
+                }
                 for index, (category, box, _) in zip(shown, boxes, strict=True)
             ]
             answers = []
             for model in self.models:
                 detections = model.answers[group]
-                counted = np.flatnonzero((detections.image == image) & (detections.score >= model.score))
-                parts = detections.category[counted], detections.box[counted], detections.score[counted].tolist()
+                counted = np.flatnonzero(
+                    (detections.image == image) & (detections.score >= model.score)
+                )
+                parts = (
+                    detections.category[counted],
+                    detections.box[counted],
+                    detections.score[counted].tolist(),
+                )
                 detected = list(zip(*parts, strict=True))
                 results = [
                     {"category_id": int(category), "bbox": box.tolist(), "score": score}
                     for category, box, score in detected
                 ]
-                numbers = {name: columns[f"{name}.{model.name}"][number] for name in self.answer_columns}
+                numbers = {
+                    name: columns[f"{name}.{model.name}"][number] for name in self.answer_columns
+                }
                 counts = {"objects": int(columns["objects"][number])}
                 counts |= {name: float(value) for name, value in numbers.items()}
                 right = bool(model.f1[group, image] == 1)
                 answers.append(ModelAnswer(self._labels(image, detected), right, counts, results))
             row = int(subject.rows[group, image])
-            yield Failure(row, self.subject.groups[group].name, self._labels(image, boxes), annotations, answers)
+            yield Failure(
+                row,
+                self.subject.groups[group].name,
+                self._labels(image, boxes),
+                annotations,
+                answers,
+            )
 
-    def _labels(self, image: int, boxes: Sequence[tuple[int, Floats, float | None]]) -> dict[str, Any]:
-        """Return boxes (category, box, score) as FiftyOne has them: x, y, width and height as shares of the image."""
+    def _labels(
+        self, image: int, boxes: Sequence[tuple[int, Floats, float | None]]
+    ) -> dict[str, Any]:
+        """Return boxes (category, box, score) as FiftyOne has them: x, y, width and height as
+        shares of the image."""
         sides = np.tile(self.objects.sides[image], 2)
         detections = []
         for category, box, score in boxes:
@@ -271,29 +325,44 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         return {"_cls": "Detections", "detections": detections}
 
     def image_columns(self) -> tuple[Ints, dict[str, Any]]:
-        """Return the rows of images, and columns: objects; `f1`, `found`, `missed` and `false` for each model.
+        """Return the rows of images, and columns: objects; `f1`, `found`, `missed` and `false` for
+        each model.
 
-        They are named `f1.MODEL` and so on, and count at IoU .50, from the score with the best F1 on the base.
+        They are named `f1.MODEL` and so on, and count at IoU .50, from the score with the best F1
+        on the base.
         """
         images = self.objects.images
         first = self.models[0].matches
-        truths = [np.bincount(matches.object_image[matches.counted[0]], minlength=images) for matches in first]
+        truths = [
+            np.bincount(matches.object_image[matches.counted[0]], minlength=images)
+            for matches in first
+        ]
         columns = {"objects": np.concatenate(truths)}
         for model in self.models:
-            parts: dict[str, list[NDArray[Any]]] = {"f1": list(model.f1), "found": [], "missed": [], "false": []}
+            parts: dict[str, list[NDArray[Any]]] = {
+                "f1": list(model.f1),
+                "found": [],
+                "missed": [],
+                "false": [],
+            }
             for truth, matches in zip(truths, model.matches, strict=True):
                 counted = (matches.score >= model.score) & ~matches.ignored[0, 0]
-                true_positives = np.bincount(matches.image[counted & matches.matched[0, 0]], minlength=images)
+                true_positives = np.bincount(
+                    matches.image[counted & matches.matched[0, 0]], minlength=images
+                )
                 everything = np.bincount(matches.image[counted], minlength=images)
                 parts["found"].append(true_positives)
                 parts["missed"].append(truth - true_positives)
                 parts["false"].append(everything - true_positives)
-            columns |= {f"{name}.{model.name}": np.concatenate(values) for name, values in parts.items()}
+            columns |= {
+                f"{name}.{model.name}": np.concatenate(values) for name, values in parts.items()
+            }
         return self.objects.rows.ravel(), columns
 
 
 def _order(order: Any, name: str) -> str | Sequence[str] | None:
-    """Return the order of a model's labels that the user gives: a known order, or the names in a file or a list."""
+    """Return the order of a model's labels that the user gives: a known order, or the names in a
+    file or a list."""
     if isinstance(order, Mapping):
         order = order.get(name)
     if order is None or not isinstance(order, str) or order in ORDERS:
@@ -302,28 +371,40 @@ def _order(order: Any, name: str) -> str | Sequence[str] | None:
         text = read_regular(named_path(order), _LONGEST_LIST).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise UserError(f"class order {order[:200]}: {why}", f"Give {', '.join(ORDERS)} or a file of names.") from error
+        raise UserError(
+            f"class order {order[:200]}: {why}", f"Give {', '.join(ORDERS)} or a file of names."
+        ) from error
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def detection_csv(results: Results) -> str:
-    """Write one line for each model and group: measures in percent, drops in points, both with intervals.
+    """Write one line for each model and group: measures in percent, drops in points, both with
+    intervals.
 
     The column `level` is the level of a graded shift, and 0 for the base.
     """
-    level_of = {level.group: at(level.level) for shift in results.severity for level in shift.levels}
+    level_of = {
+        level.group: at(level.level) for shift in results.severity for level in shift.levels
+    }
     rows = []
     for model in results.models:
         for group in results.groups:
             key = {"model": model.name, "group": group.name}
             level = level_of.get(group.name, "0" if group.name == results.base else "")
-            row: dict[str, Any] = {"model": model.name, "shift": group.name, "level": level, "n_images": group.images}
+            row: dict[str, Any] = {
+                "model": model.name,
+                "shift": group.name,
+                "level": level,
+                "n_images": group.images,
+            }
             for name in NAMES:
                 row |= csv_interval(name, results.rows.estimate(name, **key))
             for name in NAMES:
                 row |= csv_interval(f"drop_{name}", results.rows.estimate(DROP, at=name, **key))
             first = group.name == results.base
             for name in (MPC, RPC):
-                row |= csv_interval(name, results.rows.estimate(name, model=model.name, at="AP") if first else None)
+                row |= csv_interval(
+                    name, results.rows.estimate(name, model=model.name, at="AP") if first else None
+                )
             rows.append(row)
     return csv_text(rows)

@@ -1,9 +1,11 @@
-"""Cluster failures that may have one cause, and describe each cluster with a captioner's words (Wiles 2022, section 3).
+"""Cluster failures that may have one cause, and describe each cluster with a captioner's words
+(Wiles 2022, section 3).
 
-k-means splits any cloud of points. Therefore the silhouette of the clusters is compared with the silhouette of Gaussian
-clouds that have the same covariance, and the number of clusters with the largest difference is taken. Descriptions are
-compared by their likelihood per token, because a longer caption is always less likely in total. The paper compares the
-products of whole likelihoods, of captions with equally many sentences: the rank `product`.
+k-means splits any cloud of points. Therefore the silhouette of the clusters is compared with the
+silhouette of Gaussian clouds that have the same covariance, and the number of clusters with the
+largest difference is taken. Descriptions are compared by their likelihood per token, because a
+longer caption is always less likely in total. The paper compares the products of whole likelihoods,
+of captions with equally many sentences: the rank `product`.
 """
 
 from __future__ import annotations
@@ -27,15 +29,18 @@ from counterfoil.progress import report
 from counterfoil.recipe import RecipeClass
 
 MOST_PARTS = 6
-# The number of principal components that are clustered. With more components, noise hides the clusters.
+# The number of principal components that are clustered. With more components, noise hides the
+# clusters.
 PRINCIPAL = 16
-# Failures are split only if the silhouette of their clusters is at least this much above the mean silhouette of the
-# Gaussian clouds. In features of the lab's CLIP, the difference is about .08 for sandals on three grounds, and .14 for
-# 10 sandals on snow among 60 on a beach. None of 40 Gaussian clouds of 80 rows was split.
+# Failures are split only if the silhouette of their clusters is at least this much above the mean
+# silhouette of the Gaussian clouds. In features of the lab's CLIP, the difference is about .08 for
+# sandals on three grounds, and .14 for 10 sandals on snow among 60 on a beach. None of 40 Gaussian
+# clouds of 80 rows was split.
 LEAST_ABOVE = 0.06
 REFERENCES = 5
 STARTS = 3
-# At most this many rows are used to choose the number of clusters, because the cost of a silhouette is quadratic.
+# At most this many rows are used to choose the number of clusters, because the cost of a silhouette
+# is quadratic.
 MOST_ROWS = 500
 _Floats = Floats
 
@@ -43,17 +48,21 @@ _Floats = Floats
 def cluster_failures(
     features: AnyFloats, answers: NDArray[np.integer], *, most: int, least: int, seed: int
 ) -> list[tuple[Ints, int]]:
-    """Cluster the failures of one class. Return at most `most` clusters of `least` or more rows, largest first.
+    """Cluster the failures of one class. Return at most `most` clusters of `least` or more rows,
+    largest first.
 
-    Each cluster is its rows, the most central row first, and its most frequent answer. Rows with the same answer are
-    clustered by their features. Answers with fewer than `least` rows are clustered together.
+    Each cluster is its rows, the most central row first, and its most frequent answer. Rows with
+    the same answer are clustered by their features. Answers with fewer than `least` rows are
+    clustered together.
 
     features: (n, width) unit vectors. answers: (n,), the target's outputs.
     """
     features = np.asarray(features, dtype=np.float64)
     answers = np.asarray(answers)
     values, of_answer, counts = np.unique(answers, return_inverse=True, return_counts=True)
-    groups = [np.flatnonzero(of_answer == index) for index in range(len(values)) if counts[index] >= least]
+    groups = [
+        np.flatnonzero(of_answer == index) for index in range(len(values)) if counts[index] >= least
+    ]
     rare = np.flatnonzero(counts[of_answer] < least)
     groups += [rare] if len(rare) >= least else []
     clusters: list[tuple[Ints, int]] = []
@@ -69,7 +78,8 @@ def cluster_failures(
 
 
 def _split(features: _Floats, least: int, seed: int) -> list[Ints]:
-    """Return the rows of each cluster. All rows are one cluster if no other number of clusters is clearly better."""
+    """Return the rows of each cluster. All rows are one cluster if no other number of clusters is
+    clearly better."""
     whole = np.arange(len(features), dtype=np.int64)
     # Principal components (n, k), k ≤ `PRINCIPAL`, and their standard deviations (k,).
     left, singular, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
@@ -106,17 +116,20 @@ def _silhouette(points: _Floats, number: int, least: int, seed: int) -> float:
 
 
 def _labels(points: _Floats, number: int, least: int, seed: int) -> Ints:
-    """Return the cluster of each row, (n,). A cluster with fewer than `least` rows joins the cluster with the nearest
-    centre; the smallest cluster is joined first.
+    """Return the cluster of each row, (n,). A cluster with fewer than `least` rows joins the
+    cluster with the nearest centre; the smallest cluster is joined first.
     """
     if number == 1:
         return np.zeros(len(points), dtype=np.int64)
     from sklearn import config_context
     from sklearn.cluster import KMeans
 
-    with config_context(assume_finite=True, skip_parameter_validation=True):  # hundreds of small fits
+    # hundreds of small fits
+    with config_context(assume_finite=True, skip_parameter_validation=True):
         starts: Any = STARTS
-        labels = KMeans(number, n_init=starts, random_state=seed).fit_predict(points).astype(np.int64)
+        labels = (
+            KMeans(number, n_init=starts, random_state=seed).fit_predict(points).astype(np.int64)
+        )
     while True:
         values, counts = np.unique(labels, return_counts=True)
         if counts.min() >= least or len(values) == 1:
@@ -134,12 +147,13 @@ _Score = Callable[[Sequence[Description]], ArrayLike]
 def combine(
     pieces: Sequence[Piece], score: _Score, most: int, *, rising: bool = True
 ) -> list[tuple[Description, float]]:
-    """Join at most `most` pieces to a description, one piece a step. Each step takes the piece that gives the largest
-    mean score over the images. Words and phrases are tried in every order, because captioners prefer some orders ("red
-    striped"). Return the description and its mean after each step.
+    """Join at most `most` pieces to a description, one piece a step. Each step takes the piece that
+    gives the largest mean score over the images. Words and phrases are tried in every order,
+    because captioners prefer some orders ("red striped"). Return the description and its mean after
+    each step.
 
-    score: a function from k descriptions to log-likelihoods, (k, images). rising: whether joining ends when the mean
-    does not rise.
+    score: a function from k descriptions to log-likelihoods, (k, images). rising: whether joining
+    ends when the mean does not rise.
     """
     reached = Description(())
     trace: list[tuple[Description, float]] = []
@@ -168,8 +182,8 @@ def _with(description: Description, piece: Piece) -> Iterator[Description]:
 
 @dataclass(frozen=True, slots=True)
 class FailureCluster:
-    """Similar failures of one class, with their most frequent answer. keys: the images, the most central first. right:
-    keys of images of the class that the target answers right.
+    """Similar failures of one class, with their most frequent answer. keys: the images, the most
+    central first. right: keys of images of the class that the target answers right.
     """
 
     label: int
@@ -194,9 +208,9 @@ _MOST_PIECES = 24
 
 @dataclass(frozen=True)
 class ClusterDescriber:
-    """Describes clusters of failures with a captioner; it is a `Describe`. images: by key prefix, the images of the
-    clusters. scored: of every description that was compared its cluster, text, number of pieces, and mean
-    log-likelihood on the cluster's images and on those that are right.
+    """Describes clusters of failures with a captioner; it is a `Describe`. images: by key prefix,
+    the images of the clusters. scored: of every description that was compared its cluster, text,
+    number of pieces, and mean log-likelihood on the cluster's images and on those that are right.
     """
 
     run: MiningRun
@@ -218,8 +232,8 @@ class ClusterDescriber:
         cls = self.run.recipe.classes[cluster.label]
         base = filled_base(self.run, cls)
         keys = cluster.keys[: settings.described]
-        # The captioner continues two texts: the whole base prompt, which names the class, and the part of the base
-        # before the class, which leaves room for words before the class.
+        # The captioner continues two texts: the whole base prompt, which names the class, and the
+        # part of the base before the class, which leaves room for words before the class.
         captions: list[str] = []
         for prefix in (base.replace(CLASS, cls.name), base.partition(CLASS)[0].strip()):
             captions += self._captions(keys, prefix)
@@ -248,10 +262,16 @@ class ClusterDescriber:
                 self.scored.append((f"{cls.id}_{index}", prompts[at], *numbers))
             return likely - beside[:, None]
 
-        best, likelihood = combine(chosen, score, settings.sentences, rising=settings.rank != "product")[-1]
+        best, likelihood = combine(
+            chosen, score, settings.sentences, rising=settings.rank != "product"
+        )[-1]
         examples = tuple(sorted(set(captions), key=lambda text: (-captions.count(text), text))[:8])
         if not np.isfinite(likelihood):
-            reason = f"{settings.captioner} cannot score its own words about these images: they are too long"
+            reason = (
+                f"{settings.captioner} cannot score its own words about these images: they"
+                " are"
+                " too long"
+            )
             return Described(None, reason, examples)
         return Described(best, None, examples, likelihood)
 
@@ -271,16 +291,20 @@ class ClusterDescriber:
         return captions
 
     def _log_likelihoods(self, keys: Sequence[str], captions: Sequence[str]) -> Floats:
-        """Return the log-likelihoods, (captions, images): per token, unless the rank is their product."""
+        """Return the log-likelihoods, (captions, images): per token, unless the rank is their
+        product."""
         parts = []
         for _, images, image_keys in parts_with(keys, self.images.items()):
-            likely = likelihoods_of(images, captions, self.captioner, keys=image_keys, examples=self.examples)
+            likely = likelihoods_of(
+                images, captions, self.captioner, keys=image_keys, examples=self.examples
+            )
             parts.append(likely.sums if self.run.settings.rank == "product" else likely.per_token)
         return np.concatenate(parts, axis=0).T
 
 
 def pieces_said(captions: Sequence[str], base: str, cls: RecipeClass) -> dict[Piece, int]:
-    """Return how many captions contain each piece. The pieces are in the order in which the captions name them."""
+    """Return how many captions contain each piece. The pieces are in the order in which the
+    captions name them."""
     counts: dict[Piece, int] = {}
     for caption in captions:
         for piece in dict.fromkeys(pieces_of(caption, base, cls.name) or ()):

@@ -1,12 +1,14 @@
-"""Descriptions of failures. A captioner's text is cut into pieces, and the pieces are joined to a prompt again.
+"""Descriptions of failures. A captioner's text is cut into pieces, and the pieces are joined to a
+prompt again.
 
-A caption can add four kinds of pieces to a base prompt: words that replace "a photo of", words before the class,
-phrases after the class, and whole sentences (Wiles 2022 has only sentences). Descriptions can be shortened. The
-background of a description is also tested alone, to see whether the place explains a failure (Wiles 2022, Figure 5a).
+A caption can add four kinds of pieces to a base prompt: words that replace "a photo of", words
+before the class, phrases after the class, and whole sentences (Wiles 2022 has only sentences).
+Descriptions can be shortened. The background of a description is also tested alone, to see whether
+the place explains a failure (Wiles 2022, Figure 5a).
 
-A phrase is background if it begins with a preposition of place ("in the snow"). A sentence is background if such a
-phrase follows the first "is" of the sentence. The exceptions are phrases whose noun names a time, light, weather,
-people, or a property of the picture ("in focus").
+A phrase is background if it begins with a preposition of place ("in the snow"). A sentence is
+background if such a phrase follows the first "is" of the sentence. The exceptions are phrases whose
+noun names a time, light, weather, people, or a property of the picture ("in focus").
 """
 
 from __future__ import annotations
@@ -41,8 +43,10 @@ _ARTICLE = re.compile(r"\b(an?|the)\s+$", re.IGNORECASE)
 # Words for a picture. The words in `_PLAIN_PICTURES` add nothing to a description.
 _PLAIN_PICTURES = word_set("photo photograph picture image pic snapshot")
 _PICTURES = _PLAIN_PICTURES | word_set(
-    "painting drawing sketch embroidery illustration cartoon rendering render depiction sculpture statue figurine "
-    "print engraving etching mosaic tattoo artwork art graffiti silhouette portrait x-ray scan screenshot sticker "
+    "painting drawing sketch embroidery illustration cartoon rendering render depiction sculpture"
+    " statue figurine "
+    "print engraving etching mosaic tattoo artwork art graffiti silhouette portrait x-ray scan"
+    " screenshot sticker "
     "poster origami toy view shot closeup close-up watercolor watercolour collage still"
 )
 # Beginnings of captions that add nothing.
@@ -57,10 +61,10 @@ _MOST_CHARACTERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One part of a description. `place` says where the words stand in a prompt. A `lead` replaces "a photo of" ("oil
-    painting of"). Words with the place `before` stand before the class ("striped", "person and a"). Words with the
-    place `after` are a phrase behind the class ("in the snow") or a sentence. Raise ValueError for words that a prompt
-    template cannot hold.
+    """One part of a description. `place` says where the words stand in a prompt. A `lead` replaces
+    "a photo of" ("oil painting of"). Words with the place `before` stand before the class
+    ("striped", "person and a"). Words with the place `after` are a phrase behind the class ("in the
+    snow") or a sentence. Raise ValueError for words that a prompt template cannot hold.
     """
 
     words: str
@@ -68,10 +72,18 @@ class Piece:
 
     def __post_init__(self) -> None:
         words = self.words
-        if not words or words != " ".join(words.split()) or not words.isprintable() or not REFUSED.isdisjoint(words):
+        if (
+            not words
+            or words != " ".join(words.split())
+            or not words.isprintable()
+            or not REFUSED.isdisjoint(words)
+        ):
             raise ValueError(f"no words for a prompt: {words[:80]!r}")
         if len(words) > _LONGEST_PIECE:
-            raise ValueError(f"{len(words)} characters are too many for a piece, expected {_LONGEST_PIECE} at most")
+            raise ValueError(
+                f"{len(words)} characters are too many for a piece, expected {_LONGEST_PIECE} at"
+                " most"
+            )
 
     @property
     def sentence(self) -> bool:
@@ -84,7 +96,8 @@ class Piece:
 
     @property
     def rank(self) -> int:
-        """The position of the piece in a description: lead 0, opening 1, adjectives 2, phrases 3, sentences 4."""
+        """The position of the piece in a description: lead 0, opening 1, adjectives 2, phrases 3,
+        sentences 4."""
         if self.place == "after":
             return 4 if self.sentence else 3
         return 0 if self.place == "lead" else 1 if self.opening else 2
@@ -92,7 +105,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Pieces in the order in which a prompt has them. A description without pieces means the base prompt.
+    """Pieces in the order in which a prompt has them. A description without pieces means the base
+    prompt.
 
     Raise ValueError for repeated pieces, and for more than one lead or opening.
     """
@@ -104,7 +118,10 @@ class Description:
         object.__setattr__(self, "pieces", ordered)
         ranks = [piece.rank for piece in ordered]
         if len(set(ordered)) < len(ordered) or ranks.count(0) > 1 or ranks.count(1) > 1:
-            raise ValueError(f"pieces that make no description: {', '.join(repr(piece.words) for piece in ordered)}")
+            raise ValueError(
+                "pieces that make no description:"
+                f" {', '.join(repr(piece.words) for piece in ordered)}"
+            )
 
     @property
     def length(self) -> int:
@@ -113,12 +130,14 @@ class Description:
 
     @property
     def styled(self) -> bool:
-        """Whether the description names a kind of picture, such as an oil painting, in place of the base's photo."""
+        """Whether the description names a kind of picture, such as an oil painting, in place of the
+        base's photo."""
         return any(piece.place == "lead" for piece in self.pieces)
 
     @property
     def caption(self) -> str:
-        """Return a caption that does not name the class: "a photo red in the snow", "an oil painting"."""
+        """Return a caption that does not name the class: "a photo red in the snow", "an oil
+        painting"."""
         lead, opening, adjectives, phrases, sentences = self._by_rank()
         picture = lead[0].removesuffix(" of") if lead else "photo"
         beside = []
@@ -129,7 +148,10 @@ class Description:
                 stripped.pop()
             beside.append(" ".join(stripped))
         beside += [words.removeprefix("and ") for words in phrases if words.startswith("and ")]
-        phrases_of_picture = [*adjectives, *(f"of {_with_article(words)}" for words in beside if words)]
+        phrases_of_picture = [
+            *adjectives,
+            *(f"of {_with_article(words)}" for words in beside if words),
+        ]
         behind = _behind([words for words in phrases if not words.startswith("and ")])
         if sentences and not (lead or phrases_of_picture or behind):
             return " ".join(sentences)
@@ -137,10 +159,11 @@ class Description:
         return " ".join([f"{alone}.", *sentences]) if sentences else alone
 
     def prompt(self, base: str, class_name: str | None = None, *, mended: bool = False) -> str:
-        """Return the base prompt with every piece in its position. If `class_name` is given, it replaces `{class}`.
+        """Return the base prompt with every piece in its position. If `class_name` is given, it
+        replaces `{class}`.
 
-        mended: write "an" before a vowel. Recipes and the lab's captions write "a" everywhere, so this is off by
-        default. Raise ValueError for a base without `{class}`.
+        mended: write "an" before a vowel. Recipes and the lab's captions write "a" everywhere, so
+        this is off by default. Raise ValueError for a base without `{class}`.
         """
         stem, article, tail, stop, rest = _cut(base)
         lead, opening, adjectives, phrases, sentences = self._by_rank()
@@ -165,7 +188,8 @@ class Description:
         return text if class_name is None else text.replace(CLASS, class_name)
 
     def words(self, class_name: str) -> str:
-        """Return the description as people read it: "sandal in the snow", "fly: it is on a yellow flower"."""
+        """Return the description as people read it: "sandal in the snow", "fly: it is on a yellow
+        flower"."""
         lead, _, _, phrases, sentences = self._by_rank()
         near = Description(tuple(piece for piece in self.pieces if piece.rank in (1, 2)))
         text = near.prompt(f"a {CLASS}", class_name, mended=True)
@@ -174,16 +198,20 @@ class Description:
         text = words_of(class_name, text, f"a {class_name}", "hard")
         if lead:
             text = f"{lead[0]} {_with_article(text)}"
-        return f"{text}: {'; '.join(words.removesuffix('.') for words in sentences)}" if sentences else text
+        return (
+            f"{text}: {'; '.join(words.removesuffix('.') for words in sentences)}"
+            if sentences
+            else text
+        )
 
     def _by_rank(self) -> list[list[str]]:
         return [[piece.words for piece in self.pieces if piece.rank == rank] for rank in range(5)]
 
 
 def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | None:
-    """Return the pieces that a caption adds to the base prompt, in order, or None if the caption does not name the
-    class. The caller must fill every placeholder of the base except `{class}`. Raise ValueError for a base without
-    `{class}`.
+    """Return the pieces that a caption adds to the base prompt, in order, or None if the caption
+    does not name the class. The caller must fill every placeholder of the base except `{class}`.
+    Raise ValueError for a base without `{class}`.
     """
     stem, _, tail, _, rest = _cut(base)
     name = tidy(class_name)
@@ -194,7 +222,9 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
     led = re.match(_pattern(stem_words, noun), text) if stem_words else None
     # A base such as "{class}s" continues the word.
     glued = "" if not tail or tail[0].isspace() else rf"(?={_pattern(tail_words, noun)})|"
-    match = re.compile(rf"(?<![\w-]){noun}(?:{glued}(?!['-]?\w))").search(text, led.end() if led else 0)
+    match = re.compile(rf"(?<![\w-]){noun}(?:{glued}(?!['-]?\w))").search(
+        text, led.end() if led else 0
+    )
     if match is None:
         return None
     before = text[led.end() if led else 0 : match.start()]
@@ -213,8 +243,8 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
 
 
 def _beyond(name: str, phrases: list[str]) -> list[str]:
-    """Return the phrases after a noun. If the first phrase repeats the noun ("sandal, sandal running"), drop the noun
-    from that phrase.
+    """Return the phrases after a noun. If the first phrase repeats the noun ("sandal, sandal
+    running"), drop the noun from that phrase.
     """
     noun = " ".join(word for word in words_of_text(name) if word)
     while phrases and f"{phrases[0]} ".startswith(f"{noun} "):
@@ -223,8 +253,8 @@ def _beyond(name: str, phrases: list[str]) -> list[str]:
 
 
 def _cut(base: str) -> tuple[str, str, str, str, str]:
-    """Split a base prompt at its class into five texts. "a photo of a {class} (insect)." gives "a photo of ", "a",
-    " (insect)", ".", and the text after the first sentence.
+    """Split a base prompt at its class into five texts. "a photo of a {class} (insect)." gives "a
+    photo of ", "a", " (insect)", ".", and the text after the first sentence.
     """
     head, separator, tail = base.partition(CLASS)
     if not separator:
@@ -232,15 +262,23 @@ def _cut(base: str) -> tuple[str, str, str, str, str]:
     article = _ARTICLE.search(head)
     first, rest = first_sentence(tail)
     stop = tail[len(first) : len(tail) - len(rest)]
-    return head[: article.start()] if article else head, article[1] if article else "", first, stop, rest
+    return (
+        head[: article.start()] if article else head,
+        article[1] if article else "",
+        first,
+        stop,
+        rest,
+    )
 
 
 def _lead(before: str, stem: str) -> tuple[str | None, str]:
-    """Return the lead that begins the text `before` a class, and the text after the lead. Synonyms of "a photo of" are
-    skipped, because they say the same as the base.
+    """Return the lead that begins the text `before` a class, and the text after the lead. Synonyms
+    of "a photo of" are skipped, because they say the same as the base.
     """
     # A refused word becomes "{}", so that later steps refuse it too.
-    before = " ".join("{}" if word is None else word for word in words_of_text(re.sub(r"[,;:]", " ", before)))
+    before = " ".join(
+        "{}" if word is None else word for word in words_of_text(re.sub(r"[,;:]", " ", before))
+    )
     while True:
         if opening := _THERE_IS.match(before):
             before = before[opening.end() :]
@@ -260,9 +298,12 @@ def _lead(before: str, stem: str) -> tuple[str | None, str]:
 
 
 def _pattern(text: str, noun: str) -> str:
-    """Return a regular expression for a part of a base prompt. A placeholder matches itself or up to 80 characters."""
+    """Return a regular expression for a part of a base prompt. A placeholder matches itself or up
+    to 80 characters."""
     parts = re.split(r"(\{[^{}]*\})", text)
-    kinds = (noun if part == CLASS else rf"(?:{re.escape(part)}|.{{1,80}}?)" for part in parts[1::2])
+    kinds = (
+        noun if part == CLASS else rf"(?:{re.escape(part)}|.{{1,80}}?)" for part in parts[1::2]
+    )
     pairs = zip(kinds, parts[2::2], strict=True)
     pattern = re.escape(parts[0]) + "".join(kind + re.escape(literal) for kind, literal in pairs)
     return pattern + (r"(?!\w)" if text[-1:].isalnum() else "")
@@ -297,41 +338,55 @@ _ENDS = word_set("of to that which who is are was were has have it")
 
 
 def shorter(description: Description) -> tuple[Description, ...]:
-    """Return shorter descriptions, shortest first: single pieces, and those without a piece or without adjectives."""
+    """Return shorter descriptions, shortest first: single pieces, and those without a piece or
+    without adjectives."""
     pieces = description.pieces
-    candidates = [(piece,) for piece in pieces] + [(*pieces[:at], *pieces[at + 1 :]) for at in range(len(pieces))]
+    candidates = [(piece,) for piece in pieces] + [
+        (*pieces[:at], *pieces[at + 1 :]) for at in range(len(pieces))
+    ]
     for at, piece in enumerate(pieces):
         shortened = (*_one_less(piece), _plainest(piece))
         candidates += [(*pieces[:at], plainer, *pieces[at + 1 :]) for plainer in shortened]
     candidates.append(tuple(_plainest(piece) for piece in pieces))
-    described = dict.fromkeys(Description(tuple(dict.fromkeys(shortened))) for shortened in candidates if shortened)
+    described = dict.fromkeys(
+        Description(tuple(dict.fromkeys(shortened))) for shortened in candidates if shortened
+    )
     others = (candidate for candidate in described if candidate != description)
     return tuple(sorted(others, key=lambda candidate: candidate.length))
 
 
-def shortest_kept(candidates: Sequence[tuple[Description, PairCount]], whole: PairCount) -> int | None:
-    """Return the index of the shortest candidate that keeps up with the whole description, or None. Of two candidates
-    of equal length, take the one with the higher rate.
+def shortest_kept(
+    candidates: Sequence[tuple[Description, PairCount]], whole: PairCount
+) -> int | None:
+    """Return the index of the shortest candidate that keeps up with the whole description, or None.
+    Of two candidates of equal length, take the one with the higher rate.
     """
     indices = [at for at, (_, count) in enumerate(candidates) if keeps_up(count, whole)]
-    return min(indices, key=lambda at: (candidates[at][0].length, -candidates[at][1].rate, at), default=None)
+    return min(
+        indices,
+        key=lambda at: (candidates[at][0].length, -candidates[at][1].rate, at),
+        default=None,
+    )
 
 
 def keeps_up(count: PairCount, whole: PairCount) -> bool:
-    """Check whether the rate of `count` reaches the lower bound of the 95 % Wilson interval of `whole`."""
+    """Check whether the rate of `count` reaches the lower bound of the 95 % Wilson interval of
+    `whole`."""
     if min(whole.pairs, count.pairs) < 1:
         return False
     return count.rate >= wilson_interval(round(whole.rate * whole.pairs), whole.pairs)[0]
 
 
 def _one_less(piece: Piece) -> Iterator[Piece]:
-    """Yield the piece without one adjective, once for each of its adjectives. Only a piece after the class has any."""
+    """Yield the piece without one adjective, once for each of its adjectives. Only a piece after
+    the class has any."""
     if piece.place != "after":
         return
     words = piece.words.removesuffix(".").split()
     for low, high in _adjectives(words):
         left = [*words[:low], *words[high:]]
-        # "an old wall" becomes "a wall". If the captioner wrote "a old wall", its articles stay as they are.
+        # "an old wall" becomes "a wall". If the captioner wrote "a old wall", its articles stay as
+        # they are.
         if words[low - 1] in ("a", "an") and words[low - 1] == article_for(words[low]):
             left[low - 1] = article_for(left[low])
         yield replace(piece, words=" ".join(left) + "." * piece.sentence)
@@ -344,10 +399,12 @@ def _plainest(piece: Piece) -> Piece:
 
 
 def _adjectives(words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the start and the end of each adjective. Adjectives stand between a determiner and the last word of the
-    determiner's phrase.
+    """Yield the start and the end of each adjective. Adjectives stand between a determiner and the
+    last word of the determiner's phrase.
     """
-    ends = {at for at in range(len(words)) if _ends(words, at)} | set(openings(words)) | {len(words)}
+    ends = (
+        {at for at in range(len(words)) if _ends(words, at)} | set(openings(words)) | {len(words)}
+    )
     for determiner in (at for at, word in enumerate(words) if word in DETERMINERS):
         at = determiner + 1
         last = min(end for end in ends if end >= at) - 1
@@ -372,7 +429,8 @@ def _ends(words: Sequence[str], at: int) -> bool:
 BACKGROUND = "background"
 Explains = Literal["background", "rest", "either", "both"]
 _PLACES = word_set(
-    "in on at by near against under beneath over beside besides behind underneath inside outside above below around "
+    "in on at by near against under beneath over beside besides behind underneath inside outside"
+    " above below around "
     "along across among amid amidst between into onto through upon within"
 )
 # Words that name a place without a noun: "a sandal outside".
@@ -382,16 +440,20 @@ _OF_SEVERAL = (
     ("surrounded", "by"),
 )  # fmt: skip
 _STANDING = word_set(
-    "sitting standing lying laying hanging resting leaning floating flying walking running jumping swimming sleeping "
+    "sitting standing lying laying hanging resting leaning floating flying walking running jumping"
+    " swimming sleeping "
     "posing playing placed parked"
 )
 _NO_PLACES = word_set(
-    "night nighttime day daytime morning noon midday afternoon evening dusk dawn sunset sunrise twilight midnight "
+    "night nighttime day daytime morning noon midday afternoon evening dusk dawn sunset sunrise"
+    " twilight midnight "
     "spring summer autumn fall winter time "
-    "light lights lighting sunlight sun sunshine daylight moonlight flash shade shadow shadows dark darkness "
+    "light lights lighting sunlight sun sunshine daylight moonlight flash shade shadow shadows dark"
+    " darkness "
     "rain fog mist storm wind weather "
     "person people man men woman women boy girl child children hand hands foot feet head "
-    "focus colour color colours colors black white style view frame picture photo photograph image foreground motion "
+    "focus colour color colours colors black white style view frame picture photo photograph image"
+    " foreground motion "
     "detail quality resolution size shape angle distance camera"
 )
 _IS = word_set("is are was were")
@@ -401,8 +463,8 @@ _PLACE_ENDS = _IS | word_set("of to that which who has have it")
 
 @dataclass(frozen=True, slots=True)
 class BackgroundCounts:
-    """Counts of pairs that start from the same new noise: for the whole description, for its background alone, and for
-    the rest alone. A count that was not drawn is None.
+    """Counts of pairs that start from the same new noise: for the whole description, for its
+    background alone, and for the rest alone. A count that was not drawn is None.
     """
 
     whole: PairCount
@@ -411,8 +473,8 @@ class BackgroundCounts:
 
     @property
     def explains(self) -> Explains | None:
-        """The part that fails alone as often as the whole description: `background`, `rest`, or `either` of them. If
-        neither part does, both are needed: `both`. None if a count is missing.
+        """The part that fails alone as often as the whole description: `background`, `rest`, or
+        `either` of them. If neither part does, both are needed: `both`. None if a count is missing.
         """
         counts = (self.alone, self.rest)
         if not self.whole.pairs or any(count is None or not count.pairs for count in counts):
@@ -422,13 +484,16 @@ class BackgroundCounts:
 
 
 def is_background(piece: Piece) -> bool:
-    """Check whether a piece says where the object is. The docstring of this module states the rule."""
+    """Check whether a piece says where the object is. The docstring of this module states the
+    rule."""
     if piece.place != "after":
         return False
     words = piece.words.removesuffix(".").replace(",", "").split()
     if not piece.sentence:
         # "that is sitting on a floor"
-        return _begins_with_place(words[2:] if words[:1] in (["that"], ["which"]) and words[1:2] == ["is"] else words)
+        return _begins_with_place(
+            words[2:] if words[:1] in (["that"], ["which"]) and words[1:2] == ["is"] else words
+        )
     plain = [word for word in words if word not in DETERMINERS]
     if plain[:1] == ["background"] or plain[:2] == ["in", "background"]:
         return True
@@ -444,31 +509,44 @@ def background_of(description: Description) -> tuple[Piece, ...]:
 
 
 def parts_of(description: Description) -> tuple[Description, Description] | None:
-    """Return a description's background and its rest as two descriptions, or None if either would be empty."""
+    """Return a description's background and its rest as two descriptions, or None if either would
+    be empty."""
     background = background_of(description)
     rest = tuple(piece for piece in description.pieces if piece not in background)
     return (Description(background), Description(rest)) if background and rest else None
 
 
 def tried_shorter(description: Description, most: int) -> tuple[Description, ...]:
-    """Return at most `most` shorter descriptions, shortest first. The background and the rest of the description are
-    always among them.
+    """Return at most `most` shorter descriptions, shortest first. The background and the rest of
+    the description are always among them.
     """
     parts = parts_of(description) or ()
     every = dict.fromkeys((*shorter(description), *parts))
     left = [piece for piece in every if piece not in parts][: max(most - len(parts), 0)]
-    return tuple(sorted((piece for piece in every if piece in parts or piece in left), key=lambda piece: piece.length))
+    return tuple(
+        sorted(
+            (piece for piece in every if piece in parts or piece in left),
+            key=lambda piece: piece.length,
+        )
+    )
 
 
-def background_facts(description: Description, counts: BackgroundCounts | None = None) -> dict[str, Any]:
-    """Return facts on the background for a finding's `about`. The mapping is empty if there is no background."""
+def background_facts(
+    description: Description, counts: BackgroundCounts | None = None
+) -> dict[str, Any]:
+    """Return facts on the background for a finding's `about`. The mapping is empty if there is no
+    background."""
     words = [piece.words.removesuffix(".") for piece in background_of(description)]
     if not words:
         return {}
     facts: dict[str, Any] = {"words": words, "all": len(words) == len(description.pieces)}
     if counts is not None:
         parts = {"whole": counts.whole, "alone": counts.alone, "rest": counts.rest}
-        facts |= {name: count.summary() for name, count in parts.items() if count is not None and count.pairs}
+        facts |= {
+            name: count.summary()
+            for name, count in parts.items()
+            if count is not None and count.pairs
+        }
         facts |= {} if counts.explains is None else {"explains": counts.explains}
     return {BACKGROUND: facts}
 
@@ -476,8 +554,8 @@ def background_facts(description: Description, counts: BackgroundCounts | None =
 def counts_of_background(
     label: int, description: Description, drawn: Mapping[tuple[int, Description], PairCount]
 ) -> BackgroundCounts | None:
-    """Return the counts of a description, of its background and of its rest on the same new noise. Return None if the
-    description has no such parts or was not drawn.
+    """Return the counts of a description, of its background and of its rest on the same new noise.
+    Return None if the description has no such parts or was not drawn.
     """
     parts = parts_of(description)
     whole = drawn.get((label, description))
@@ -491,14 +569,19 @@ def _begins_with_place(words: Sequence[str]) -> bool:
     at = 0
     while at < len(words) and words[at] in _STANDING:
         at += 1
-    several = next((phrase for phrase in _OF_SEVERAL if tuple(words[at : at + len(phrase)]) == phrase), None)
+    several = next(
+        (phrase for phrase in _OF_SEVERAL if tuple(words[at : at + len(phrase)]) == phrase), None
+    )
     if several is None and words[at : at + 1] and words[at] not in _PLACES | _ALONE:
         return False
     noun = list(words[at + (1 if several is None else len(several)) :])
     while noun and noun[0] in DETERMINERS:
         noun.pop(0)
     # The noun's head is the last word before the next phrase: "side" in "the red side of the road".
-    end = next((index for index, word in enumerate(noun) if word in _PLACE_ENDS or opens_noun(word)), len(noun))
+    end = next(
+        (index for index, word in enumerate(noun) if word in _PLACE_ENDS or opens_noun(word)),
+        len(noun),
+    )
     if not noun[:end]:
         return several is None and at < len(words) and words[at] in _ALONE
     return noun[end - 1] not in _NO_PLACES and (words[at] in _PLACES or several is not None)

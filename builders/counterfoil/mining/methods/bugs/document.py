@@ -1,7 +1,7 @@
 """Turn a search for bugs into the findings document.
 
-A test stops when its rate is high enough, so the rates of tested pairs are biased upwards. The document therefore takes
-its rates from new pairs, and their number is fixed before they are drawn.
+A test stops when its rate is high enough, so the rates of tested pairs are biased upwards. The
+document therefore takes its rates from new pairs, and their number is fixed before they are drawn.
 """
 
 from __future__ import annotations
@@ -39,7 +39,12 @@ from counterfoil.mining.findings import (
 )
 from counterfoil.mining.findings_layer import SHIFT_CAPTION, STYLED
 from counterfoil.mining.hypotheses import MiningRun
-from counterfoil.mining.methods.bugs.descriptions import BackgroundCounts, Description, background_facts, pieces_of
+from counterfoil.mining.methods.bugs.descriptions import (
+    BackgroundCounts,
+    Description,
+    background_facts,
+    pieces_of,
+)
 from counterfoil.mining.methods.bugs.search import BugSearch, unique_name
 from counterfoil.mining.methods.bugs.trials import (
     BugHypothesis,
@@ -52,7 +57,12 @@ from counterfoil.mining.methods.bugs.trials import (
     filled_base,
 )
 from counterfoil.models.classifiers import load_classifier
-from counterfoil.paired_stats import PairCount, pairs_of_half_width, smallest_paired_difference, tango_interval
+from counterfoil.paired_stats import (
+    PairCount,
+    pairs_of_half_width,
+    smallest_paired_difference,
+    tango_interval,
+)
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.progress import report
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
@@ -65,9 +75,14 @@ _MOST_EXAMPLES = 3
 
 
 def document_of(
-    search: BugSearch, run: MiningRun, target: Target, answer_names: Sequence[str], seeds: Sequence[AuditedImages] = ()
+    search: BugSearch,
+    run: MiningRun,
+    target: Target,
+    answer_names: Sequence[str],
+    seeds: Sequence[AuditedImages] = (),
 ) -> Findings:
-    """Return the findings document of a search. answer_names: a name for each output of the target."""
+    """Return the findings document of a search. answer_names: a name for each output of the
+    target."""
     recipe = run.recipe
     mine = run.mine
     settings = run.settings
@@ -106,7 +121,9 @@ def document_of(
         smallest_difference=smallest_of(search, mine),
         classes=tuple(
             audits.get(cls.id)
-            or ClassAudit(cls.id, cls.name, 0, 0, None, reason="not searched (mine.settings.classes)")
+            or ClassAudit(
+                cls.id, cls.name, 0, 0, None, reason="not searched (mine.settings.classes)"
+            )
             for cls in recipe.classes
         ),
         findings=adjusted_together(findings, mine.fdr, mine.margin),
@@ -117,7 +134,9 @@ def document_of(
 
 
 def round_drawn(drawn: DrawnRound) -> RoundDrawn:
-    return RoundDrawn(drawn.asked.name, drawn.asked.purpose, drawn.seed, drawn.asked.images, len(drawn.images))
+    return RoundDrawn(
+        drawn.asked.name, drawn.asked.purpose, drawn.seed, drawn.asked.images, len(drawn.images)
+    )
 
 
 def finding_of(
@@ -130,7 +149,8 @@ def finding_of(
     shortened_from: str | None = None,
     background: BackgroundCounts | None = None,
 ) -> Finding:
-    """Return a hypothesis and its pairs as a finding. `adjusted_together` later adjusts it for all other findings."""
+    """Return a hypothesis and its pairs as a finding. `adjusted_together` later adjusts it for all
+    other findings."""
     hypothesis = trial.hypothesis
     count = trial.count
     pairs = trial.pairs
@@ -149,7 +169,9 @@ def finding_of(
     reached = None
     until = run.settings.until
     if estimate is not None and until is not None and estimate.n:
-        reached = StoppedEstimate(until, estimate.n, estimate.reached, estimate.rate, estimate.interval)
+        reached = StoppedEstimate(
+            until, estimate.n, estimate.reached, estimate.rate, estimate.interval
+        )
     return Finding(
         name=hypothesis.name,
         classes=(cls.id,),
@@ -181,35 +203,45 @@ def finding_of(
 
 
 def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
-    """Return the smallest difference from the base that a hypothesis could show if its test drew all its pairs. The
-    base is assumed to fail at its rate over all classes.
+    """Return the smallest difference from the base that a hypothesis could show if its test drew
+    all its pairs. The base is assumed to fail at its rate over all classes.
     """
     counts = [trial.count for trial in search.tested if trial.count.pairs]
-    ended = [trial.count for trial in search.tested if trial.count.pairs and trial.state == "open"] or counts
+    ended = [
+        trial.count for trial in search.tested if trial.count.pairs and trial.state == "open"
+    ] or counts
     if not counts:
         return None
     pairs = max(count.pairs for count in ended)
-    rate = sum(count.both + count.rescued for count in counts) / sum(count.pairs for count in counts)
+    rate = sum(count.both + count.rescued for count in counts) / sum(
+        count.pairs for count in counts
+    )
     difference = smallest_paired_difference(pairs, rate, len(search.tested), mine.fdr)
     return SmallestDifference(difference, POWER, pairs, pairs, rate)
 
 
 def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
-    """Return images as evidence. Pairs that fail only with the description come first (score 1), and pairs whose two
-    images both fail come next (score 0.5).
+    """Return images as evidence. Pairs that fail only with the description come first (score 1),
+    and pairs whose two images both fail come next (score 0.5).
     """
     shown: list[tuple[Evidence, Evidence]] = []
     for drawn_pairs in pairs:
         drawn = drawn_pairs.drawn
-        for described, base in zip(drawn_pairs.described.tolist(), drawn_pairs.base.tolist(), strict=True):
+        for described, base in zip(
+            drawn_pairs.described.tolist(), drawn_pairs.base.tolist(), strict=True
+        ):
             failed = bool(drawn.failed[described])
             base_failed = bool(drawn.failed[base])
             score = 1.0 if failed and not base_failed else 0.5 if failed else 0.0
             answers = [names[int(drawn.answers[row])] for row in (described, base)]
-            of_description = Evidence(drawn.keys[described], score, failed, "rendered", answered=answers[0])
+            of_description = Evidence(
+                drawn.keys[described], score, failed, "rendered", answered=answers[0]
+            )
             of_base = Evidence(drawn.keys[base], 0.0, base_failed, "rendered", answered=answers[1])
             shown.append((of_description, of_base))
-    failing = [pair for pair in sorted(shown, key=lambda pair: -pair[0].score) if pair[0].failed][:_MOST_EVIDENCE]
+    failing = [pair for pair in sorted(shown, key=lambda pair: -pair[0].score) if pair[0].failed][
+        :_MOST_EVIDENCE
+    ]
     right = [described for described, _ in shown if not described.failed][: _MOST_EVIDENCE // 2]
     # The base images of the failing pairs come last.
     return [*(described for described, _ in failing), *right, *(base for _, base in failing)]
@@ -220,8 +252,11 @@ def wrong_answers(pairs: Sequence[Pairs], names: Sequence[str]) -> WrongAnswers:
     return WrongAnswers(_wrong(pairs, names, described=False), _wrong(pairs, names, described=True))
 
 
-def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, described: bool) -> tuple[AnswerCount, ...]:
-    """Return the wrong answers to the described images or to the base images of all pairs, most frequent first."""
+def _wrong(
+    pairs: Sequence[Pairs], names: Sequence[str], *, described: bool
+) -> tuple[AnswerCount, ...]:
+    """Return the wrong answers to the described images or to the base images of all pairs, most
+    frequent first."""
     keys: dict[int, list[str]] = {}
     often: Counter[int] = Counter()
     images = 0
@@ -243,17 +278,23 @@ def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, described: bool) -> 
 def target_of(run: MiningRun, class_map: ClassMap) -> Target:
     """Return the audited classifier for the document."""
     classifier = load_classifier(run.target, classes=run.recipe.classes)
-    return Target(run.mine.target or classifier.name, classifier.sha256, {"outputs": class_map.outputs})
+    return Target(
+        run.mine.target or classifier.name, classifier.sha256, {"outputs": class_map.outputs}
+    )
 
 
-def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) -> tuple[Finding, ...]:
-    """Return findings that were tested in pairs, sorted for the document. They get q-values, confirmations (as in
-    `confirmed_among`) and simultaneous intervals (Bonferroni), all computed over all findings.
+def adjusted_together(
+    findings: Sequence[Finding], fdr: float, margin: float
+) -> tuple[Finding, ...]:
+    """Return findings that were tested in pairs, sorted for the document. They get q-values,
+    confirmations (as in `confirmed_among`) and simultaneous intervals (Bonferroni), all computed
+    over all findings.
 
-    e-BH controls the false discovery rate for hypotheses that are fixed beforehand. If a person adds hypotheses until
-    one is confirmed, the rate can exceed its level. This was simulated with hypotheses that are all false, tried one by
-    one, each with looks after 16 to 128 pairs: 5 % of the series of five hypotheses and 7 % of the series of twenty had
-    a confirmed one. The level allows 10 %.
+    e-BH controls the false discovery rate for hypotheses that are fixed beforehand. If a person
+    adds hypotheses until one is confirmed, the rate can exceed its level. This was simulated with
+    hypotheses that are all false, tried one by one, each with looks after 16 to 128 pairs: 5 % of
+    the series of five hypotheses and 7 % of the series of twenty had a confirmed one. The level
+    allows 10 %.
     """
     q = e_q_values([finding.last_log_e or 0.0 for finding in findings])
     of_name = {finding.name: finding for finding in findings}
@@ -262,16 +303,28 @@ def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) ->
         test = pairs_of(finding)
         if value <= fdr and test.state != "futile" and test.difference >= margin:
             confirmed.add(finding.name)
-    standing = {name for name in confirmed if of_name[name].about.get(SHORTENED_TO) not in confirmed}
+    standing = {
+        name for name in confirmed if of_name[name].about.get(SHORTENED_TO) not in confirmed
+    }
     level = simultaneous_level(len(standing))
     judged = []
     for judged_finding, value in zip(findings, q, strict=True):
         pairs = pairs_of(judged_finding)
         is_confirmed = judged_finding.name in confirmed
-        state = "confirmed" if is_confirmed else "futile" if pairs.state == "futile" else "out_of_budget"
+        state = (
+            "confirmed"
+            if is_confirmed
+            else "futile"
+            if pairs.state == "futile"
+            else "out_of_budget"
+        )
         counted = pairs.fresh or (PairCount(0, 0, 0, 0) if is_confirmed else pairs)
-        described, base, difference = rates_of(counted, level if judged_finding.name in standing else None)
-        judged_finding = replace(judged_finding, q=value, confirmed=is_confirmed, pairs=replace(pairs, state=state))
+        described, base, difference = rates_of(
+            counted, level if judged_finding.name in standing else None
+        )
+        judged_finding = replace(
+            judged_finding, q=value, confirmed=is_confirmed, pairs=replace(pairs, state=state)
+        )
         judged.append(replace(judged_finding, set=described, rest=base, difference=difference))
 
     def order(finding: Finding) -> tuple[bool, bool, float, str]:
@@ -281,8 +334,11 @@ def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) ->
     return tuple(sorted(judged, key=order))
 
 
-def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[RoundDrawn]) -> Findings:
-    """Return the document with more findings and their rounds. A finding whose name is taken gets a number."""
+def with_more(
+    findings: Findings, more: Sequence[Finding], rounds: Sequence[RoundDrawn]
+) -> Findings:
+    """Return the document with more findings and their rounds. A finding whose name is taken gets a
+    number."""
     taken = {finding.name for finding in findings.findings}
     added_findings: list[Finding] = []
     for added in more:
@@ -292,24 +348,36 @@ def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[Roun
     judged = adjusted_together([*findings.findings, *added_findings], findings.fdr, findings.margin)
     smallest = findings.smallest_difference
     if smallest is not None:
-        least = smallest_paired_difference(smallest.set_rows, smallest.rest_rate, len(judged), findings.fdr)
+        least = smallest_paired_difference(
+            smallest.set_rows, smallest.rest_rate, len(judged), findings.fdr
+        )
         smallest = replace(smallest, difference=least)
     rounds = with_rounds(findings, rounds)
-    return replace(findings, findings=judged, tested=len(judged), rounds=rounds, smallest_difference=smallest)
+    return replace(
+        findings, findings=judged, tested=len(judged), rounds=rounds, smallest_difference=smallest
+    )
 
 
 def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[RoundDrawn, ...]:
-    return tuple({drawn_round.name: drawn_round for drawn_round in (*findings.rounds, *rounds)}.values())
+    return tuple(
+        {drawn_round.name: drawn_round for drawn_round in (*findings.rounds, *rounds)}.values()
+    )
 
 
 def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, Difference]:
-    """Return the failure rate with the description, the rate on the base, and their difference. level: the confidence
-    of the second interval of the difference.
+    """Return the failure rate with the description, the rate on the base, and their difference.
+    level: the confidence of the second interval of the difference.
     """
     if not count.pairs:
         return Rate(0, 0, 0, None, None), Rate(0, 0, 0, None, None), Difference(None, None)
     described, base = (
-        Rate(count.pairs, count.pairs, failures, failures / count.pairs, wilson_interval(failures, count.pairs))
+        Rate(
+            count.pairs,
+            count.pairs,
+            failures,
+            failures / count.pairs,
+            wilson_interval(failures, count.pairs),
+        )
         for failures in (count.both + count.failing, count.both + count.rescued)
     )
     reported = None if level is None else tango_interval(count, level)
@@ -333,9 +401,9 @@ def estimate_rates(
     answer_names: Sequence[str],
     purpose: Purpose = "estimate",
 ) -> Findings:
-    """Return the document with rates on fresh pairs for each finding in `standing`. Each finding whose pairs are
-    missing gets a round of its own. `draw` gives the round the first number from `number` on that is free or already
-    holds the same round.
+    """Return the document with rates on fresh pairs for each finding in `standing`. Each finding
+    whose pairs are missing gets a round of its own. `draw` gives the round the first number from
+    `number` on that is free or already holds the same round.
     """
     to_estimate = [finding for finding in findings.standing if pairs_of(finding).fresh is None]
     to_estimate.sort(key=lambda finding: finding.name)
@@ -349,7 +417,9 @@ def estimate_rates(
         round_asked = RoundAsked(number, purpose, count, {wanted_finding.name: cell}, (cell.label,))
         drawn = draw(round_asked)
         pairs = drawn.pairs(wanted_finding.name)
-        fresh = FreshPairs(**asdict(pairs.count), drawn=round_asked.candidates, round=drawn.asked.name)
+        fresh = FreshPairs(
+            **asdict(pairs.count), drawn=round_asked.candidates, round=drawn.asked.name
+        )
         test = replace(pairs_of(wanted_finding), fresh=fresh)
         answers = wrong_answers([pairs], answer_names)
         estimated[wanted_finding.name] = replace(wanted_finding, pairs=test, answers=answers)
@@ -361,8 +431,8 @@ def estimate_rates(
 
 
 def pairs_to_draw(finding: Finding, settings: BugsSettings) -> int:
-    """Return how many pairs to render so that a rate's interval has the half width `settings.half_width`. The number is
-    at most `settings.estimate_pairs`.
+    """Return how many pairs to render so that a rate's interval has the half width
+    `settings.half_width`. The number is at most `settings.estimate_pairs`.
     """
     test = pairs_of(finding)
     accepted = test.pairs / test.drawn if test.drawn else 1.0
@@ -371,8 +441,8 @@ def pairs_to_draw(finding: Finding, settings: BugsSettings) -> int:
 
 
 def described_cell(finding: Finding, run: MiningRun) -> BugHypothesis | None:
-    """Return the cell that renders a finding. Return None if the recipe lacks the class, or if the finding's words give
-    another prompt with this recipe.
+    """Return the cell that renders a finding. Return None if the recipe lacks the class, or if the
+    finding's words give another prompt with this recipe.
     """
     cls = next((cls for cls in run.recipe.classes if cls.id == finding.classes[0]), None)
     if cls is None:

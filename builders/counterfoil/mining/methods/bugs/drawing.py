@@ -1,4 +1,5 @@
-"""Draw the rounds of a search: render each as a dataset of its own, and collect the target's answers."""
+"""Draw the rounds of a search: render each as a dataset of its own, and collect the target's
+answers."""
 
 from __future__ import annotations
 
@@ -10,19 +11,26 @@ import numpy as np
 from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.mining.findings_layer import seed_for
 from counterfoil.mining.hypotheses import MiningRun
-from counterfoil.mining.methods.bugs.trials import BugHypothesis, DrawnRound, RoundAsked, base_prompt, nothing_drawn
+from counterfoil.mining.methods.bugs.trials import (
+    BugHypothesis,
+    DrawnRound,
+    RoundAsked,
+    base_prompt,
+    nothing_drawn,
+)
 from counterfoil.mining.rounds import LAYER, answered_round, paired_layer
 
 GROUP = "descriptions"
-# A worker renders whole shards. Shards of this size let several workers share a round of a few hundred images.
+# A worker renders whole shards. Shards of this size let several workers share a round of a few
+# hundred images.
 _ROWS_PER_SHARD = 64
 
 
 @dataclass(frozen=True)
 class RoundDrawer:
-    """Draws rounds for a run and collects the target's answers; it is a `Draw`. past_others: if another round has the
-    asked number, take the next free number. By default, a taken number is an error. images: the images of all drawn
-    rounds by key prefix, so that they can be embedded later.
+    """Draws rounds for a run and collects the target's answers; it is a `Draw`. past_others: if
+    another round has the asked number, take the next free number. By default, a taken number is an
+    error. images: the images of all drawn rounds by key prefix, so that they can be embedded later.
     """
 
     run: MiningRun
@@ -33,7 +41,11 @@ class RoundDrawer:
         folder = self.run.folder / round_asked.name
         seed = self.seed(round_asked)
         layer = self.layer(round_asked, seed)
-        if self.past_others and (folder / LAYER).exists() and (folder / LAYER).read_bytes() != layer.encode():
+        if (
+            self.past_others
+            and (folder / LAYER).exists()
+            and (folder / LAYER).read_bytes() != layer.encode()
+        ):
             return self(replace(round_asked, number=round_asked.number + 1))
         answered = answered_round(self.run, round_asked.name, layer)
         if answered is None:
@@ -55,11 +67,13 @@ class RoundDrawer:
         )
 
     def seed(self, round_asked: RoundAsked) -> int:
-        """Return the seed of the round's noise. The seed does not depend on the target, so two targets get the same
-        noise.
+        """Return the seed of the round's noise. The seed does not depend on the target, so two
+        targets get the same noise.
         """
         purpose = f"bugs {round_asked.purpose} {round_asked.number}"
-        return seed_for(self.run.recipe.samples.seed, purpose, self.run.mine.method, "", self.run.mine.seed)
+        return seed_for(
+            self.run.recipe.samples.seed, purpose, self.run.mine.method, "", self.run.mine.seed
+        )
 
     def layer(self, round_asked: RoundAsked, seed: int) -> str:
         """Return the round's recipe."""
@@ -74,15 +88,20 @@ class RoundDrawer:
         purpose = f"{round_asked.purpose}-{round_asked.number}"
         output = {"rows_per_shard": _ROWS_PER_SHARD}
         more = {"prompts": {"base": base}, "output": output}
-        return paired_layer(round_asked.name, purpose, shifts, self.run, seed, round_asked.of_base, **more)
+        return paired_layer(
+            round_asked.name, purpose, shifts, self.run, seed, round_asked.of_base, **more
+        )
 
     def shift(self, cell: BugHypothesis) -> dict[str, Any]:
-        """Return a description as a shift. The screen checks only the object, because the recipe has no threshold for a
-        captioner's words.
+        """Return a description as a shift. The screen checks only the object, because the recipe
+        has no threshold for a captioner's words.
         """
         cls = self.run.recipe.classes[cell.label]
-        # An oil painting is no photo of its object, so the screen compares it with the object caption for styles.
-        screened: dict[str, Any] = {"object_caption": self.run.recipe.all_shifts()[0].object_caption}
+        # An oil painting is no photo of its object, so the screen compares it with the object
+        # caption for styles.
+        screened: dict[str, Any] = {
+            "object_caption": self.run.recipe.all_shifts()[0].object_caption
+        }
         if cell.description.styled:
             screened = {"style": True}
         return {

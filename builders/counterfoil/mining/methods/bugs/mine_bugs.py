@@ -1,7 +1,8 @@
-"""Method `bugs` (Wiles 2022): describe failures on generated images in words, and test the words in pairs of images.
+"""Method `bugs` (Wiles 2022): describe failures on generated images in words, and test the words in
+pairs of images.
 
-The method also writes the recipe of the search, the hypotheses that a person tried, and a layer that builds many
-failures (section 4.2).
+The method also writes the recipe of the search, the hypotheses that a person tried, and a layer
+that builds many failures (section 4.2).
 """
 
 from __future__ import annotations
@@ -21,16 +22,33 @@ from counterfoil.data.open_source import open_source
 from counterfoil.documents import csv_text, document_text, read_document
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.mining.audited import ask_about, class_map_of, features_of, needed_clip, opened_parts, parts_with
+from counterfoil.mining.audited import (
+    ask_about,
+    class_map_of,
+    features_of,
+    needed_clip,
+    opened_parts,
+    parts_with,
+)
 from counterfoil.mining.collected import output_names
 from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn
 from counterfoil.mining.findings_layer import laid_over, layer_of, seed_for
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.method import SearchMethod
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber
-from counterfoil.mining.methods.bugs.document import document_of, estimate_rates, target_of, with_more
+from counterfoil.mining.methods.bugs.document import (
+    document_of,
+    estimate_rates,
+    target_of,
+    with_more,
+)
 from counterfoil.mining.methods.bugs.drawing import RoundDrawer
-from counterfoil.mining.methods.bugs.search import FailedImages, Features, refuse_small_search, search_bugs
+from counterfoil.mining.methods.bugs.search import (
+    FailedImages,
+    Features,
+    refuse_small_search,
+    search_bugs,
+)
 from counterfoil.mining.methods.bugs.trials import TRIED, base_prompt
 from counterfoil.mining.mined_files import (
     ADVERSARIAL,
@@ -57,16 +75,23 @@ PURPOSE = "adversarial"
 
 
 def adversarial_layer(
-    recipe: Path, target: str, *, accepted: int, at_most: int, method: str, seed: int, failure: str = TOP1
+    recipe: Path,
+    target: str,
+    *,
+    accepted: int,
+    at_most: int,
+    method: str,
+    seed: int,
+    failure: str = TOP1,
 ) -> str:
-    """Return a layer over `recipe`, the layer that mining wrote. Each cell of the new layer draws images until it keeps
-    `accepted` images that `target` gets wrong. The layer drops the shifts for comparison, and the numbers and keep
-    rules of single shifts.
+    """Return a layer over `recipe`, the layer that mining wrote. Each cell of the new layer draws
+    images until it keeps `accepted` images that `target` gets wrong. The layer drops the shifts for
+    comparison, and the numbers and keep rules of single shifts.
     """
     rule: dict[str, Any] = {"models": [target]}
     rule |= {} if failure == TOP1 else {"failure": failure}
-    # The keep rule is applied like a command-line override, so that relative folders in it start at the working
-    # directory and not at the folder of the layer.
+    # The keep rule is applied like a command-line override, so that relative folders in it start at
+    # the working directory and not at the folder of the layer.
     keep = f"screen.keep={json.dumps(['thresholds', {'misclassified': rule}])}"
     below, carried, extends = laid_over(recipe, [keep], recipe.parent)
     shifts: dict[str, Any] = {}
@@ -101,15 +126,22 @@ _MOST_EXAMPLE_BYTES = 1 << 26
 
 
 def refuse_undrawn(run: MiningRun) -> None:
-    """Raise UserError if the recipe can render no images for the search, or the target cannot answer them."""
+    """Raise UserError if the recipe can render no images for the search, or the target cannot
+    answer them."""
     if run.mine.target is None:
-        raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
-    if problems := [*undrawn_problems(run.recipe, run.mine, "mine.method: 'bugs'"), *wordless_problems(run)]:
+        raise UserError(
+            "no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t"
+        )
+    if problems := [
+        *undrawn_problems(run.recipe, run.mine, "mine.method: 'bugs'"),
+        *wordless_problems(run),
+    ]:
         raise UserError(problems)
 
 
 def wordless_problems(run: MiningRun) -> list[str]:
-    """Return why no words can be added to the base: it has no prompt, or classes lack words that its prompt uses."""
+    """Return why no words can be added to the base: it has no prompt, or classes lack words that
+    its prompt uses."""
     if run.settings.base is None and run.recipe.prompts.base.prompt is None:
         return ["mine.settings.base: the recipe's base has no prompt, so no words can be added"]
     base = base_prompt(run)
@@ -127,22 +159,24 @@ def write_search(
     recipe_text: str | None = None,
     relabel: str | None = None,
 ) -> MineResult:
-    """Write the findings, their table, page and recipes. recipe_text: the text of `mine.yaml`. relabel: the table of
-    rows whose labels a person should check.
+    """Write the findings, their table, page and recipes. recipe_text: the text of `mine.yaml`.
+    relabel: the table of rows whose labels a person should check.
     """
     folder = run.folder
     if findings.halves is None and findings.rounds:
         # The first round shows every class.
         findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
     if recipe_text is not None:
-        write_atomically(folder / ASKED, recipe_text.encode())  # later tries, which do not write it, extend it
+        # later tries, which do not write it, extend it
+        write_atomically(folder / ASKED, recipe_text.encode())
     files = {} if relabel is None else {RELABEL: relabel.encode()}
     # Findings on existing images have nothing to draw again.
     layer = None if findings.halves is not None else layer_of(findings, run)
     tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
     rounds = tuple(drawn for drawn in findings.rounds if drawn.name.startswith(f"{TRIED}/"))
     if rounds:
-        # Hypotheses that a person tried have a file of their own, because each run rewrites the findings.
+        # Hypotheses that a person tried have a file of their own, because each run rewrites the
+        # findings.
         of_tries = replace(findings, findings=tried, tested=len(tried), rounds=rounds)
         of_tries = replace(of_tries, classes=(), not_tested=(), smallest_difference=None)
         write_atomically(folder / TRIES, document_text(of_tries).encode())
@@ -167,17 +201,23 @@ def write_search(
 
 
 def kept_tries(run: MiningRun) -> Findings | None:
-    """Return the findings that a person tried in the run's folder, or None. Raise UserError if they were tried with
-    another recipe, target or failure rule.
+    """Return the findings that a person tried in the run's folder, or None. Raise UserError if they
+    were tried with another recipe, target or failure rule.
     """
     path = run.folder / TRIES
     if not path.exists():
         return None
     tried = read_document(path, Findings)
-    identity = (tried.recipe.sha256, tried.target.name, tried.failure, tried.method.settings.get("base"))
+    identity = (
+        tried.recipe.sha256,
+        tried.target.name,
+        tried.failure,
+        tried.method.settings.get("base"),
+    )
     if identity != (run.recipe.recipe_hash, run.mine.target, run.mine.failure, run.settings.base):
         raise UserError(
-            f"{path} holds descriptions that were tried with another recipe, target, base or failure rule",
+            f"{path} holds descriptions that were tried with another recipe, target, base or"
+            " failure rule",
             "Name another folder with --out, or remove that file.",
         )
     return tried
@@ -194,8 +234,8 @@ def images_of_rounds(folder: Path, rounds: Sequence[RoundDrawn]) -> dict[str, La
 
 
 def clip_features(several: Mapping[str, LabelledImages], recipe: Recipe, device: str) -> Features:
-    """Return a function for features by the recipe's CLIP, which is loaded when first needed. several: images by key
-    prefix.
+    """Return a function for features by the recipe's CLIP, which is loaded when first needed.
+    several: images by key prefix.
     """
     load = functools.cache(lambda: needed_clip(recipe, device).embedder)
 
@@ -205,14 +245,17 @@ def clip_features(several: Mapping[str, LabelledImages], recipe: Recipe, device:
             rows = np.flatnonzero(np.isin(images.keys, image_keys))
             chosen = replace(rows_of(images, rows), units=None)
             vectors = np.asarray(features_of(chosen, load()), dtype=np.float32)
-            vector_by_key |= {f"{start}{key}": row for key, row in zip(chosen.keys, vectors, strict=True)}
+            vector_by_key |= {
+                f"{start}{key}": row for key, row in zip(chosen.keys, vectors, strict=True)
+            }
         return np.stack([vector_by_key[key] for key in keys])
 
     return features
 
 
 def mine_bugs(run: MiningRun) -> MineResult:
-    """Draw rounds in the run's folder, or resume there. Then write the findings, their table, page and recipes."""
+    """Draw rounds in the run's folder, or resume there. Then write the findings, their table, page
+    and recipes."""
     recipe = run.recipe
     mine = run.mine
     settings = run.settings
@@ -239,8 +282,8 @@ def mine_bugs(run: MiningRun) -> MineResult:
     write_atomically(run.folder / DESCRIPTIONS, compared.encode())
     names = output_names(recipe, class_map)
     findings = document_of(search, run, target, names, contents)
-    # The search's own findings are estimated before those that a person tried, so that a try does not change the
-    # rounds of the search.
+    # The search's own findings are estimated before those that a person tried, so that a try does
+    # not change the rounds of the search.
     later = replace(drawer, past_others=True)
     findings = estimate_rates(findings, later, 1 + len(search.rounds), run, names)
     if tried is not None:
@@ -255,13 +298,14 @@ def mine_bugs(run: MiningRun) -> MineResult:
 
 
 def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
-    """Return the example images with captions that the captioner is shown. Raise UserError if the captioner takes no
-    examples, or if an image cannot be read.
+    """Return the example images with captions that the captioner is shown. Raise UserError if the
+    captioner takes no examples, or if an image cannot be read.
     """
     takes = describe_captioner(settings.captioner).takes_examples
     if settings.examples and not takes:
         raise UserError(
-            f"mine.settings.examples: {settings.captioner} takes no examples: it sees only the image",
+            f"mine.settings.examples: {settings.captioner} takes no examples: it sees only the"
+            " image",
             "Leave the examples out, or name a chat model that takes images.",
         )
     opened = []
@@ -291,15 +335,17 @@ def _searched_classes(recipe: Recipe, settings: BugsSettings) -> Sequence[Recipe
             close = did_you_mean(class_id, known)
             if class_id in id_by_name:
                 close = f"; did you mean '{id_by_name[class_id]}'?"
-            problems.append(f"mine.settings.classes: the recipe has no class of the id '{class_id}'{close}")
+            problems.append(
+                f"mine.settings.classes: the recipe has no class of the id '{class_id}'{close}"
+            )
     if problems:
         raise UserError(problems, f"Known classes: {', '.join(known[:20])}.")
     return [cls for cls in recipe.classes if cls.id in settings.classes]
 
 
 def _seeds(run: MiningRun) -> tuple[FailedImages | None, tuple[LabelledImages, ...]]:
-    """Return the existing images whose failures the search describes, and the sources of these images. The first value
-    is None if the search describes failures on the base's own images.
+    """Return the existing images whose failures the search describes, and the sources of these
+    images. The first value is None if the search describes failures on the base's own images.
     """
     if run.settings.seeds is None:
         return None, ()
@@ -312,7 +358,10 @@ def _seeds(run: MiningRun) -> tuple[FailedImages | None, tuple[LabelledImages, .
     rows = np.flatnonzero(answers.readable)
     row_keys = tuple(keys[row] for row in rows.tolist())
     return FailedImages(
-        row_keys, question.labels[rows], question.failed[rows], answers.prediction[rows].astype(np.int64)
+        row_keys,
+        question.labels[rows],
+        question.failed[rows],
+        answers.prediction[rows].astype(np.int64),
     ), parts
 
 

@@ -1,5 +1,5 @@
-"""Clean a captioner's text, and cut it into words before a noun, phrases after the noun, and whole sentences. The cuts
-follow fixed lists of articles, prepositions and participles.
+"""Clean a captioner's text, and cut it into words before a noun, phrases after the noun, and whole
+sentences. The cuts follow fixed lists of articles, prepositions and participles.
 """
 
 from __future__ import annotations
@@ -16,33 +16,41 @@ def word_set(words: str) -> frozenset[str]:
 
 ARTICLES = word_set("a an the")
 DETERMINERS = ARTICLES | word_set(
-    "another some several many this that these those its his her their my your one two three four five"
+    "another some several many this that these those its his her their my your one two three four"
+    " five"
 )
 JOINING = word_set("and or")
 # These prepositions can end a phrase: "a sandal outside".
 _WHERE = word_set("inside outside around above below behind underneath nearby")
 _PREPOSITIONS = _WHERE | word_set(
-    "in on at by with without against near under beneath over beside besides into onto through across along among "
+    "in on at by with without against near under beneath over beside besides into onto through"
+    " across along among "
     "amid amidst between during from for within upon towards toward like"
 )
 # A noun follows these even without an article: "a person wearing sandals".
 _TRANSITIVE = word_set("wearing holding carrying riding eating using touching")
 _PARTICIPLES = _TRANSITIVE | word_set(
-    "sitting standing lying laying hanging resting leaning floating flying walking running jumping swimming sleeping "
+    "sitting standing lying laying hanging resting leaning floating flying walking running jumping"
+    " swimming sleeping "
     "posing looking facing playing"
 )
 # These words open a phrase only together with the word after them: "next to", "surrounded by".
 _WITH_TO = word_set("next close adjacent")
-_WITH_PREPOSITION = word_set("surrounded covered filled made decorated attached followed lit placed parked")
+_WITH_PREPOSITION = word_set(
+    "surrounded covered filled made decorated attached followed lit placed parked"
+)
 _BEHIND = word_set("by with in of to from on at")
 # Words that alone describe nothing, and words that cannot end a phrase.
-EMPTY = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | word_set("of to that which is are was it its")
+EMPTY = (
+    (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | word_set("of to that which is are was it its")
+)
 _DANGLING = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | {"of"}
 # A captioner that does not stop writes longer captions and words than these.
 LONGEST_CAPTION = 4000
 LONGEST_WORD = 40
 MOST_WORDS = 24
-# Words with these characters are refused. Prompt templates and the special tokens of tokenizers use them.
+# Words with these characters are refused. Prompt templates and the special tokens of tokenizers use
+# them.
 REFUSED = frozenset("{}[]<>|\\^`")
 _STOP = re.compile(r"[.!?]+(?=\s|$)")
 _BREAK = re.compile(r"[,;:]+")
@@ -54,7 +62,8 @@ _Words = Sequence[str | None]
 
 
 def tidy(text: str) -> str:
-    """Return a text in lower case on one line, with plain quotes and single spaces, cut at `LONGEST_CAPTION`."""
+    """Return a text in lower case on one line, with plain quotes and single spaces, cut at
+    `LONGEST_CAPTION`."""
     text = "".join(map(_printed, text[: 2 * LONGEST_CAPTION].translate(_AS_PLAIN)))
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
     text = " ".join(text.split())
@@ -68,11 +77,14 @@ def first_sentence(text: str) -> tuple[str, str]:
 
 
 def before_noun(text: str) -> list[str]:
-    """Return the words before a noun, without its article: "person and a", "black and white", "red"."""
+    """Return the words before a noun, without its article: "person and a", "black and white",
+    "red"."""
     words = words_of_text(_BREAK.sub(" ", text))
     if words and words[0] in ARTICLES:
         words = words[1:]
-    last = max((at for at, word in enumerate(words) if word is not None and opens_noun(word)), default=-1)
+    last = max(
+        (at for at, word in enumerate(words) if word is not None and opens_noun(word)), default=-1
+    )
     opening = [*words[:last], "a" if words[last] == "an" else words[last]] if last >= 0 else []
     phrases = [opening if any(word not in EMPTY for word in opening) else []]
     phrases += [group for group in grouped(words[last + 1 :]) if group[-1] not in JOINING]
@@ -85,8 +97,8 @@ def opens_noun(word: str) -> bool:
 
 
 def grouped(words: _Words) -> list[list[str | None]]:
-    """Return each word as a group of its own, except that "black and white" and "pair of" are one group each. An "and"
-    at the end is in the group of the word before it.
+    """Return each word as a group of its own, except that "black and white" and "pair of" are one
+    group each. An "and" at the end is in the group of the word before it.
     """
     groups: list[list[str | None]] = []
     at = 0
@@ -106,8 +118,8 @@ def grouped(words: _Words) -> list[list[str | None]]:
 
 
 def phrases_of(text: str) -> list[str]:
-    """Return the phrases after a noun: "in the snow", "at night". `text` is the rest of the noun's sentence. It is cut
-    at commas and where a phrase opens.
+    """Return the phrases after a noun: "in the snow", "at night". `text` is the rest of the noun's
+    sentence. It is cut at commas and where a phrase opens.
     """
     phrases: list[str | None] = []
     for part in _BREAK.split(text):
@@ -123,8 +135,8 @@ def phrases_of(text: str) -> list[str]:
 
 
 def openings(words: _Words) -> list[int]:
-    """Return the indices of the words that open a phrase. If several words in a row could open one ("sitting on"), only
-    the first of them does.
+    """Return the indices of the words that open a phrase. If several words in a row could open one
+    ("sitting on"), only the first of them does.
     """
     starts: list[int] = []
     before = None
@@ -166,7 +178,8 @@ def _opens(word: str | None, after: str | None) -> bool:
 
 def _printed(letter: str) -> str:
     kind = unicodedata.category(letter)
-    # Invisible characters (a zero-width space) vanish; line breaks and halves of surrogate pairs become spaces.
+    # Invisible characters (a zero-width space) vanish; line breaks and halves of surrogate pairs
+    # become spaces.
     return "" if kind == "Cf" else " " if kind[0] in "CZ" else letter
 
 
@@ -196,10 +209,14 @@ def _sentence(text: str) -> str | None:
 
 
 def _joined(words: _Words) -> str | None:
-    """Join the words without repetitions. Return None if a word was refused, if no word has a letter, or if the text is
-    too long.
+    """Join the words without repetitions. Return None if a word was refused, if no word has a
+    letter, or if the text is too long.
     """
-    distinct = [word for at, word in enumerate(words) if word is not None and (at == 0 or words[at - 1] != word)]
+    distinct = [
+        word
+        for at, word in enumerate(words)
+        if word is not None and (at == 0 or words[at - 1] != word)
+    ]
     if None in words or not 0 < len(distinct) <= MOST_WORDS:
         return None
     text = " ".join(distinct)

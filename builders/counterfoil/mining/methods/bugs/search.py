@@ -1,6 +1,6 @@
-"""The search for bugs (Wiles 2022, section 3). It uses no model and no folder itself: the functions that render and
-describe images are arguments. Its steps depend only on the answers, so an interrupted run resumes when it is started
-again.
+"""The search for bugs (Wiles 2022, section 3). It uses no model and no folder itself: the functions
+that render and describe images are arguments. Its steps depend only on the answers, so an
+interrupted run resumes when it is started again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.stats import StoppedRate, clopper_pearson, stopped_rate
 
-# A class that fails more often than this on the base is left out, because its failures do not show a cause.
+# A class that fails more often than this on the base is left out, because its failures do not show
+# a cause.
 MOST_FAILING = 0.5
 FEWEST_IMAGES = 8
 _MOST_SHORTER = 6
@@ -48,7 +49,8 @@ _LONGEST_NAME = 56
 
 @dataclass(frozen=True, slots=True)
 class FailedImages:
-    """n images with the target's answers. The arrays labels, failed and answers are (n,), as in a round."""
+    """n images with the target's answers. The arrays labels, failed and answers are (n,), as in a
+    round."""
 
     keys: tuple[str, ...]
     labels: Ints
@@ -63,9 +65,9 @@ Describe = Callable[[Sequence[FailureCluster]], Sequence[Described]]
 
 @dataclass(frozen=True)
 class BugSearch:
-    """The results of a search. confirmed: names of hypotheses. shortened_to: by the name of a hypothesis, the name of
-    the shorter one that replaces it. backgrounds: by name, the failures with the background of the description alone
-    and with the rest alone.
+    """The results of a search. confirmed: names of hypotheses. shortened_to: by the name of a
+    hypothesis, the name of the shorter one that replaces it. backgrounds: by name, the failures
+    with the background of the description alone and with the rest alone.
     """
 
     baseline: tuple[ClassAudit, ...]
@@ -86,17 +88,21 @@ def search_bugs(
     run: MiningRun,
     seeds: FailedImages | None = None,
 ) -> BugSearch:
-    """Look for descriptions with which the target fails more often than on the base. The failures to describe are those
-    on the base's images, or those among the existing images `seeds`. Raise UserError if the budget cannot confirm any
-    hypothesis.
+    """Look for descriptions with which the target fails more often than on the base. The failures
+    to describe are those on the base's images, or those among the existing images `seeds`. Raise
+    UserError if the budget cannot confirm any hypothesis.
     """
     mine = run.mine
     settings = run.settings
     budget = Budget(settings.images, 1)
-    round_asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(cls.label for cls in classes))
+    round_asked = RoundAsked(
+        1, "baseline", settings.baseline, {}, tuple(cls.label for cls in classes)
+    )
     base = draw(round_asked)
     budget = budget.after(round_asked)
-    images = FailedImages(base.keys, base.labels, base.failed, base.answers) if seeds is None else seeds
+    images = (
+        FailedImages(base.keys, base.labels, base.failed, base.answers) if seeds is None else seeds
+    )
     clusters: list[FailureCluster] = []
     baseline: list[ClassAudit] = []
     for cls in classes:
@@ -107,12 +113,17 @@ def search_bugs(
             if not class_clusters:
                 failures = int(((images.labels == cls.label) & images.failed).sum())
                 kind = "base images" if settings.seeds is None else "images of mine.settings.seeds"
-                needed = f"a cluster needs {settings.fewest_failures} (mine.settings.fewest_failures)"
-                reason = f"{failures} of its {kind} {'fails' if failures == 1 else 'fail'}, but {needed}"
+                needed = (
+                    f"a cluster needs {settings.fewest_failures} (mine.settings.fewest_failures)"
+                )
+                reason = (
+                    f"{failures} of its {kind} {'fails' if failures == 1 else 'fail'}, but {needed}"
+                )
                 class_base = replace(class_base, reason=reason)
         baseline.append(class_base)
     class_names = {cls.label: cls.name for cls in classes}
-    # Several clusters can give the same class and description. Only the first of these clusters gives a hypothesis.
+    # Several clusters can give the same class and description. Only the first of these clusters
+    # gives a hypothesis.
     by_words: dict[tuple[int, Description], BugHypothesis] = {}
     undescribed = []  # clusters that give no hypothesis, each with the reason
     for cluster, described in zip(clusters, describe(clusters), strict=True):
@@ -138,57 +149,80 @@ def search_bugs(
     if settings.shorten:
         search = _shortened(search, class_names, draw, run, family=family)
     confirmed = confirmed_names(search.tested, mine)
-    shortened_to = {name: short for name, short in search.shortened_to.items() if {name, short} <= confirmed}
+    shortened_to = {
+        name: short for name, short in search.shortened_to.items() if {name, short} <= confirmed
+    }
     rounds = list(search.rounds)
     estimates = dict[str, StoppedRate]()
     if settings.until is not None:
-        standing = [trial for trial in search.tested if trial.hypothesis.name in confirmed - shortened_to.keys()]
+        standing = [
+            trial
+            for trial in search.tested
+            if trial.hypothesis.name in confirmed - shortened_to.keys()
+        ]
         for trial in standing:
             drawn = _estimated(trial, draw, _left(rounds, settings), settings)
             if drawn is not None:
                 rounds.append(drawn)
                 failed = drawn.failed[drawn.of(trial.hypothesis.label, trial.hypothesis.name)]
                 estimates[trial.hypothesis.name] = stopped_rate(failed, settings.until)
-    return replace(search, rounds=tuple(rounds), confirmed=confirmed, shortened_to=shortened_to, estimates=estimates)
+    return replace(
+        search,
+        rounds=tuple(rounds),
+        confirmed=confirmed,
+        shortened_to=shortened_to,
+        estimates=estimates,
+    )
 
 
 def refuse_small_search(classes: int, run: MiningRun) -> None:
-    """Raise UserError if the settings could not confirm a hypothesis whose described images all fail."""
+    """Raise UserError if the settings could not confirm a hypothesis whose described images all
+    fail."""
     refuse_small_budget(1, run)
     settings = run.settings
     base = classes * settings.baseline
     needed = 2 * most_pairs_to_decide(1, run.mine.fdr)
     if base + needed > settings.images:
         raise UserError(
-            f"mine.settings.images: {settings.images:,} images are too few: the base of {classes:,} classes takes"
-            f" {base:,} (mine.settings.baseline: {settings.baseline:,} each), and one hypothesis {needed:,}",
-            f"Set mine.settings.images to {base + needed:,} or more, or name fewer mine.settings.classes.",
+            f"mine.settings.images: {settings.images:,} images are too few: the base of {classes:,}"
+            " classes takes"
+            f" {base:,} (mine.settings.baseline: {settings.baseline:,} each), and one hypothesis"
+            f" {needed:,}",
+            f"Set mine.settings.images to {base + needed:,} or more, or name fewer"
+            " mine.settings.classes.",
         )
 
 
 def confirmed_names(tested: Sequence[Trial], mine: Mine) -> frozenset[str]:
     """Return the names of the hypotheses that e-BH over all tested hypotheses confirms."""
     yes_by_trial = confirmed_among(tested, mine)
-    return frozenset(trial.hypothesis.name for trial, yes in zip(tested, yes_by_trial, strict=True) if yes)
+    return frozenset(
+        trial.hypothesis.name for trial, yes in zip(tested, yes_by_trial, strict=True) if yes
+    )
 
 
 def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) -> ClassAudit:
-    """Return the failure rate of a class on the base. If the class is left out, the result also says why."""
+    """Return the failure rate of a class on the base. If the class is left out, the result also
+    says why."""
     rows = base.of(cls.label)
     images = len(rows)
     failures = int(base.failed[rows].sum())
     drawn = base.asked.candidates
-    audit = ClassAudit(cls.id, cls.name, images, failures, failures / images if images else None, drawn=drawn)
+    audit = ClassAudit(
+        cls.id, cls.name, images, failures, failures / images if images else None, drawn=drawn
+    )
     if images < FEWEST_IMAGES:
         reason = (
-            f"the screen accepts {images} of {drawn} base images: the generator does not draw this class by its name"
+            f"the screen accepts {images} of {drawn} base images: the generator does not draw"
+            " this class by its name"
         )
         return replace(audit, reason=f"{reason}; with class tokens (`tokens`) it may")
     interval = clopper_pearson(failures, images - failures)
     reason = None
     if failures > MOST_FAILING * images:
         reason = (
-            f"{failures} of {images} base images fail, too many to find what makes it fail; the name may draw something"
+            f"{failures} of {images} base images fail, too many to find what makes it fail; the"
+            " name may draw something"
             " else than the class, and class tokens (`tokens`) may help"
         )
     elif not failures and not seeded:
@@ -212,7 +246,9 @@ def unique_name(stem: str, taken: Container[str]) -> str:
     return name
 
 
-def _clusters(images: FailedImages, label: int, look: Features, run: MiningRun) -> list[FailureCluster]:
+def _clusters(
+    images: FailedImages, label: int, look: Features, run: MiningRun
+) -> list[FailureCluster]:
     settings = run.settings
     rows = np.flatnonzero((images.labels == label) & images.failed)
     if len(rows) < settings.fewest_failures:
@@ -220,7 +256,9 @@ def _clusters(images: FailedImages, label: int, look: Features, run: MiningRun) 
     features = look([images.keys[row] for row in rows.tolist()])
     most = settings.clusters
     least = settings.fewest_failures
-    clusters = cluster_failures(features, images.answers[rows], most=most, least=least, seed=run.mine.seed)
+    clusters = cluster_failures(
+        features, images.answers[rows], most=most, least=least, seed=run.mine.seed
+    )
     right = np.flatnonzero((images.labels == label) & ~images.failed)[: settings.described]
     beside = tuple(images.keys[row] for row in right.tolist())
     described = []
@@ -233,12 +271,15 @@ def _clusters(images: FailedImages, label: int, look: Features, run: MiningRun) 
 def _plan_shorter(
     tested: Sequence[Trial], class_names: Mapping[int, str], mine: Mine
 ) -> tuple[dict[str, BugHypothesis], dict[str, BugHypothesis], dict[str, list[str]]]:
-    """Return three mappings: hypotheses to render again, new shorter hypotheses, and for each confirmed hypothesis the
-    names of its shorter ones. If a hypothesis was not confirmed, each of its pieces is tested alone, because one piece
-    ("green") can prevent as many failures as another ("in the snow") causes.
+    """Return three mappings: hypotheses to render again, new shorter hypotheses, and for each
+    confirmed hypothesis the names of its shorter ones. If a hypothesis was not confirmed, each of
+    its pieces is tested alone, because one piece ("green") can prevent as many failures as another
+    ("in the snow") causes.
     """
     names = [trial.hypothesis.name for trial in tested]
-    known = {(trial.hypothesis.label, trial.hypothesis.description): trial.hypothesis for trial in tested}
+    known = {
+        (trial.hypothesis.label, trial.hypothesis.description): trial.hypothesis for trial in tested
+    }
     shorter_names: dict[str, list[str]] = {}
     fresh: dict[str, BugHypothesis] = {}
     repeated: dict[str, BugHypothesis] = {}
@@ -259,7 +300,9 @@ def _plan_shorter(
 
     judged = list(zip(tested, confirmed_among(tested, mine), strict=True))
     for whole in (trial.hypothesis for trial, yes in judged if yes):
-        descriptions = [shorter for shorter in tried_shorter(whole.description, _MOST_SHORTER) if shorter.pieces]
+        descriptions = [
+            shorter for shorter in tried_shorter(whole.description, _MOST_SHORTER) if shorter.pieces
+        ]
         if descriptions:
             repeat(whole)
             shorts = [add_shorter(whole, description) for description in descriptions]
@@ -276,8 +319,8 @@ def _plan_shorter(
 def _shortened(
     search: BugSearch, class_names: Mapping[int, str], draw: Draw, run: MiningRun, *, family: int
 ) -> BugSearch:
-    """Test shorter descriptions on new noise, as hypotheses of their own. The longer descriptions are rendered again
-    for the comparison, because their earlier tests stopped when rates were high.
+    """Test shorter descriptions on new noise, as hypotheses of their own. The longer descriptions
+    are rendered again for the comparison, because their earlier tests stopped when rates were high.
     """
     tested = search.tested
     repeated, fresh, shorter_names = _plan_shorter(tested, class_names, run.mine)
@@ -289,24 +332,31 @@ def _shortened(
     again = dict(zip(repeated, drawn, strict=False))
     new = drawn[len(repeated) :]
     state = {trial.hypothesis.name: trial.state for trial in (*tested, *new)}
-    count = {trial.hypothesis.name: trial.count for trial in new} | {name: trial.count for name, trial in again.items()}
+    count = {trial.hypothesis.name: trial.count for trial in new} | {
+        name: trial.count for name, trial in again.items()
+    }
     known = [*(trial.hypothesis for trial in tested), *fresh.values()]
     described = {hypothesis.name: hypothesis.description for hypothesis in known}
     replaced_by: dict[str, str] = {}
     for name, shorts in shorter_names.items():
         candidates = [short for short in shorts if count[short].pairs]
         confirmed = [short for short in candidates if state[short] == "confirmed"]
-        shortest = shortest_kept([(described[short], count[short]) for short in confirmed], count[name])
+        shortest = shortest_kept(
+            [(described[short], count[short]) for short in confirmed], count[name]
+        )
         if shortest is None:
             continue
-        # The shortest description also replaces descriptions of middle length. "striped" replaces the whole
-        # description and also "striped on a floor".
+        # The shortest description also replaces descriptions of middle length. "striped" replaces
+        # the whole description and also "striped on a floor".
         best = confirmed[shortest]
         longer = [short for short in candidates if described[short].length > described[best].length]
         for longer_name in (name, *longer):
             replaced_by.setdefault(longer_name, best)
     rendered = [hypothesis for hypothesis in known if hypothesis.name in count]
-    count_of = {(hypothesis.label, hypothesis.description): count[hypothesis.name] for hypothesis in rendered}
+    count_of = {
+        (hypothesis.label, hypothesis.description): count[hypothesis.name]
+        for hypothesis in rendered
+    }
     backgrounds = {}
     for hypothesis in known:
         counts = counts_of_background(hypothesis.label, hypothesis.description, count_of)
@@ -314,16 +364,20 @@ def _shortened(
             backgrounds[hypothesis.name] = counts
     rounds = (*search.rounds, *rounds)
     tested = (*tested, *new)
-    return replace(search, rounds=rounds, tested=tested, shortened_to=replaced_by, backgrounds=backgrounds)
+    return replace(
+        search, rounds=rounds, tested=tested, shortened_to=replaced_by, backgrounds=backgrounds
+    )
 
 
-def _estimated(trial: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -> DrawnRound | None:
-    """Render so many new images of a description that `until` failures are expected. Return None if the budget has too
-    few images left.
+def _estimated(
+    trial: Trial, draw: Draw, budget: Budget, settings: BugsSettings
+) -> DrawnRound | None:
+    """Render so many new images of a description that `until` failures are expected. Return None if
+    the budget has too few images left.
     """
     assert settings.until is not None
-    # The round has 1.5 times the number of candidates that are needed on average, at the observed failure rate and the
-    # screen's observed acceptance rate.
+    # The round has 1.5 times the number of candidates that are needed on average, at the observed
+    # failure rate and the screen's observed acceptance rate.
     accepted = trial.count.pairs / max(sum(pair.drawn.asked.candidates for pair in trial.pairs), 1)
     rate = max(trial.count.rate, 0.5 / trial.count.pairs) * max(accepted, 0.05)
     candidates = min(int(np.ceil(1.5 * settings.until / rate)), budget.images - FEWEST_IMAGES)
@@ -331,9 +385,13 @@ def _estimated(trial: Trial, draw: Draw, budget: Budget, settings: BugsSettings)
         return None
     hypothesis = trial.hypothesis
     cells = {hypothesis.name: hypothesis}
-    round_asked = RoundAsked(budget.number, "until", candidates, cells, (hypothesis.label,), FEWEST_IMAGES)
+    round_asked = RoundAsked(
+        budget.number, "until", candidates, cells, (hypothesis.label,), FEWEST_IMAGES
+    )
     return draw(round_asked)
 
 
 def _left(rounds: Sequence[DrawnRound], settings: BugsSettings) -> Budget:
-    return Budget(settings.images - sum(drawn_round.asked.images for drawn_round in rounds), len(rounds) + 1)
+    return Budget(
+        settings.images - sum(drawn_round.asked.images for drawn_round in rounds), len(rounds) + 1
+    )

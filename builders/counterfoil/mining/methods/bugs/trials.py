@@ -1,4 +1,5 @@
-"""Test hypotheses on pairs with new base images, in rounds, until each is decided or the budget ends."""
+"""Test hypotheses on pairs with new base images, in rounds, until each is decided or the budget
+ends."""
 
 from __future__ import annotations
 
@@ -16,7 +17,13 @@ from counterfoil.errors import UserError
 from counterfoil.mining.findings import Purpose
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.descriptions import Description
-from counterfoil.paired_stats import PairCount, count_pairs, decide, log_e_value, most_pairs_to_decide
+from counterfoil.paired_stats import (
+    PairCount,
+    count_pairs,
+    decide,
+    log_e_value,
+    most_pairs_to_decide,
+)
 from counterfoil.progress import report
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.prompts import BASE
@@ -28,8 +35,9 @@ TRIED = "tries"
 
 @dataclass(frozen=True, slots=True)
 class BugHypothesis:
-    """A class and a description with which the target may fail more often. evidence: keys of the failures that were
-    described. parent: name of the hypothesis whose description this one shortens. about: facts to report, as JSON.
+    """A class and a description with which the target may fail more often. evidence: keys of the
+    failures that were described. parent: name of the hypothesis whose description this one
+    shortens. about: facts to report, as JSON.
     """
 
     name: str
@@ -43,8 +51,8 @@ class BugHypothesis:
 
 @dataclass(frozen=True, slots=True)
 class RoundAsked:
-    """A round to draw: `candidates` images for each cell, and base images for each class in `labels`. cells: by name of
-    the hypothesis.
+    """A round to draw: `candidates` images for each cell, and base images for each class in
+    `labels`. cells: by name of the hypothesis.
     """
 
     number: int
@@ -56,8 +64,8 @@ class RoundAsked:
 
     @property
     def name(self) -> str:
-        """The folder of the round. Hypotheses that a person tried have a folder of rounds with their own numbers,
-        because the search may still continue with its next round.
+        """The folder of the round. Hypotheses that a person tried have a folder of rounds with
+        their own numbers, because the search may still continue with its next round.
         """
         return f"{TRIED if self.purpose in ('try', 'try_estimate') else 'rounds'}/{self.number:02d}"
 
@@ -72,8 +80,9 @@ class RoundAsked:
 
 @dataclass(frozen=True)
 class DrawnRound:
-    """The n images of a round that the screen accepted and the target answered. Arrays are (n,). shift_names: the
-    base's name comes first. keys: unique in the run; the dataset `images` has only the last part of each key.
+    """The n images of a round that the screen accepted and the target answered. Arrays are (n,).
+    shift_names: the base's name comes first. keys: unique in the run; the dataset `images` has only
+    the last part of each key.
     """
 
     asked: RoundAsked
@@ -88,13 +97,15 @@ class DrawnRound:
     images: LabelledImages
 
     def of(self, label: int, name: str | None = None) -> Ints:
-        """Return the rows of a class in drawing order: its base images, or the images of the cell `name`."""
+        """Return the rows of a class in drawing order: its base images, or the images of the cell
+        `name`."""
         shift = 0 if name is None else self.shift_names.index(name)
         rows = np.flatnonzero((self.shifts == shift) & (self.labels == label))
         return rows[np.argsort(self.indices[rows], kind="stable")]
 
     def pairs(self, name: str) -> Pairs:
-        """Return the cell's pairs: its images for which the base image with the same noise was accepted too."""
+        """Return the cell's pairs: its images for which the base image with the same noise was
+        accepted too."""
         label = self.asked.cells[name].label
         described = self.of(label, name)
         base = self.of(label)
@@ -105,7 +116,8 @@ class DrawnRound:
 
 @dataclass(frozen=True)
 class Pairs:
-    """n pairs of a round in drawing order: the rows of the described images and the rows of the base images, (n,)."""
+    """n pairs of a round in drawing order: the rows of the described images and the rows of the
+    base images, (n,)."""
 
     drawn: DrawnRound
     described: Ints
@@ -129,13 +141,27 @@ def base_prompt(run: MiningRun) -> str:
 def nothing_drawn(round_asked: RoundAsked, seed: int) -> DrawnRound:
     """Return a round that has no accepted image."""
     no_rows = np.zeros(0, dtype=np.int64)
-    images = LabelledImages(round_asked.name, "", (), no_rows, no_rows, (BASE,), lambda keys: iter(()))
+    images = LabelledImages(
+        round_asked.name, "", (), no_rows, no_rows, (BASE,), lambda keys: iter(())
+    )
     names = (BASE, *round_asked.cells)
-    return DrawnRound(round_asked, seed, names, no_rows, no_rows, no_rows, no_rows.astype(bool), no_rows, (), images)
+    return DrawnRound(
+        round_asked,
+        seed,
+        names,
+        no_rows,
+        no_rows,
+        no_rows,
+        no_rows.astype(bool),
+        no_rows,
+        (),
+        images,
+    )
 
 
 def filled_base(run: MiningRun, cls: RecipeClass) -> str:
-    """Return the base prompt of one class, with all placeholders filled except `{class}`, to compare captions with."""
+    """Return the base prompt of one class, with all placeholders filled except `{class}`, to
+    compare captions with."""
     return cls.text(base_prompt(run), "{class}")
 
 
@@ -146,8 +172,8 @@ State = Literal["confirmed", "futile", "open"]
 
 @dataclass(frozen=True)
 class Trial:
-    """A hypothesis with the pairs that were drawn for it. looks: the number of pairs and the log e-value after each
-    round.
+    """A hypothesis with the pairs that were drawn for it. looks: the number of pairs and the log
+    e-value after each round.
     """
 
     hypothesis: BugHypothesis
@@ -157,7 +183,11 @@ class Trial:
 
     @property
     def count(self) -> PairCount:
-        return reduce(lambda total, other: total + other, (pair.count for pair in self.pairs), PairCount(0, 0, 0, 0))
+        return reduce(
+            lambda total, other: total + other,
+            (pair.count for pair in self.pairs),
+            PairCount(0, 0, 0, 0),
+        )
 
     @property
     def drawn(self) -> int:
@@ -186,14 +216,16 @@ class Budget:
 
 
 def refuse_small_budget(hypotheses: int, run: MiningRun) -> None:
-    """Raise UserError if the settings allow too few pairs to confirm any of so many hypotheses, even if the description
-    fails and the base is right in every pair.
+    """Raise UserError if the settings allow too few pairs to confirm any of so many hypotheses,
+    even if the description fails and the base is right in every pair.
     """
     needed = most_pairs_to_decide(max(hypotheses, 1), run.mine.fdr)
     if run.settings.pairs < needed:
         raise UserError(
-            f"mine.settings.pairs: {run.settings.pairs} pairs cannot confirm any of {hypotheses} hypotheses: it"
-            f" takes at least {needed}, even if the description fails and the base is right in every pair",
+            f"mine.settings.pairs: {run.settings.pairs} pairs cannot confirm any of {hypotheses}"
+            " hypotheses: it"
+            f" takes at least {needed}, even if the description fails and the base is right in"
+            " every pair",
             f"Set mine.settings.pairs to {2 * needed} or more.",
         )
 
@@ -207,9 +239,10 @@ def carry_to_test(
     family: int,
     purpose: Purpose = "test",
 ) -> Trials:
-    """Test hypotheses in rounds. Each round doubles the pairs of a hypothesis, from `settings.batch` to
-    `settings.pairs`. The test of a hypothesis ends when it is futile. It also ends when the hypothesis is confirmed and
-    no results of the others can undo this. family: the number of hypotheses in the family.
+    """Test hypotheses in rounds. Each round doubles the pairs of a hypothesis, from
+    `settings.batch` to `settings.pairs`. The test of a hypothesis ends when it is futile. It also
+    ends when the hypothesis is confirmed and no results of the others can undo this. family: the
+    number of hypotheses in the family.
     """
     mine = run.mine
     settings = run.settings
@@ -229,8 +262,8 @@ def carry_to_test(
             break
         round_asked = RoundAsked(budget.number, purpose, pairs, cells, labels)
         drawn = draw(round_asked)
-        # The drawn round can have a later number than the round that was asked for. Continue after the drawn number,
-        # because a round that is drawn twice would count twice.
+        # The drawn round can have a later number than the round that was asked for. Continue after
+        # the drawn number, because a round that is drawn twice would count twice.
         budget = budget.after(drawn.asked)
         drawn_pairs = drawn_pairs + round_asked.candidates
         rounds.append(drawn)
@@ -247,12 +280,14 @@ def carry_to_test(
 
 
 def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
-    """Check for each trial whether e-BH over all trials confirms it. A futile trial is never confirmed. A trial whose
-    difference is below the margin is not confirmed either, because with enough pairs an e-value is large for a
-    negligible difference too.
+    """Check for each trial whether e-BH over all trials confirms it. A futile trial is never
+    confirmed. A trial whose difference is below the margin is not confirmed either, because with
+    enough pairs an e-value is large for a negligible difference too.
     """
     rejected = e_bh([trial.log_e for trial in tested], mine.fdr)
     confirmed = []
     for trial, is_rejected in zip(tested, rejected, strict=True):
-        confirmed.append(is_rejected and trial.state != "futile" and trial.count.difference >= mine.margin)
+        confirmed.append(
+            is_rejected and trial.state != "futile" and trial.count.difference >= mine.margin
+        )
     return confirmed

@@ -1,7 +1,8 @@
 """Test descriptions that a person writes, and test the findings of a search again.
 
-Findings are tested again with another recipe, or on existing images. On existing images, a description's set is the
-images nearest to it, and the cut-off is chosen on the discover half, as for any method (Wiles 2022, section 4.1).
+Findings are tested again with another recipe, or on existing images. On existing images, a
+description's set is the images nearest to it, and the cut-off is chosen on the discover half, as
+for any method (Wiles 2022, section 4.1).
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from counterfoil.mining.captions import caption_table
 from counterfoil.mining.collected import HypothesisTests, collect_findings, output_names
 from counterfoil.mining.findings import Findings, Purpose
 from counterfoil.mining.findings_layer import unique_slugs
-from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, Hypothesis, MiningRun, choose_cutoffs
+from counterfoil.mining.hypotheses import (
+    CandidateCaptions,
+    ClassNote,
+    Found,
+    Hypothesis,
+    MiningRun,
+    choose_cutoffs,
+)
 from counterfoil.mining.label_check import check_labels
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, pieces_of
 from counterfoil.mining.methods.bugs.document import (
@@ -66,24 +74,34 @@ from counterfoil.store.atomic import make_folder
 from counterfoil.store.directory_lock import directory_lock
 
 
-def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> tuple[Findings, Audited, str | None]:
-    """Test the hypotheses on the images of `mine.on`. Return the findings, the audit, and the table of rows to relabel,
-    if there is one.
+def find_on_photographs(
+    hypotheses: Sequence[BugHypothesis], run: MiningRun
+) -> tuple[Findings, Audited, str | None]:
+    """Test the hypotheses on the images of `mine.on`. Return the findings, the audit, and the table
+    of rows to relabel, if there is one.
     """
     recipe = run.recipe
     mine = run.mine
-    # Features of train rows are needed only to whiten others for a direction, and no direction is fitted here.
+    # Features of train rows are needed only to whiten others for a direction, and no direction is
+    # fitted here.
     few_train_rows = mine.model_copy(update={"train_rows": 2})
-    (audited, *_), clip = audit_target(recipe, few_train_rows, open_source(recipe.source), run.device)
+    (audited, *_), clip = audit_target(
+        recipe, few_train_rows, open_source(recipe.source), run.device
+    )
     audited = replace(audited, whitened_by="")
     texts = []
     for cls in recipe.classes:
-        of_class = [_caption(hypothesis, run) for hypothesis in hypotheses if hypothesis.label == cls.label]
+        of_class = [
+            _caption(hypothesis, run) for hypothesis in hypotheses if hypothesis.label == cls.label
+        ]
         texts.append((cls.text(base_prompt(run)), of_class))
     captions = embed_captions(caption_table(texts), clip.model)
     outcome = Found(
         tuple(_on_rows(hypothesis, audited, captions, run) for hypothesis in hypotheses),
-        tuple(ClassNote(reason="not searched: the findings come from drawn images") for _ in recipe.classes),
+        tuple(
+            ClassNote(reason="not searched: the findings come from drawn images")
+            for _ in recipe.classes
+        ),
     )
     tests = HypothesisTests.of(run, [audited], captions, outcome)
     doubts = clip_doubts(recipe, clip.model, [audited], "words")
@@ -91,8 +109,11 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     return collect_findings(tests, [{}], checks=checks).doubted(doubts), audited, relabel
 
 
-def _on_rows(bug: BugHypothesis, audited: Audited, captions: CandidateCaptions, run: MiningRun) -> Hypothesis:
-    """Return a description's set among the rows of its class. The cut-off is chosen on the discover half."""
+def _on_rows(
+    bug: BugHypothesis, audited: Audited, captions: CandidateCaptions, run: MiningRun
+) -> Hypothesis:
+    """Return a description's set among the rows of its class. The cut-off is chosen on the discover
+    half."""
     rows = audited.halves.discover
     rows = rows[audited.labels[rows] == bug.label]
     of_class = audited.labelled.chosen(rows)
@@ -102,7 +123,9 @@ def _on_rows(bug: BugHypothesis, audited: Audited, captions: CandidateCaptions, 
     cutoffs: tuple[float, ...] = (float("inf"),)
     order = np.zeros(0, dtype=np.int64)
     if len(rows):
-        cutoffs, members, _ = choose_cutoffs(of_class, cosines, (bug.label,), "hard", run.mine.margin)
+        cutoffs, members, _ = choose_cutoffs(
+            of_class, cosines, (bug.label,), "hard", run.mine.margin
+        )
         inside = np.flatnonzero(members)
         order = inside[np.argsort(-cosines[inside], kind="stable")]
     # A hypothesis counts its evidence in rows of the discover half.
@@ -130,26 +153,31 @@ AGAIN = "again"
 
 @takes(TryOptions)
 def try_descriptions(options: TryOptions) -> MineResult:
-    """Test descriptions that you write, in a folder that `mine` with the method `bugs` left. Update its files.
+    """Test descriptions that you write, in a folder that `mine` with the method `bugs` left. Update
+    its files.
 
-    Each description is rendered in pairs with base images that start from the same noise; no other round uses that
-    noise. It counts among all hypotheses of the folder.
+    Each description is rendered in pairs with base images that start from the same noise; no other
+    round uses that noise. It counts among all hypotheses of the folder.
 
     Returns:
         A MineResult.
 
     Raises:
-        UserError: The folder has no such findings, the class is unknown, or a text adds nothing to the class.
+        UserError: The folder has no such findings, the class is unknown, or a text adds nothing to
+            the class.
         RunFailure: The run cannot continue.
     """
     with opened_search(options.folder, options.device, options.workers) as (run, before):
         recipe = run.recipe
         search_folder = run.folder
-        cls = next((cls for cls in recipe.classes if options.class_name in (cls.id, cls.name)), None)
+        cls = next(
+            (cls for cls in recipe.classes if options.class_name in (cls.id, cls.name)), None
+        )
         if cls is None:
             names = [cls.name for cls in recipe.classes]
             raise UserError(
-                f"--class: the recipe has no class '{options.class_name}'{did_you_mean(options.class_name, names)}",
+                "--class: the recipe has no class"
+                f" '{options.class_name}'{did_you_mean(options.class_name, names)}",
                 f"Known classes: {', '.join(names[:20])}.",
             )
         known = {(finding.classes, finding.prompt): finding.name for finding in before.findings}
@@ -159,7 +187,8 @@ def try_descriptions(options: TryOptions) -> MineResult:
         if again:
             raise UserError(
                 f"{', '.join(again)}: was tested in {search_folder} already",
-                "Repeating a test until it succeeds proves nothing. Mine with more mine.settings.pairs in"
+                "Repeating a test until it succeeds proves nothing. Mine with more"
+                " mine.settings.pairs in"
                 " another folder.",
             )
         names = [finding.name for finding in before.findings]
@@ -176,15 +205,18 @@ def try_descriptions(options: TryOptions) -> MineResult:
         findings = with_more(before, tried, list(map(round_drawn, rounds)))
         findings = estimate_rates(findings, drawer, 1, run, answers, "try_estimate")
         images = images_of_rounds(search_folder, before.rounds) | drawer.images
-        return write_search(findings, images.items(), run, (search_folder / ASKED).read_text(encoding="utf-8"))
+        return write_search(
+            findings, images.items(), run, (search_folder / ASKED).read_text(encoding="utf-8")
+        )
 
 
 @takes(AgainOptions)
 def mine_again(options: AgainOptions) -> MineResult:
-    """Test the confirmed findings of a search again with another recipe: another generator, other tokens or another
-    screen.
+    """Test the confirmed findings of a search again with another recipe: another generator, other
+    tokens or another screen.
 
-    The results go to the folder `again/NAME` inside the search's folder, as findings of that recipe.
+    The results go to the folder `again/NAME` inside the search's folder, as findings of that
+    recipe.
 
     Returns:
         A MineResult.
@@ -200,7 +232,8 @@ def mine_again(options: AgainOptions) -> MineResult:
         if on is None:
             refuse_undrawn(run)
         hypotheses = _same_hypotheses(searched, before, other)
-        # Use only the last part of a folder's path. The other parts are long and differ between machines.
+        # Use only the last part of a folder's path. The other parts are long and differ between
+        # machines.
         where = [] if on is None else [Path(source).name or source for source in on]
         inside = searched.folder / AGAIN / unique_slugs([" ".join([other.name, *where])])[0]
         recipe = options.recipe
@@ -216,7 +249,9 @@ def mine_again(options: AgainOptions) -> MineResult:
             row_findings, audited, relabel = find_on_photographs(hypotheses, run)
             _refuse_another(inside, other, row_findings)
             make_folder(inside)
-            return write_search(row_findings, [("", part) for part in audited.parts], run, relabel=relabel)
+            return write_search(
+                row_findings, [("", part) for part in audited.parts], run, relabel=relabel
+            )
         class_map = class_map_of(other, run.target)
         refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)
@@ -240,7 +275,8 @@ def mine_again(options: AgainOptions) -> MineResult:
 
 
 def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = None) -> None:
-    """Raise UserError if the folder holds a test of another recipe with the same name, or of other images."""
+    """Raise UserError if the folder holds a test of another recipe with the same name, or of other
+    images."""
     path = inside / FINDINGS
     before = read_document(path, Findings) if path.exists() else None
     if before is not None and before.recipe.sha256 != other.recipe_hash:
@@ -250,14 +286,18 @@ def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = Non
         )
     if before is not None and findings is not None and before.on != findings.on:
         raise UserError(
-            f"{inside} holds findings on other images than {', '.join(part.name for part in findings.on)}",
+            f"{inside} holds findings on other images than"
+            f" {', '.join(part.name for part in findings.on)}",
             "Give the recipe another name (--set name=…), or remove that folder.",
         )
 
 
 @contextmanager
-def opened_search(folder: str | Path, device: str, workers: int | None) -> Iterator[tuple[MiningRun, Findings]]:
-    """Hold the folder of a search. Yield its run and its findings. Raise UserError if no search wrote the folder."""
+def opened_search(
+    folder: str | Path, device: str, workers: int | None
+) -> Iterator[tuple[MiningRun, Findings]]:
+    """Hold the folder of a search. Yield its run and its findings. Raise UserError if no search
+    wrote the folder."""
     path = named_path(folder)
     devices = (resolve_device(device),)
     if not (path / FINDINGS).is_file() or not (path / ASKED).is_file():
@@ -271,8 +311,14 @@ def opened_search(folder: str | Path, device: str, workers: int | None) -> Itera
         mine = recipe.mine
         recipe_says = None if mine is None else (mine.method, mine.target, mine.failure)
         document_says = (findings.method.name, findings.target.name, findings.failure)
-        if mine is None or recipe_says != document_says or any(finding.pairs is None for finding in findings.findings):
-            raise UserError(f"{path}: {FINDINGS} does not match {ASKED}", "Mine again in another folder.")
+        if (
+            mine is None
+            or recipe_says != document_says
+            or any(finding.pairs is None for finding in findings.findings)
+        ):
+            raise UserError(
+                f"{path}: {FINDINGS} does not match {ASKED}", "Mine again in another folder."
+            )
         settings = validate_settings(BugsSettings, mine.settings, "mine.settings")
         yield MiningRun(recipe, mine, settings, path / ASKED, (), path, devices, workers), findings
 
@@ -295,7 +341,9 @@ def _described(texts: Sequence[str], cls: RecipeClass, run: MiningRun) -> list[D
         else:
             text_by_description[description] = text
     if wrong:
-        raise UserError(wrong, f"Describe what an image shows, as in: --try 'a {cls.name} in the snow'")
+        raise UserError(
+            wrong, f"Describe what an image shows, as in: --try 'a {cls.name} in the snow'"
+        )
     return list(text_by_description)
 
 
@@ -309,12 +357,19 @@ def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> li
         cls = by_id.get(finding.classes[0])
         if cls is None or cls.name != finding.class_names[0]:
             wrong.append(
-                f"{other.name} has no class '{finding.class_names[0]}' ({finding.classes[0]}), which the finding"
+                f"{other.name} has no class '{finding.class_names[0]}' ({finding.classes[0]}),"
+                " which the finding"
                 f" {finding.name} needs"
             )
             continue
-        pieces = pieces_of(finding.caption, filled_base(searched, searched_classes[cls.id]), cls.name)
-        hypotheses.append(BugHypothesis(finding.name, cls.label, Description(pieces or ()), finding.origin or "found"))
+        pieces = pieces_of(
+            finding.caption, filled_base(searched, searched_classes[cls.id]), cls.name
+        )
+        hypotheses.append(
+            BugHypothesis(
+                finding.name, cls.label, Description(pieces or ()), finding.origin or "found"
+            )
+        )
     if wrong:
         raise UserError(wrong, "Name a recipe of the same classes.")
     if not hypotheses:
@@ -323,7 +378,12 @@ def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> li
 
 
 def _tested(
-    hypotheses: Sequence[BugHypothesis], draw: Draw, run: MiningRun, first: int, family: int, purpose: Purpose
+    hypotheses: Sequence[BugHypothesis],
+    draw: Draw,
+    run: MiningRun,
+    first: int,
+    family: int,
+    purpose: Purpose,
 ) -> Trials:
     refuse_small_budget(family, run)
     budget = Budget(run.settings.images, first)

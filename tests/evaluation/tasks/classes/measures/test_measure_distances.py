@@ -1,4 +1,5 @@
-"""A dataset is compared with its source, whole and by shift; near is near, and what cannot be compared is reported."""
+"""A dataset is compared with its source, whole and by shift; near is near, and what cannot be
+compared is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.tasks.classes.measures import source as measure_distances
-from counterfoil.feature_stats import FEWEST_IMAGES, IMAGES_A_FEATURE, LARGEST_SUBSET, kernel_distance
+from counterfoil.feature_stats import (
+    FEWEST_IMAGES,
+    IMAGES_A_FEATURE,
+    LARGEST_SUBSET,
+    kernel_distance,
+)
 from counterfoil.models.classifiers.of_timm import TimmClassifier
 from counterfoil.plan.layout import Sample
 from counterfoil.report.distances import Distances, ImageSet
@@ -29,7 +35,10 @@ from support.images import encoded
 from support.tables import csv_rows
 
 EACH = 24
-LONE_RED = "prompts.shifts.lone={prompt: 'a photo of a {class} alone', caption: 'alone', classes: ['00'], kind: light}"
+LONE_RED = (
+    "prompts.shifts.lone={prompt: 'a photo of a {class} alone', caption: 'alone', classes:"
+    " ['00'], kind: light}"
+)
 
 
 def noisy(colour: tuple[int, int, int], seed: int) -> Image.Image:
@@ -56,7 +65,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"local-dir:{save_colour_model(tmp_path_factory.mktemp('models') / 'sharp', labels=True)}"
+    return (
+        f"local-dir:{save_colour_model(tmp_path_factory.mktemp('models') / 'sharp', labels=True)}"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +78,13 @@ def noisy_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def measured(noisy_dataset: Path, model: str, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+def measured(
+    noisy_dataset: Path, model: str, photos: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Evaluation:
     out = tmp_path_factory.mktemp("out")
-    return evaluate(noisy_dataset, [model], distances=["clip", model], against=photos, out=out, device="cpu")
+    return evaluate(
+        noisy_dataset, [model], distances=["clip", model], against=photos, out=out, device="cpu"
+    )
 
 
 def kid_of(results: Results, distances: Distances, images: ImageSet) -> Estimate:
@@ -84,22 +99,31 @@ def test_images_like_the_source_are_as_near_as_it_is_to_itself_and_a_shift_is_fa
     assert [distance.features for distance in measured.distances] == ["lab:clip", model]
     for distance in measured.distances:
         sets = {images.name: images for images in distance.sets}
-        assert list(sets)[:-1] == ["colours", "base", "dusk", "swap", "lone"] and distance.sets[-1].what == "source"
+        assert (
+            list(sets)[:-1] == ["colours", "base", "dusk", "swap", "lone"]
+            and distance.sets[-1].what == "source"
+        )
         assert (sets["colours"].what, sets["base"].what) == ("dataset", "group")
         assert (sets["base"].images, sets["base"].source_images) == (3 * EACH, 3 * EACH)
         base, dusk, near = (
-            kid_of(measured.results, distance, images) for images in (sets["base"], sets["dusk"], distance.sets[-1])
+            kid_of(measured.results, distance, images)
+            for images in (sets["base"], sets["dusk"], distance.sets[-1])
         )
         assert base.low is not None and base.high is not None and dusk.low is not None
         assert near.low is not None and near.high is not None
         assert base.low <= 0 <= base.high and near.low <= 0 <= near.high
         assert dusk.low > max(base.high, near.high)
-        fids = [measured.results.rows.value("fid", **distance.key(sets[name])) for name in ("dusk", "base")]
+        fids = [
+            measured.results.rows.value("fid", **distance.key(sets[name]))
+            for name in ("dusk", "base")
+        ]
         assert fids[0] and fids[1] and fids[0] > fids[1]
         assert all(images.fid_biased for images in distance.sets)  # fewer images (72) than features
 
 
-def test_a_shift_of_some_classes_is_compared_with_the_sources_images_of_these(measured: Evaluation) -> None:
+def test_a_shift_of_some_classes_is_compared_with_the_sources_images_of_these(
+    measured: Evaluation,
+) -> None:
     for distance in measured.distances:
         lone = next(images for images in distance.sets if images.name == "lone")
         assert (lone.classes, lone.images, lone.source_images) == (1, EACH, EACH)
@@ -108,7 +132,9 @@ def test_a_shift_of_some_classes_is_compared_with_the_sources_images_of_these(me
         assert kid.low is not None and kid.high is not None and kid.low <= 0 <= kid.high
 
 
-def test_the_numbers_are_those_of_the_features(measured: Evaluation, noisy_dataset: Path, photos: Path) -> None:
+def test_the_numbers_are_those_of_the_features(
+    measured: Evaluation, noisy_dataset: Path, photos: Path
+) -> None:
     """CLIP's unit vectors are scaled so that the kernel is (1 + cosine)³."""
     from counterfoil.data.labelled_sources import labelled_source
     from counterfoil.evaluation.dataset import open_dataset
@@ -126,10 +152,16 @@ def test_the_numbers_are_those_of_the_features(measured: Evaluation, noisy_datas
 
     features = unit(built, np.flatnonzero(built.groups == 1))
     reference = unit(source, np.arange(len(source)))
-    expected = kernel_distance(features * np.sqrt(features.shape[1]), reference * np.sqrt(features.shape[1]))
+    expected = kernel_distance(
+        features * np.sqrt(features.shape[1]), reference * np.sqrt(features.shape[1])
+    )
     clips = measured.distances[0]
-    dusk = kid_of(measured.results, clips, next(images for images in clips.sets if images.name == "dusk"))
-    assert (dusk.value, dusk.low, dusk.high) == pytest.approx((expected.value, expected.low, expected.high), rel=1e-4)
+    dusk = kid_of(
+        measured.results, clips, next(images for images in clips.sets if images.name == "dusk")
+    )
+    assert (dusk.value, dusk.low, dusk.high) == pytest.approx(
+        (expected.value, expected.low, expected.high), rel=1e-4
+    )
     assert measured.distances[0].scaled and not measured.distances[1].scaled
 
 
@@ -138,26 +170,40 @@ def test_table_report_and_json_have_every_row(measured: Evaluation) -> None:
     assert [row["what"] for row in rows] == ["dataset", *["group"] * 4, "source"] * 2
     for row, images in zip(rows[:6], measured.distances[0].sets, strict=True):
         kid = kid_of(measured.results, measured.distances[0], images)
-        assert (float(row["kid"]), float(row["kid_low"])) == pytest.approx((kid.value, kid.low), rel=1e-5)
-        assert (int(row["n_images"]), int(row["n_source_images"])) == (images.images, images.source_images)
+        assert (float(row["kid"]), float(row["kid_low"])) == pytest.approx(
+            (kid.value, kid.low), rel=1e-5
+        )
+        assert (int(row["n_images"]), int(row["n_source_images"])) == (
+            images.images,
+            images.source_images,
+        )
         assert (int(row["kid_subset"]), row["kid_subsets"]) == (images.images // 2, "100")
     page = measured.files["report"].read_text()
     assert page.count('<table class="distances">') == 2 and "Distance to the source" in page
     assert f"two halves of {measured.distances[0].source}" in page
     document = json.loads(json.dumps(measured.to_json()))
-    shown = next(row for row in document["rows"] if row["measure"] == "kid" and row.get("group") == "base")
+    shown = next(
+        row for row in document["rows"] if row["measure"] == "kid" and row.get("group") == "base"
+    )
     base = kid_of(measured.results, measured.distances[0], measured.distances[0].sets[1])
     assert shown["value"] == pytest.approx(base.value, abs=1e-6)
 
 
 def test_a_second_run_computes_no_feature_again(
-    measured: Evaluation, noisy_dataset: Path, model: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measured: Evaluation,
+    noisy_dataset: Path,
+    model: str,
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def never(*given: object) -> None:
         raise AssertionError("features were computed again")
 
     monkeypatch.setattr(TimmClassifier, "features", never)
-    again = evaluate(noisy_dataset, [model], distances=model, against=photos, out=tmp_path, device="cpu")
+    again = evaluate(
+        noisy_dataset, [model], distances=model, against=photos, out=tmp_path, device="cpu"
+    )
     assert again.distances == measured.distances[1:]
 
 
@@ -177,12 +223,18 @@ def test_the_recipes_source_is_opened_and_its_splits_tell_what_near_is(
     measured = evaluate(noisy_dataset, [model], distances=model, out=tmp_path, device="cpu")
     (distance,) = measured.distances
     assert distance.skipped is None and distance.source == "lab:wardrobe:validation"
-    assert [images.source_images for images in distance.sets[:2]] == [50, 50] and distance.source_rows > 50
+    assert [images.source_images for images in distance.sets[:2]] == [
+        50,
+        50,
+    ] and distance.source_rows > 50
     near = distance.sets[-1]
     assert near.name == "lab:wardrobe:train against lab:wardrobe:validation"
     assert (near.images, near.source_images) == (50, 50)
     # Scenes are near scenes; plain colours are far.
-    assert kid_of(measured.results, distance, near).value < kid_of(measured.results, distance, distance.sets[1]).value
+    assert (
+        kid_of(measured.results, distance, near).value
+        < kid_of(measured.results, distance, distance.sets[1]).value
+    )
     # Fifty rows of three classes have too few of the shift's class.
     lone = distance.sets[-2]
     row = measured.results.rows.one("kid", **distance.key(lone))
@@ -193,7 +245,17 @@ def test_the_recipes_source_is_opened_and_its_splits_tell_what_near_is(
 
 def test_a_source_that_is_not_at_hand_is_skipped_with_a_word(model: str, tmp_path: Path) -> None:
     dataset = build_colours(tmp_path / "dataset", "source.dataset=./no-such-photos")
-    words = [str(dataset), "--models", model, "--distances", model, "--out", str(tmp_path / "out"), "--device", "cpu"]
+    words = [
+        str(dataset),
+        "--models",
+        model,
+        "--distances",
+        model,
+        "--out",
+        str(tmp_path / "out"),
+        "--device",
+        "cpu",
+    ]
     result = CliRunner().invoke(app, ["evaluate", *words])
     assert result.exit_code == 0, result.output
     assert "No distances" in result.stderr and "no-such-photos" in result.stderr
@@ -204,25 +266,47 @@ def test_a_source_that_is_not_at_hand_is_skipped_with_a_word(model: str, tmp_pat
 def test_the_command_prints_kid_first_and_the_source_against_itself(
     noisy_dataset: Path, model: str, photos: Path, measured: Evaluation, tmp_path: Path
 ) -> None:
-    words = [str(noisy_dataset), "--models", model, "--distances", model, "--against", str(photos), "--device", "cpu"]
+    words = [
+        str(noisy_dataset),
+        "--models",
+        model,
+        "--distances",
+        model,
+        "--against",
+        str(photos),
+        "--device",
+        "cpu",
+    ]
     result = CliRunner().invoke(app, ["evaluate", *words, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     table = result.stdout.partition("Distances to")[2]
-    assert table.index("KID") < table.index("FID") < table.index("dusk") < table.index("two halves of")
+    assert (
+        table.index("KID") < table.index("FID") < table.index("dusk") < table.index("two halves of")
+    )
     distance = measured.distances[1]
-    kid = kid_of(measured.results, distance, next(images for images in distance.sets if images.name == "dusk"))
+    kid = kid_of(
+        measured.results,
+        distance,
+        next(images for images in distance.sets if images.name == "dusk"),
+    )
     assert f"{kid.value:.4f}"[:5] in table
     assert str(tmp_path / "distances.csv") in result.stdout
 
 
-def test_the_images_of_the_source_themselves_are_not_measured(photos: Path, model: str, tmp_path: Path) -> None:
+def test_the_images_of_the_source_themselves_are_not_measured(
+    photos: Path, model: str, tmp_path: Path
+) -> None:
     result = evaluate(photos, [model], distances=model, against=photos, out=tmp_path, device="cpu")
     assert result.distances[0].skipped and "themselves" in result.distances[0].skipped
 
 
-def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(model: str, photos: Path, tmp_path: Path) -> None:
+def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(
+    model: str, photos: Path, tmp_path: Path
+) -> None:
     dataset = build_colours(tmp_path / "dataset", f"samples.candidates={EACH}", image=picture)
-    result = evaluate(dataset, [model], distances=model, against=photos, device="cpu", into_card=True)
+    result = evaluate(
+        dataset, [model], distances=model, against=photos, device="cpu", into_card=True
+    )
     assert verify_files(dataset) == []
     text = (dataset / "README.md").read_text()
     section = text.partition("## Distance to the source")[2].partition("\n## ")[0]
@@ -230,19 +314,35 @@ def test_into_the_card_go_the_numbers_and_no_folder_of_this_machine(model: str, 
     stored = read_results(dataset, result.results.content)
     assert stored is not None
     kid = kid_of(result.results, result.distances[0], result.distances[0].sets[2])
-    assert kid_of(stored, stored.distances[0], stored.distances[0].sets[2]).value == pytest.approx(kid.value, abs=1e-6)
+    assert kid_of(stored, stored.distances[0], stored.distances[0].sets[2]).value == pytest.approx(
+        kid.value, abs=1e-6
+    )
     assert "\n| `dusk` | " in section and "\n| `colours, all of it` | " in section
     assert "local-dir:./sharp" in section and "\n| `two halves of ./" in section
     assert section.count("\n| ") == 1 + 4 + 1  # the head, three groups and all of them, the source
-    assert "†" in section and f"fewer than {IMAGES_A_FEATURE} images" in section and f"{LARGEST_SUBSET:,} at" in section
-    for published in (text, json.dumps(document), (dataset / "evaluation" / "distances.csv").read_text()):
-        assert str(photos.parent) not in published and str(Path(model.partition(":")[2]).parent) not in published
+    assert (
+        "†" in section
+        and f"fewer than {IMAGES_A_FEATURE} images" in section
+        and f"{LARGEST_SUBSET:,} at" in section
+    )
+    for published in (
+        text,
+        json.dumps(document),
+        (dataset / "evaluation" / "distances.csv").read_text(),
+    ):
+        assert (
+            str(photos.parent) not in published
+            and str(Path(model.partition(":")[2]).parent) not in published
+        )
 
 
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"distances": "predictions:answers.csv"}, "has no features; expected a model that a folder"),
+        (
+            {"distances": "predictions:answers.csv"},
+            "has no features; expected a model that a folder",
+        ),
         ({"distances": "python:models:made"}, "has no features; expected a model that a folder"),
         ({"distances": "resnet81"}, "resnet81"),
         ({"distances": "lab:wardrobe", "against": None}, "lab:wardrobe"),
@@ -260,7 +360,9 @@ def test_mistakes_are_reported_before_a_model_is_scored(
 
 def test_clip_is_a_recipes(photos: Path, model: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the images have no recipe"):
-        evaluate(photos, [model], distances="clip", against="lab:wardrobe", out=tmp_path, device="cpu")
+        evaluate(
+            photos, [model], distances="clip", against="lab:wardrobe", out=tmp_path, device="cpu"
+        )
 
 
 def test_images_of_one_noise_are_one_unit(noisy_dataset: Path) -> None:
@@ -270,4 +372,6 @@ def test_images_of_one_noise_are_one_unit(noisy_dataset: Path) -> None:
     units = measure_distances._subject_units(subject)
     pairs = [key.partition("_")[2] for key in subject.keys]
     assert len(np.unique(units)) == len(set(pairs)) == 3 * EACH
-    assert all(len({pairs[row] for row in np.flatnonzero(units == unit)}) == 1 for unit in np.unique(units))
+    assert all(
+        len({pairs[row] for row in np.flatnonzero(units == unit)}) == 1 for unit in np.unique(units)
+    )

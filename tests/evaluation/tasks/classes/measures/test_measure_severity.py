@@ -1,4 +1,5 @@
-"""Severity from hand-made answers: curves against plain loops, failure points against counts, nothing else moved."""
+"""Severity from hand-made answers: curves against plain loops, failure points against counts,
+nothing else moved."""
 
 from __future__ import annotations
 
@@ -25,14 +26,20 @@ LEVELS = (0.25, 0.5, 0.75, 1.0)
 NAMES = ("base", "fog_25", "fog_50", "fog_75", "fog", "blue")
 
 
-def subject_of(present: NDArray[np.bool_], labels: NDArray[np.int64], indices: NDArray[np.int64]) -> Subject:
-    """Make trajectories (n,); `present` (n, 6) marks the images at the base, four levels of fog, and blue."""
+def subject_of(
+    present: NDArray[np.bool_], labels: NDArray[np.int64], indices: NDArray[np.int64]
+) -> Subject:
+    """Make trajectories (n,); `present` (n, 6) marks the images at the base, four levels of fog,
+    and blue."""
     groups, scenes = np.nonzero(present.T)
     classes = tuple(
-        RecipeClass(f"{index:02d}", f"class {index}", index, index, ()) for index in range(int(labels.max()) + 1)
+        RecipeClass(f"{index:02d}", f"class {index}", index, index, ())
+        for index in range(int(labels.max()) + 1)
     )
     keys = tuple(f"{NAMES[group]}-{scene}" for group, scene in zip(groups, scenes, strict=True))
-    images = LabelledImages("made", "0" * 64, keys, labels[scenes], groups, NAMES, lambda wanted: iter(()))
+    images = LabelledImages(
+        "made", "0" * 64, keys, labels[scenes], groups, NAMES, lambda wanted: iter(())
+    )
     subject = labelled_subject("made", images, classes, "base")
     planned = tuple(range(len(classes)))
     shown = [Group(name, None, "", name, planned, len(labels), paired=True) for name in NAMES]
@@ -44,22 +51,37 @@ def subject_of(present: NDArray[np.bool_], labels: NDArray[np.int64], indices: N
 
 
 def answered_of(
-    subject: Subject, correct: NDArray[np.bool_], near: NearChance | None = None, min_images: int = 1
+    subject: Subject,
+    correct: NDArray[np.bool_],
+    near: NearChance | None = None,
+    min_images: int = 1,
 ) -> AllAnswers:
     """Make answers of models; `correct` is (images, models)."""
     models = correct.shape[1]
-    answers = ModelAnswers(np.ones(len(correct), bool), np.zeros(correct.shape, np.int32), correct, correct)
+    answers = ModelAnswers(
+        np.ones(len(correct), bool), np.zeros(correct.shape, np.int32), correct, correct
+    )
     scored: Any = tuple(
-        SimpleNamespace(classifier=SimpleNamespace(name=f"m{index}", sha256=None)) for index in range(models)
+        SimpleNamespace(classifier=SimpleNamespace(name=f"m{index}", sha256=None))
+        for index in range(models)
     )
     near = near or NearChance(np.zeros(models, dtype=bool))
-    return AllAnswers(subject, scored, answers, near, min_images, 0, Asking(ChosenModels(subject.classes), "cpu", 1))
+    return AllAnswers(
+        subject,
+        scored,
+        answers,
+        near,
+        min_images,
+        0,
+        Asking(ChosenModels(subject.classes), "cpu", 1),
+    )
 
 
 def fading(
     n: int, models: Sequence[float], lost: float = 0.1, classes: int = 3, seed: int = 0
 ) -> tuple[AllAnswers, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return answers of models that fail on average at their level, present images (n, 6), and right (n, 6, models)."""
+    """Return answers of models that fail on average at their level, present images (n, 6), and
+    right (n, 6, models)."""
     rng = np.random.default_rng(seed)
     labels = np.arange(n) % classes
     indices = np.arange(n) // classes
@@ -80,16 +102,32 @@ def test_curves_are_averages_over_classes_with_intervals_around_them() -> None:
     answered, present, right = fading(300, [0.4, 0.7, 0.9])
     severity, rows = measured(answered)
     labels = np.arange(300) % 3
-    assert severity.shift == "fog" and severity.ats == ("0", "0.25", "0.5", "0.75", "1") and severity.axis == "level"
-    assert severity.trajectories == present[:, 0].sum() and severity.complete == present[:, :5].all(axis=1).sum()
-    assert [level.lost for level in severity.levels] == [(present[:, 0] & ~present[:, k]).sum() for k in range(1, 5)]
+    assert (
+        severity.shift == "fog"
+        and severity.ats == ("0", "0.25", "0.5", "0.75", "1")
+        and severity.axis == "level"
+    )
+    assert (
+        severity.trajectories == present[:, 0].sum()
+        and severity.complete == present[:, :5].all(axis=1).sum()
+    )
+    assert [level.lost for level in severity.levels] == [
+        (present[:, 0] & ~present[:, k]).sum() for k in range(1, 5)
+    ]
     for model in range(3):
         accuracy = [
-            np.mean([right[present[:, k] & (labels == label), k, model].mean() for label in range(3)]) for k in range(5)
+            np.mean(
+                [right[present[:, k] & (labels == label), k, model].mean() for label in range(3)]
+            )
+            for k in range(5)
         ]
         for k, at in enumerate(severity.ats):
             row = rows.one("severity_accuracy", model=f"m{model}", group="fog", at=at)
-            assert row is not None and row.value == pytest.approx(accuracy[k]) and row.n == present[:, k].sum()
+            assert (
+                row is not None
+                and row.value == pytest.approx(accuracy[k])
+                and row.n == present[:, k].sum()
+            )
             assert row.low is not None and row.high is not None and row.value is not None
             assert row.low < row.value < row.high
             if k:
@@ -128,18 +166,25 @@ def test_drops_of_classes_have_intervals_that_draw_the_trajectories_of_the_class
         drawn = []
         for _ in range(2000):
             some = rng.choice(of_class, len(of_class))
-            base, shifted = (right[some[present[some, side]], side, model].mean() for side in (0, k))
+            base, shifted = (
+                right[some[present[some, side]], side, model].mean() for side in (0, k)
+            )
             drawn.append(base - shifted)
         at = f"{LEVELS[k - 1]:g}"
-        row = rows.one("severity_drop", model=f"m{model}", group="fog", class_id=f"{label:02d}", at=at)
+        row = rows.one(
+            "severity_drop", model=f"m{model}", group="fog", class_id=f"{label:02d}", at=at
+        )
         assert row is not None and row.n == present[of_class, k].sum() and row.value is not None
         assert row.value == pytest.approx(np.mean(drawn), abs=0.01)
-        assert [row.low, row.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]).tolist(), abs=0.03)
+        assert [row.low, row.high] == pytest.approx(
+            np.quantile(drawn, [0.025, 0.975]).tolist(), abs=0.03
+        )
 
 
 @pytest.mark.parametrize("lost", [0.0, 0.3])
 def test_no_drop_of_a_class_has_an_interval_of_no_width(lost: float) -> None:
-    """Models: always right, always wrong, as right at every level as at the base, right at the base only."""
+    """Models: always right, always wrong, as right at every level as at the base, right at the base
+    only."""
     rng = np.random.default_rng(3)
     labels = np.arange(36) % 3
     indices = np.arange(36) // 3
@@ -174,7 +219,9 @@ def test_an_image_without_its_pair_makes_no_interval_narrower_where_pairs_agree(
 
 def test_a_class_with_one_trajectory_has_drops() -> None:
     present = np.ones((3, 6), bool)
-    answered = answered_of(subject_of(present, np.arange(3), np.zeros(3, np.int64)), np.ones((18, 1), bool))
+    answered = answered_of(
+        subject_of(present, np.arange(3), np.zeros(3, np.int64)), np.ones((18, 1), bool)
+    )
     _, rows = measured(answered)
     row = rows.one("severity_drop", model="m0", group="fog", class_id="01", at="1")
     assert row is not None and row.value == 0 and row.low is not None and row.low < -0.5
@@ -182,7 +229,8 @@ def test_a_class_with_one_trajectory_has_drops() -> None:
 
 @pytest.mark.whole
 def test_drops_of_classes_cover_the_truth() -> None:
-    """Classes have 30 trajectories that can lose a level: 4 levels, 3 classes, 2 models, 100 runs."""
+    """Classes have 30 trajectories that can lose a level: 4 levels, 3 classes, 2 models, 100
+    runs."""
     models = [0.5, 0.9]
     _, _, right = fading(300_000, models)
     truth = right[:, :1].mean(axis=0) - right[:, :5].mean(axis=0)
@@ -198,7 +246,9 @@ def test_drops_of_classes_cover_the_truth() -> None:
     assert (covered / 300 >= 0.88).all() and covered.mean() / 300 >= 0.92, covered / 300
 
 
-def test_failure_points_are_counts_where_nothing_is_lost_and_lie_between_bounds_where_something_is() -> None:
+def test_failure_points_are_counts_where_nothing_is_lost_and_lie_between_bounds_where_something_is() -> (
+    None
+):
     answered, present, right = fading(300, [0.5], lost=0.0)
     _, rows = measured(answered)
     whole = right[present[:, :5].all(axis=1), :5, 0]
@@ -206,7 +256,9 @@ def test_failure_points_are_counts_where_nothing_is_lost_and_lie_between_bounds_
     for k, at in enumerate(("0.25", "0.5", "0.75", "1")):
         row = rows.one("severity_failed", model="m0", group="fog", at=at)
         complete = rows.one("severity_failed_complete", model="m0", group="fog", at=at)
-        assert complete and complete.value == pytest.approx((~whole[:, : k + 1]).any(axis=1).mean(), abs=1e-6)
+        assert complete and complete.value == pytest.approx(
+            (~whole[:, : k + 1]).any(axis=1).mean(), abs=1e-6
+        )
         assert row and row.n and row.n >= len(whole)
     again = rows.one("severity_recovered", model="m0", group="fog")
     assert again and 0 < (again.value or 0) < 0.2
@@ -219,7 +271,10 @@ def test_failure_points_are_counts_where_nothing_is_lost_and_lie_between_bounds_
         )
         assert hold is not None and first is not None and fail is not None and lasting is not None
         assert hold <= first <= fail and lasting <= first + 1e-6
-    medians = [rows.value(f"severity_median{ending}", model="m0", group="fog") for ending in ("_if_lost_fail", "")]
+    medians = [
+        rows.value(f"severity_median{ending}", model="m0", group="fog")
+        for ending in ("_if_lost_fail", "")
+    ]
     assert medians[0] is not None and medians[1] is not None and medians[0] < medians[1]
 
 
@@ -230,7 +285,13 @@ def test_what_is_not_reached_has_no_value_and_says_so() -> None:
         never = rows.one(measure, model="m0", group="fog")
         assert never and never.value is None and never.high is None and never.note == "not reached"
         reached = rows.one(measure, model="m1", group="fog")
-        assert reached and reached.value and reached.low and reached.low <= reached.value and not reached.note
+        assert (
+            reached
+            and reached.value
+            and reached.low
+            and reached.low <= reached.value
+            and not reached.note
+        )
 
 
 def test_models_are_compared_at_every_level_and_those_near_chance_are_not() -> None:
@@ -242,7 +303,9 @@ def test_models_are_compared_at_every_level_and_those_near_chance_are_not() -> N
     pairs = {(row.model, row.against) for row in rows.where("severity_difference")}
     assert len(pairs) == 3 and not any("m3" in pair for pair in pairs)
     tests = rows.where("severity_failure_difference")
-    assert len(tests) == 3 and all(test.p is not None and test.q is not None and test.q >= test.p for test in tests)
+    assert len(tests) == 3 and all(
+        test.p is not None and test.q is not None and test.q >= test.p for test in tests
+    )
     by_pair = {frozenset((test.model, test.against)): test for test in tests}
     apart = by_pair[frozenset(("m0", "m2"))]
     alike = by_pair[frozenset(("m0", "m1"))]

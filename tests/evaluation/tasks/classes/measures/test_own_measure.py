@@ -15,8 +15,11 @@ from counterfoil.evaluation.tasks.classes.measures import MEASURES
 NAME = "class_calibration_error"
 
 
-def class_calibration_error(images: AnsweredGroup, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the distance of mean confidence and accuracy, averaged over the classes of the images."""
+def class_calibration_error(
+    images: AnsweredGroup, weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the distance of mean confidence and accuracy, averaged over the classes of the
+    images."""
     apart = images.correct - images.confidence
     errors = []
     for label in np.unique(images.labels):
@@ -29,14 +32,24 @@ def class_calibration_error(images: AnsweredGroup, weights: NDArray[np.float64])
 def in_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     title = "Calibration error by class"
     reading = "The mean over classes."
-    measure = Measure(None, title, "points", reading, EVERYWHERE, None, True, class_calibration_error)
+    measure = Measure(
+        None, title, "points", reading, EVERYWHERE, None, True, class_calibration_error
+    )
     monkeypatch.setitem(MEASURES.bundled, NAME, measure)
 
 
-def test_it_is_in_results_tables_report_and_gate(in_measures: None, weather: Path, tmp_path: Path) -> None:
+def test_it_is_in_results_tables_report_and_gate(
+    in_measures: None, weather: Path, tmp_path: Path
+) -> None:
     lines = ("(clear) <= 99.5", "(grey) <= 0", "(clear, class=sandal) <= 100")
     gate = [*(f"{NAME}{line}" for line in lines), f"drop(any, {NAME}) <= 100"]
-    options = {"recipe": "wardrobe-mini", "groups": "weather", "base": "clear", "device": "cpu", "reference": False}
+    options = {
+        "recipe": "wardrobe-mini",
+        "groups": "weather",
+        "base": "clear",
+        "device": "cpu",
+        "reference": False,
+    }
     evaluation = evaluate(weather, "lab:resnet10t", out=tmp_path / "out", gate=gate, **options)
     number = evaluation.number(NAME, group="clear", class_id="")
     assert number is not None and number.low is not None and number.high is not None
@@ -50,7 +63,9 @@ def test_it_is_in_results_tables_report_and_gate(in_measures: None, weather: Pat
     ]
     assert number.value == pytest.approx(np.mean(plain), abs=1e-6)
     assert evaluation.gate is not None
-    verdicts = {judged.line.text: (judged.verdict, judged.reason) for judged in evaluation.gate.judged}
+    verdicts = {
+        judged.line.text: (judged.verdict, judged.reason) for judged in evaluation.gate.judged
+    }
     few = "there are too few images for an interval"  # six of the class
     expected = [("pass", ""), ("fail", ""), ("undecided", few), ("pass", "")]
     assert verdicts == dict(zip(gate, expected, strict=True))

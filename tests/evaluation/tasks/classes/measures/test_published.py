@@ -1,4 +1,5 @@
-"""What timm publishes comes out as published, and stands beside evaluations of ImageNet classes alone."""
+"""What timm publishes comes out as published, and stands beside evaluations of ImageNet classes
+alone."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ IMAGENET_CLASSES = f"source.classes=[{INDICES}]"
         ("a", (3.678, 0.429), (2.546, 0.871)),
     ],
 )
-def test_the_known_slopes_come_out(shifted: str, linear: tuple[float, float], probit: tuple[float, float]) -> None:
+def test_the_known_slopes_come_out(
+    shifted: str, linear: tuple[float, float], probit: tuple[float, float]
+) -> None:
     line = published_line(shifted)
     assert (round(line.slope, 3), round(line.r_squared, 3)) == linear
     assert (round(line.probit_slope, 3), round(line.probit_r_squared, 3)) == probit
@@ -57,11 +60,20 @@ def test_the_published_table_says_where_it_is_from() -> None:
     assert {table.schema.field(name).type for name in SETS} == {pa.float32()}
     # One of the 1,556 models in the table of ImageNet-A is another model.
     assert table.num_rows == 1557 and [table[name].null_count for name in SETS] == [1] * len(SETS)
-    assert len(set(zip(table["model"].to_pylist(), table["img_size"].to_pylist(), strict=True))) == 1557
+    assert (
+        len(set(zip(table["model"].to_pylist(), table["img_size"].to_pylist(), strict=True)))
+        == 1557
+    )
     metadata = table.schema.metadata
-    assert metadata[b"license"] == b"Apache-2.0" and re.fullmatch(rb"[0-9a-f]{40}", metadata[b"commit"])
+    assert metadata[b"license"] == b"Apache-2.0" and re.fullmatch(
+        rb"[0-9a-f]{40}", metadata[b"commit"]
+    )
     beside = (bundled_folder() / "published" / "timm.txt").read_text(encoding="utf-8")
-    assert metadata[b"commit"].decode() in beside and "Apache-2.0" in beside and metadata[b"source"].decode() in beside
+    assert (
+        metadata[b"commit"].decode() in beside
+        and "Apache-2.0" in beside
+        and metadata[b"source"].decode() in beside
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,11 +106,17 @@ def test_a_model_is_published_at_its_own_size_or_the_nearest() -> None:
         ("own", "near"), "resnet50.a1_in1k, 288 px"
     )
     unknown = published_models({"any": ("resnet50.a1_in1k", None)})
-    assert unknown["any"][0] == "resnet50.a1_in1k, 288 px (the largest published; the model's own size is not known)"
+    assert (
+        unknown["any"][0]
+        == "resnet50.a1_in1k, 288 px (the largest published; the model's own size is not known)"
+    )
     accuracies = matches["own"][1]
     assert list(accuracies) == list(SETS)
     # results-imagenet.csv and results-imagenet-r.csv at that commit.
-    assert (accuracies["imagenet"], accuracies["r"]) == (pytest.approx(0.81240), pytest.approx(0.38993))
+    assert (accuracies["imagenet"], accuracies["r"]) == (
+        pytest.approx(0.81240),
+        pytest.approx(0.38993),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +130,9 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     return evaluate(dataset, models, device="cpu", out=folder / "out", reference=False)
 
 
-def test_an_evaluation_of_imagenet_classes_stands_beside_the_published_lines(imagenet: Evaluation) -> None:
+def test_an_evaluation_of_imagenet_classes_stands_beside_the_published_lines(
+    imagenet: Evaluation,
+) -> None:
     page = imagenet.files["report"].read_text()
     section = page[page.index(f">{HEADING}</h2>") : page.index(">Shifts</h2>")]
     assert "images of 3 classes are not ImageNet&#39;s validation set" in section
@@ -121,14 +141,21 @@ def test_an_evaluation_of_imagenet_classes_stands_beside_the_published_lines(ima
         for shift in imagenet.shifts:
             score = imagenet.score(model.name, shift.name)
             assert score.drop_base is not None and score.accuracy is not None
-            words = f"{model.name}: base {100 * score.drop_base:.1f} %, {shift.name} {100 * score.accuracy:.1f} %"
+            words = (
+                f"{model.name}: base {100 * score.drop_base:.1f} %, {shift.name}"
+                f" {100 * score.accuracy:.1f} %"
+            )
             assert f"<title>{words}</title>" in figure
     for label in ("V2", "Sketch", ">R<", ">A<"):
         assert label in figure
     for number in ("0.963", "1.413", "1.205", "2.546", "1,556"):
         assert f">{number}<" in section
     stored = results_from(imagenet.files["document"].read_bytes(), "results.json")
-    assert stored.published is not None and not stored.published.models and not stored.rows.where(ACCURACY)
+    assert (
+        stored.published is not None
+        and not stored.published.models
+        and not stored.rows.where(ACCURACY)
+    )
     assert [(line.shifted, line.clean, line.models) for line in stored.published.lines] == [
         ("v2", "imagenet", 1556), ("sketch", "imagenet", 1556), ("r", "r_clean", 1556), ("a", "a_clean", 1555)
     ]  # fmt: skip
@@ -138,12 +165,17 @@ def test_six_models_have_their_effective_robustness(imagenet: Evaluation) -> Non
     assert len(imagenet.sound_models) == len(imagenet.models) == 6
     for shift in imagenet.shifts:
         scores = [imagenet.score(model.name, shift.name) for model in imagenet.models]
-        base, shifted = np.array([[score.drop_base, score.accuracy] for score in scores], dtype=np.float64).T
+        base, shifted = np.array(
+            [[score.drop_base, score.accuracy] for score in scores], dtype=np.float64
+        ).T
         expected = effective_robustness(base, shifted, (shift.base_images, shift.images))
         estimates = [score.get("effective_robustness") for score in scores]
         assert [estimate.value for estimate in estimates if estimate] == pytest.approx(expected)
         assert all(
-            estimate and estimate.low is not None and estimate.high is not None and estimate.low < estimate.high
+            estimate
+            and estimate.low is not None
+            and estimate.high is not None
+            and estimate.low < estimate.high
             for estimate in estimates
         )
     assert ">Effective robustness</h2>" in imagenet.files["report"].read_text()
@@ -167,7 +199,8 @@ def test_models_that_timm_knows_have_a_row_of_their_published_accuracies(
     given = dict(zip(("mine", "theirs"), folders, strict=True))
     result = evaluate(imagenet.directory, given, device="cpu", out=tmp_path, reference=False)
     assert result.results.published is not None
-    assert result.results.published.models == {"theirs": "resnet50.a1_in1k, 224 px"}  # it takes 32 pixels here
+    # it takes 32 pixels here
+    assert result.results.published.models == {"theirs": "resnet50.a1_in1k, 224 px"}
     rows = {row.at: row for row in result.results.rows.where(ACCURACY)}
     assert list(rows) == list(SETS) and {row.model for row in rows.values()} == {"theirs"}
     table = models_table(result.results)

@@ -1,6 +1,8 @@
-"""All measures of a model's answers. Each measure is a file in this package and a line in the table below.
+"""All measures of a model's answers. Each measure is a file in this package and a line in the table
+below.
 
-The key in the table is the measure's name everywhere: in rows, measures.csv, results.json, pandas and robustness.csv.
+The key in the table is the measure's name everywhere: in rows, measures.csv, results.json, pandas
+and robustness.csv.
 """
 
 from __future__ import annotations
@@ -27,7 +29,11 @@ from counterfoil.registry import Registry
 def _problem(registered: Any) -> str | None:
     if not isinstance(registered, Measure):
         return "no `Measure`"
-    return None if registered.resampled or registered.rows else "without a function `rows` or `resampled`"
+    return (
+        None
+        if registered.resampled or registered.rows
+        else "without a function `rows` or `resampled`"
+    )
 
 
 # Of our own and of installed plugins.

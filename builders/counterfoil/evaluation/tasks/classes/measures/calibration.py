@@ -19,7 +19,8 @@ _DIGITS = 5  # confidences are rounded, because another batch size changes their
 
 
 def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, AnyFloats, Bools]]:
-    """Yield model, group, confidence and correctness of its readable images, for models that have confidences."""
+    """Yield model, group, confidence and correctness of its readable images, for models that have
+    confidences."""
     for model in range(len(answered.models)):
         if answered.scored[model].classifier.score_scale == UNKNOWN:
             continue
@@ -37,7 +38,9 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
         if members:  # all models of a group share their draws
             sure = np.stack([confidence for _, _, confidence, _ in members], axis=1)
             right = np.stack([correct for *_, correct in members], axis=1)
-            errors = calibration_errors(sure, right, seeded(answered.seed, "calibration", answered.group(index).name))
+            errors = calibration_errors(
+                sure, right, seeded(answered.seed, "calibration", answered.group(index).name)
+            )
             if answered.subject.units is not None:
                 samples = [Resample(_resampled_error, index, member[0]) for member in members]
                 errors = [number.interval() for number in resampled_numbers(answered, samples)]
@@ -58,7 +61,8 @@ def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
 
 
 def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
-    """Return one row for each bin, named by its upper end: accuracy or mean confidence of the answers in the bin."""
+    """Return one row for each bin, named by its upper end: accuracy or mean confidence of the
+    answers in the bin."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         for model, index, confidence, right in _groups(answered):
@@ -74,16 +78,30 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
 
 
 def reliability_figure(results: Results) -> str | None:
-    """Draw accuracy against confidence on the base, or else the first group, one line for each model.
+    """Draw accuracy against confidence on the base, or else the first group, one line for each
+    model.
 
     Return None if no model has confidences.
     """
-    from counterfoil.evaluation.figures import INK, KIND_COLOURS, MUTED, RULE, as_svg, draw_diagonal, new_figure, short
+    from counterfoil.evaluation.figures import (
+        INK,
+        KIND_COLOURS,
+        MUTED,
+        RULE,
+        as_svg,
+        draw_diagonal,
+        new_figure,
+        short,
+    )
 
     if not results.groups:
         return None
     group = results.groups[0].name
-    shown = [model for model in results.models if results.rows.where("calibration", model=model.name, group=group)]
+    shown = [
+        model
+        for model in results.models
+        if results.rows.where("calibration", model=model.name, group=group)
+    ]
     if not shown:
         return None
     figure, axes = new_figure(5.2, 4.6)
@@ -115,7 +133,8 @@ MEASURES: dict[str, Measure] = {
         _error,
         "Expected calibration error",
         "points",
-        f"The mean distance between a model's confidence in its top answer and its accuracy, over {BINS} bins of equal"
+        "The mean distance between a model's confidence in its top answer and its accuracy, over"
+        f" {BINS} bins of equal"
         " width; it is biased upwards with few images.",
         shown=("report",),
         figure=reliability_figure,

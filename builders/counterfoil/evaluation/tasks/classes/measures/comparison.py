@@ -1,10 +1,11 @@
 """Compare a mended model with its original, image by image.
 
-Intervals are bootstraps over units: all images of a unit are drawn together. A unit is given by the source (`Drawn`
-then has the interval), or it is all images that share their noise, which have the same class and candidate index under
-the base and the shifts.
-The draws of a class do not vary if the gain is the same on all of its images; `_reaches_of_equal_gains` then widens the
-interval. Tests are McNemar's exact two-sided tests, with Holm's adjustment over all groups.
+Intervals are bootstraps over units: all images of a unit are drawn together. A unit is given by the
+source (`Drawn` then has the interval), or it is all images that share their noise, which have the
+same class and candidate index under the base and the shifts.
+The draws of a class do not vary if the gain is the same on all of its images;
+`_reaches_of_equal_gains` then widens the interval. Tests are McNemar's exact two-sided tests, with
+Holm's adjustment over all groups.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ import numpy as np
 from counterfoil.arrays import Bools, Floats, Ints
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure, Request
 from counterfoil.evaluation.tasks.classes.resampling import drawn_averages, strata_and_units
-from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ONLY_RIGHT, ComparedGroup, ModelComparison
+from counterfoil.report.comparison import (
+    ACCURACY,
+    DROP_GAIN,
+    GAIN,
+    MCNEMAR,
+    ONLY_RIGHT,
+    ComparedGroup,
+    ModelComparison,
+)
 from counterfoil.report.results import ResultRow, row
 from counterfoil.resampled_stats import interval_of_draws
 from counterfoil.stats import (
@@ -40,10 +49,12 @@ class ComparedModels(Request):
 
 
 def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[ResultRow]]:
-    """Return the comparison of the two requested models and its rows. Without a request, the comparison is None.
+    """Return the comparison of the two requested models and its rows. Without a request, the
+    comparison is None.
 
-    Accuracies, gains and tests use every class, so that a class that only one model knows counts. A group in which no
-    class has enough images is not measured. Drops leave out classes with few images and classes near chance.
+    Accuracies, gains and tests use every class, so that a class that only one model knows counts. A
+    group in which no class has enough images is not measured. Drops leave out classes with few
+    images and classes near chance.
     """
     compared = answered.request(ComparedModels)
     if compared is None:
@@ -55,58 +66,105 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     measured: dict[int, Ints] = {}
     for group in answered.places:
         most = np.bincount(subject.labels[answered.rows(group)], minlength=1).max()
-        measured[group] = answered.rows(group) if most >= answered.min_images else np.empty(0, dtype=np.int64)
+        measured[group] = (
+            answered.rows(group) if most >= answered.min_images else np.empty(0, dtype=np.int64)
+        )
     gain = correct[:, 0].astype(np.float64) - correct[:, 1]
     # `replicates` has one column for each group, in the order of `measured`.
-    replicates = drawn_averages(answered, [(rows_of_group, gain) for rows_of_group in measured.values()])
+    replicates = drawn_averages(
+        answered, [(rows_of_group, gain) for rows_of_group in measured.values()]
+    )
     units = strata_and_units(subject)[1]
     reaches = np.zeros((len(measured), 2))
     for index, rows_of_group in enumerate(measured.values()):
         labels = subject.labels[rows_of_group]
         rows_of_classes = [rows_of_group[labels == label] for label in np.unique(labels)]
-        samples = [(gain[rows_of_class], len(np.unique(units[rows_of_class]))) for rows_of_class in rows_of_classes]
+        samples = [
+            (gain[rows_of_class], len(np.unique(units[rows_of_class])))
+            for rows_of_class in rows_of_classes
+        ]
         if samples:
             reaches[index] = np.linalg.norm(_reaches_of_equal_gains(samples), axis=0) / len(samples)
     origin = answered.asking.models.mended.get(compared.mended)
     original = answered.scored[places[1]].classifier.sha256
     note = None
-    if origin is not None and origin.model.sha256 is not None and original not in (None, origin.model.sha256):
-        note = f"{pair[0]} was mended from {origin.model.name}, whose weights differ from those of {pair[1]}."
+    if (
+        origin is not None
+        and origin.model.sha256 is not None
+        and original not in (None, origin.model.sha256)
+    ):
+        note = (
+            f"{pair[0]} was mended from {origin.model.name}, whose weights differ from those of"
+            f" {pair[1]}."
+        )
     groups = []
     for group, rows_of_group in measured.items():
         described = subject.groups[group]
         classes = len(np.unique(subject.labels[rows_of_group]))
-        groups.append(ComparedGroup(described.name, described.kind, subject.base and group == 0, classes))
+        groups.append(
+            ComparedGroup(described.name, described.kind, subject.base and group == 0, classes)
+        )
     comparison = ModelComparison(
         *pair,
         groups=tuple(groups),
         note=note,
-        near_chance=tuple(name for name, index in zip(pair, places, strict=True) if answered.near_chance.models[index]),
-        classes_near_chance=tuple(cls.name for cls in subject.classes if cls.id in answered.near_chance.classes),
+        near_chance=tuple(
+            name
+            for name, index in zip(pair, places, strict=True)
+            if answered.near_chance.models[index]
+        ),
+        classes_near_chance=tuple(
+            cls.name for cls in subject.classes if cls.id in answered.near_chance.classes
+        ),
     )
     rows: list[ResultRow] = []
     for column, (group, rows_of_group) in enumerate(measured.items()):
         rows += _compared(
-            answered, correct, group, rows_of_group, replicates[:, column], tuple(reaches[column]), comparison
+            answered,
+            correct,
+            group,
+            rows_of_group,
+            replicates[:, column],
+            tuple(reaches[column]),
+            comparison,
         )
         smaller = _drop_gain(answered, places, group) if subject.base and group else None
         if smaller is not None:
-            rows.append(row(DROP_GAIN, smaller, n=len(rows_of_group), **comparison.key(subject.groups[group].name)))
+            rows.append(
+                row(
+                    DROP_GAIN,
+                    smaller,
+                    n=len(rows_of_group),
+                    **comparison.key(subject.groups[group].name),
+                )
+            )
     adjusted = iter(holm([result.p for result in rows if result.p is not None]))
     for index, result in enumerate(rows):
         if result.p is not None:
             rows[index] = replace(result, q=next(adjusted))
-    values = [result.value for result in rows if result.measure == GAIN and result.value is not None]
+    values = [
+        result.value for result in rows if result.measure == GAIN and result.value is not None
+    ]
     if values:
-        # A draw may hold no image of a group. Average each replicate over the groups that have a value.
+        # A draw may hold no image of a group. Average each replicate over the groups that have a
+        # value.
         held = np.isfinite(replicates)
         sums = np.where(held, replicates, 0.0).sum(axis=1)
-        drawn = np.divide(sums, held.sum(axis=1), out=np.full(len(replicates), np.nan), where=held.any(axis=1))
-        # Groups may share their images, so their errors may be fully correlated: average reaches, not their squares.
+        drawn = np.divide(
+            sums, held.sum(axis=1), out=np.full(len(replicates), np.nan), where=held.any(axis=1)
+        )
+        # Groups may share their images, so their errors may be fully correlated: average reaches,
+        # not their squares.
         measured_reaches = reaches[[len(rows_of_group) > 0 for rows_of_group in measured.values()]]
-        counts = [answered.unit_count(rows_of_group) for rows_of_group in measured.values() if len(rows_of_group)]
+        counts = [
+            answered.unit_count(rows_of_group)
+            for rows_of_group in measured.values()
+            if len(rows_of_group)
+        ]
         units = min((count for count in counts if count is not None), default=None)
-        average = interval_of_draws(float(np.mean(values)), drawn, tuple(measured_reaches.mean(axis=0)), units=units)
+        average = interval_of_draws(
+            float(np.mean(values)), drawn, tuple(measured_reaches.mean(axis=0)), units=units
+        )
         rows.append(row(GAIN, average, **comparison.key()))
     return comparison, rows
 
@@ -130,17 +188,26 @@ def _compared(
     result_rows = []
     for index, side in enumerate(by_class):
         key = comparison.key(subject.groups[group].name, of_original=bool(index))
-        result_rows.append(row(ACCURACY, float(side.mean()) if len(rows) else None, n=len(rows), **key))
-        result_rows.append(row(ONLY_RIGHT, only[index] / len(rows) if len(rows) else None, n=len(rows), **key))
+        result_rows.append(
+            row(ACCURACY, float(side.mean()) if len(rows) else None, n=len(rows), **key)
+        )
+        result_rows.append(
+            row(ONLY_RIGHT, only[index] / len(rows) if len(rows) else None, n=len(rows), **key)
+        )
     value = float(by_class[0].mean() - by_class[1].mean()) if len(rows) else None
-    gain = None if value is None else interval_of_draws(value, replicates, reach, units=answered.unit_count(rows))
+    gain = (
+        None
+        if value is None
+        else interval_of_draws(value, replicates, reach, units=answered.unit_count(rows))
+    )
     p = sign_test(*only) if len(rows) else None
     key = comparison.key(subject.groups[group].name)
     return [*result_rows, row(GAIN, gain, n=len(rows), test=MCNEMAR, p=p, **key)]
 
 
 def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate | None:
-    """Return the drop of the original minus the drop of the mended model, both from the same bootstrap draws.
+    """Return the drop of the original minus the drop of the mended model, both from the same
+    bootstrap draws.
 
     Classes near chance are left out.
     """
@@ -151,7 +218,10 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
     mended, original = places
     samples = []
     for cls in kept:
-        for present, correct in ((cls.base_present, cls.base_correct), (cls.shift_present, cls.shift_correct)):
+        for present, correct in (
+            (cls.base_present, cls.base_correct),
+            (cls.shift_present, cls.shift_correct),
+        ):
             right = correct[present].astype(np.float64)
             samples.append((right[:, mended] - right[:, original], len(right)))
     reaches = _reaches_of_equal_gains(samples)
@@ -166,10 +236,11 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
 def _reaches_of_equal_gains(samples: Sequence[tuple[Floats, int]]) -> Floats:
     """Return how far the interval of each sample's mean gain reaches below and above, (samples, 2).
 
-    samples: the gains of some images, -1, 0 or 1, and the number of their units. Gains that differ reach 0, because
-    their draws vary. Gains of 0 reach 1.96 standard errors of a gain that is not 0 as often as in all samples together,
-    with one such image and one other added. (Wilson's interval of each sample alone made intervals up to 2.5 times as
-    wide, which held in 100 % of simulations.) Gains of 1 or of -1 have Wilson's interval.
+    samples: the gains of some images, -1, 0 or 1, and the number of their units. Gains that differ
+    reach 0, because their draws vary. Gains of 0 reach 1.96 standard errors of a gain that is not 0
+    as often as in all samples together, with one such image and one other added. (Wilson's interval
+    of each sample alone made intervals up to 2.5 times as wide, which held in 100 % of
+    simulations.) Gains of 1 or of -1 have Wilson's interval.
     """
     images = sum(len(gains) for gains, _ in samples)
     share = (sum(np.count_nonzero(gains) for gains, _ in samples) + 1) / (images + 2)

@@ -1,7 +1,8 @@
-"""The drop in accuracy under a shift: by model, over pairs, relative, and averaged over shifts or models (impact).
+"""The drop in accuracy under a shift: by model, over pairs, relative, and averaged over shifts or
+models (impact).
 
-The ID/OOD slope is also here: the slope of a line that is fitted over models, shifted accuracy against base accuracy
-(Vendrow 2023, section 6).
+The ID/OOD slope is also here: the slope of a line that is fitted over models, shifted accuracy
+against base accuracy (Vendrow 2023, section 6).
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
         if drops is not None:
             note = answered.over(answered.pairs(shift))
             for model, name in enumerate(answered.models):
-                yield row("pairs_drop", drops.interval(model), model=name, group=group, n=pairs, note=note)
+                yield row(
+                    "pairs_drop", drops.interval(model), model=name, group=group, n=pairs, note=note
+                )
 
 
 def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -71,7 +74,9 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
     models = int(answered.sound.sum())
     for shift, group, drops in _found(answered):
         if (whole := drops.impact()) is not None:
-            yield row("impact", whole, group=group, n=models, note=answered.over(answered.kept(shift)))
+            yield row(
+                "impact", whole, group=group, n=models, note=answered.over(answered.kept(shift))
+            )
         images = {cls.class_id: cls.counts[1] for cls in answered.kept(shift)}
         for class_id, impact in drops.classes.items():
             if impact is not None:
@@ -79,10 +84,11 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
 
 
 def relative_drop(drops: Drops, model: int) -> Estimate | None:
-    """Return the drop divided by base accuracy, with the percentile interval of the ratio; None if base accuracy is 0.
+    """Return the drop divided by base accuracy, with the percentile interval of the ratio; None if
+    base accuracy is 0.
 
-    There is no interval if a draw has a base accuracy of 0. A class whose images all agree widens this interval as it
-    widens the interval of the drop.
+    There is no interval if a draw has a base accuracy of 0. A class whose images all agree widens
+    this interval as it widens the interval of the drop.
     """
     base = float(drops.base_accuracy[model])
     if base == 0:
@@ -117,7 +123,9 @@ def _of_line(
         sound = answered.sound
         for shift, group, drops in _found(answered):
             images = _images(answered, shift) if probit else None
-            line = accuracy_stats.slope(drops.base_accuracy[sound].tolist(), drops.accuracy[sound].tolist(), images)
+            line = accuracy_stats.slope(
+                drops.base_accuracy[sound].tolist(), drops.accuracy[sound].tolist(), images
+            )
             if line is not None:
                 yield row(name, number(line), group=group, n=line.n_models)
 
@@ -126,14 +134,24 @@ def _of_line(
 
 def _slope(line: Slope) -> Estimate:
     # If all models are equal under the shift, the line has no estimable error.
-    return Estimate(line.slope, line.low, line.high) if math.isfinite(line.low) else Estimate(line.slope)
+    return (
+        Estimate(line.slope, line.low, line.high)
+        if math.isfinite(line.low)
+        else Estimate(line.slope)
+    )
 
 
 def _effective_robustness(answered: AllAnswers) -> Iterator[ResultRow]:
     for shift, group, drops in _found(answered):
         images = _images(answered, shift)
         for model, estimate in accuracy_stats.effective_robustness_intervals(drops, images).items():
-            yield row("effective_robustness", estimate, model=answered.models[model], group=group, n=images[1])
+            yield row(
+                "effective_robustness",
+                estimate,
+                model=answered.models[model],
+                group=group,
+                n=images[1],
+            )
 
 
 MEASURES: dict[str, Measure] = {
@@ -141,8 +159,10 @@ MEASURES: dict[str, Measure] = {
         _drop,
         "Drop in accuracy",
         "points",
-        "Points of accuracy lost from base to shift, averaged over the classes that have enough images on both sides"
-        " and are not near chance on the base, with a bootstrap interval. `note` says how many these are.",
+        "Points of accuracy lost from base to shift, averaged over the classes that have enough"
+        " images on both sides"
+        " and are not near chance on the base, with a bootstrap interval. `note` says how many"
+        " these are.",
     ),
     DROP_BASE: Measure(
         _drop_base,
@@ -151,28 +171,36 @@ MEASURES: dict[str, Measure] = {
         "Accuracy on the base over the classes of the drop: the drop is from this number.",
     ),
     "relative_drop": Measure(
-        _relative_drop, "Relative drop", "share", "The share of its accuracy on the base that a model loses."
+        _relative_drop,
+        "Relative drop",
+        "share",
+        "The share of its accuracy on the base that a model loses.",
     ),
     "pairs_drop": Measure(
         _pairs_drop,
         "Drop over pairs",
         "points",
-        "The drop over the `n` pairs whose base and shifted image were both accepted, which removes the effect of the"
+        "The drop over the `n` pairs whose base and shifted image were both accepted, which removes"
+        " the effect of the"
         " screen's selection.",
     ),
-    "average_drop": Measure(_average_drop, "Average drop", "points", "The drop averaged over the measured shifts."),
+    "average_drop": Measure(
+        _average_drop, "Average drop", "points", "The drop averaged over the measured shifts."
+    ),
     "impact": Measure(
         _impact,
         "Impact",
         "points",
-        "The drop averaged over the `n` models that are not near chance on the base; the interval resamples images,"
+        "The drop averaged over the `n` models that are not near chance on the base; the interval"
+        " resamples images,"
         " with the models held fixed.",
     ),
     "slope": Measure(
         _of_line("slope", _slope),
         "ID/OOD slope",
         "plain",
-        "The slope of the line of accuracy under the shift on accuracy on the base, one point per model, without models"
+        "The slope of the line of accuracy under the shift on accuracy on the base, one point per"
+        " model, without models"
         " near chance.",
     ),
     "intercept": Measure(
@@ -203,8 +231,10 @@ MEASURES: dict[str, Measure] = {
         _effective_robustness,
         "Effective robustness",
         "points",
-        "Accuracy under the shift minus what the probit line through the other models, at least five that are not near"
-        " chance, expects at the model's base accuracy (Taori 2020). The interval resamples images, with the models"
+        "Accuracy under the shift minus what the probit line through the other models, at least"
+        " five that are not near"
+        " chance, expects at the model's base accuracy (Taori 2020). The interval resamples images,"
+        " with the models"
         " held fixed.",
         shown=("report",),
     ),

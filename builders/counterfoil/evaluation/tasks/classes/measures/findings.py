@@ -1,8 +1,9 @@
-"""Findings: how often each model fails under the mined shifts, before a classifier's rule selects images.
+"""Findings: how often each model fails under the mined shifts, before a classifier's rule selects
+images.
 
-Rates are over every candidate that passed the screen. If the images of these candidates are stored, the models answer
-them; otherwise the recorded answers of a judge count. A class is left out on both sides if it has too few such
-candidates, has too few base images, or is near chance.
+Rates are over every candidate that passed the screen. If the images of these candidates are stored,
+the models answer them; otherwise the recorded answers of a judge count. A class is left out on both
+sides if it has too few such candidates, has too few base images, or is near chance.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ import numpy as np
 from counterfoil import accuracy_stats
 from counterfoil.accuracy_stats import ClassUnits
 from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
-from counterfoil.evaluation.tasks.classes.answers import AllAnswers, AnsweredImages, NestedMeasure, aligned_units
+from counterfoil.evaluation.tasks.classes.answers import (
+    AllAnswers,
+    AnsweredImages,
+    NestedMeasure,
+    aligned_units,
+)
 from counterfoil.prediction.passes import Scored
 from counterfoil.progress import track
 from counterfoil.recipe.layering import without_folders
@@ -24,17 +30,23 @@ from counterfoil.report.findings import BASE_RATE, DIFFERENCE, RATE, FindingMode
 from counterfoil.report.results import ResultRow, row
 from counterfoil.store.lock import without_validation
 
-_FILE = "cannot be measured: a file of predictions has no answers to candidates that were not accepted"
-_NOT_SCORED = "as recorded in the build; it was not scored here, so its rate on the base is not known"
+_FILE = (
+    "cannot be measured: a file of predictions has no answers to candidates that were not accepted"
+)
+_NOT_SCORED = (
+    "as recorded in the build; it was not scored here, so its rate on the base is not known"
+)
 _RECORDED = "as recorded in the build"
 _OPEN = "cannot be measured: the shift's threshold is open: nothing has passed the screen yet"
 _NONE = "cannot be measured: no candidate passed the screen"
 
 
 def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...], list[ResultRow]]:
-    """Return the mined shifts in the recipe's order, and their rows. Raise the errors of `score_models`.
+    """Return the mined shifts in the recipe's order, and their rows. Raise the errors of
+    `score_models`.
 
-    A file of predictions gives no answers about candidates: a number in it would name another image.
+    A file of predictions gives no answers about candidates: a number in it would name another
+    image.
     """
     mined = answered.subject.mined
     scored = answered.scored
@@ -43,13 +55,18 @@ def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...]
     names = [scores.classifier.name for scores in scored if scores.classifier.recorded(()) is None]
     stored: dict[str, Scored] = {}
     if mined.images is not None and names:
-        stored = answered.asking.scored(mined.images, names, answered.subject.workplace / "predictions")
+        stored = answered.asking.scored(
+            mined.images, names, answered.subject.workplace / "predictions"
+        )
     measuring = _Measuring(answered, stored)
-    return tuple(measuring.finding(shift) for shift in track(mined.shifts, "measuring findings")), measuring.numbers
+    return tuple(
+        measuring.finding(shift) for shift in track(mined.shifts, "measuring findings")
+    ), measuring.numbers
 
 
 class _Measuring:
-    """The data shared by all findings. stored: model → its answers to candidates that were not accepted."""
+    """The data shared by all findings. stored: model → its answers to candidates that were not
+    accepted."""
 
     def __init__(self, answered: AllAnswers, stored: Mapping[str, Scored]) -> None:
         self.answered = answered
@@ -77,7 +94,9 @@ class _Measuring:
             judges=shift.judges,
             quota=shift.quota,
             models=tuple(self._models(shift)),
-            near_chance=tuple(cls.name for cls in classes if cls.id in self.answered.near_chance.classes),
+            near_chance=tuple(
+                cls.name for cls in classes if cls.id in self.answered.near_chance.classes
+            ),
         )
 
     def _models(self, shift: MinedShift) -> list[FindingModel]:
@@ -85,7 +104,10 @@ class _Measuring:
         unpicked = shift.unpicked
         if shift.open or not shift.screened:
             why = _OPEN if shift.open else _NONE
-            return [self._unmeasured(shift, scores.classifier.name, scores.classifier.sha256, why) for scores in scored]
+            return [
+                self._unmeasured(shift, scores.classifier.name, scores.classifier.sha256, why)
+                for scores in scored
+            ]
         every = list(range(len(scored)))
         if unpicked is None:
             side = AnsweredImages.of_group(self.subject, self.answered.answers, shift.index)
@@ -93,9 +115,15 @@ class _Measuring:
         judges = judges_among(scored, shift.judges, self.subject.mined.pins)
         complete = self.subject.mined.complete
         seen = [
-            at for at in every if unpicked.accepted.all() or (complete and scored[at].classifier.name in self.stored)
+            at
+            for at in every
+            if unpicked.accepted.all() or (complete and scored[at].classifier.name in self.stored)
         ]
-        facts_of = dict(zip(seen, self._of_images(shift, self._screened(unpicked), seen), strict=True)) if seen else {}
+        facts_of = (
+            dict(zip(seen, self._of_images(shift, self._screened(unpicked), seen), strict=True))
+            if seen
+            else {}
+        )
         for at, scores in enumerate(scored):
             if at in facts_of:
                 continue
@@ -107,15 +135,20 @@ class _Measuring:
             reason = _FILE
             if not complete:
                 reason = (
-                    f"cannot be measured: a rule that asks {' and '.join(shift.judges)} kept failures only, and the"
+                    f"cannot be measured: a rule that asks {' and '.join(shift.judges)} kept"
+                    " failures only, and the"
                     " images of the other candidates are not stored (screen.keep_rejected is false)"
                 )
-            facts_of[at] = self._unmeasured(shift, scores.classifier.name, scores.classifier.sha256, reason)
+            facts_of[at] = self._unmeasured(
+                shift, scores.classifier.name, scores.classifier.sha256, reason
+            )
         absent = [judge for judge in shift.judges if judge not in judges.values()]
         facts = [facts_of[at] for at in every]
         return facts + [self._of_absent(shift, unpicked, judge) for judge in absent]
 
-    def _of_images(self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]) -> list[FindingModel]:
+    def _of_images(
+        self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]
+    ) -> list[FindingModel]:
         side = replace(side, correct=side.correct[:, list(places)])
         return self._compared(shift, places, self._units(shift, side, places), "images", "")
 
@@ -130,8 +163,13 @@ class _Measuring:
         units = self._units(shift, _recorded(unpicked, judge), [0])
         kept = self._kept(units)
         if not kept:
-            return replace(self._unmeasured(shift, name, sha256, self._none_left(units)), target=target)
-        shares = [accuracy_stats.accuracy_per_class(cls.shift_present, cls.shift_correct)[0] for cls in kept]
+            return replace(
+                self._unmeasured(shift, name, sha256, self._none_left(units)), target=target
+            )
+        shares = [
+            accuracy_stats.accuracy_per_class(cls.shift_present, cls.shift_correct)[0]
+            for cls in kept
+        ]
         self._tell(name, shift, kept, 1 - float(np.mean(shares)), _NOT_SCORED)
         return FindingModel(name, target, "recorded", len(kept), _failures(kept, 0)[0])
 
@@ -143,24 +181,33 @@ class _Measuring:
         measured_on: Literal["images", "recorded"],
         note: str,
     ) -> list[FindingModel]:
-        """Return the results of these models under the shift and on the base. Each model is a column of `units`."""
+        """Return the results of these models under the shift and on the base. Each model is a
+        column of `units`."""
         group = self.subject.groups[shift.index]
         kept = self._kept(units)
         drops = None
         if kept:
-            drops = accuracy_stats.drops(kept, paired=group.paired, seed=self.answered.seed, salt=group.name)
+            drops = accuracy_stats.drops(
+                kept, paired=group.paired, seed=self.answered.seed, salt=group.name
+            )
         models = []
         for column, index in enumerate(places):
             classifier = self.answered.scored[index].classifier
             name = classifier.name
             target = _is_target(shift, classifier.name, classifier.sha256)
             if drops is None:
-                models.append(self._unmeasured(shift, name, classifier.sha256, self._none_left(units)))
+                models.append(
+                    self._unmeasured(shift, name, classifier.sha256, self._none_left(units))
+                )
                 continue
-            rate, base_rate = (1 - float(side[column]) for side in (drops.accuracy, drops.base_accuracy))
+            rate, base_rate = (
+                1 - float(side[column]) for side in (drops.accuracy, drops.base_accuracy)
+            )
             key = self._tell(name, shift, kept, rate, note, base_rate)
             self.numbers.append(row(DIFFERENCE, drops.interval(column), **key))
-            models.append(FindingModel(name, target, measured_on, len(kept), *_failures(kept, column)))
+            models.append(
+                FindingModel(name, target, measured_on, len(kept), *_failures(kept, column))
+            )
         return models
 
     def _tell(
@@ -172,15 +219,21 @@ class _Measuring:
         note: str,
         base_rate: float | None = None,
     ) -> dict[str, str]:
-        """Add one row for the rate under the shift and one for the base rate; return the key of the rows."""
+        """Add one row for the rate under the shift and one for the base rate; return the key of the
+        rows."""
         key = {"model": model, "group": self.subject.groups[shift.index].name}
         base_images = sum(cls.counts[0] for cls in kept)
         images = sum(cls.counts[1] for cls in kept)
-        self.numbers += [row(RATE, rate, n=images, note=note, **key), row(BASE_RATE, base_rate, n=base_images, **key)]
+        self.numbers += [
+            row(RATE, rate, n=images, note=note, **key),
+            row(BASE_RATE, base_rate, n=base_images, **key),
+        ]
         return key
 
     def _unmeasured(self, shift: MinedShift, model: str, sha256: Any, why: str) -> FindingModel:
-        self.numbers.append(row(RATE, None, model=model, group=self.subject.groups[shift.index].name, note=why))
+        self.numbers.append(
+            row(RATE, None, model=model, group=self.subject.groups[shift.index].name, note=why)
+        )
         return FindingModel(model, _is_target(shift, model, sha256))
 
     def _kept(self, units: Sequence[ClassUnits]) -> list[ClassUnits]:
@@ -195,13 +248,16 @@ class _Measuring:
         return f"cannot be measured: no class has {least} such candidates and as many base images"
 
     def _screened(self, unpicked: Unpicked) -> AnsweredImages:
-        """Return the images of all candidates that passed the screen: accepted ones, and others that are stored."""
+        """Return the images of all candidates that passed the screen: accepted ones, and others
+        that are stored."""
         models = self.answered.models
         present = np.zeros(len(unpicked.keys), dtype=bool)
         correct = np.zeros((len(unpicked.keys), len(models)), dtype=bool)
         answers = [self.stored[name].predictions for name in models if name in self.stored]
         columns = [index for index, name in enumerate(models) if name in self.stored]
-        for at, (key, accepted) in enumerate(zip(unpicked.keys, unpicked.accepted.tolist(), strict=True)):
+        for at, (key, accepted) in enumerate(
+            zip(unpicked.keys, unpicked.accepted.tolist(), strict=True)
+        ):
             if accepted:
                 position = self.rows[key]
                 present[at], correct[at] = (
@@ -214,15 +270,22 @@ class _Measuring:
                 correct[at, columns] = [answer.correct[position] for answer in answers]
         return AnsweredImages(unpicked.labels, unpicked.indices, present, correct)
 
-    def _units(self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]) -> list[ClassUnits]:
-        """Return the planned classes of the shift. In each, answers to candidates and to base images align by index."""
+    def _units(
+        self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]
+    ) -> list[ClassUnits]:
+        """Return the planned classes of the shift. In each, answers to candidates and to base
+        images align by index."""
         base = replace(self.base, correct=self.base.correct[:, list(places)])
-        return aligned_units(self.subject, self.subject.groups[shift.index].class_labels, base, side)
+        return aligned_units(
+            self.subject, self.subject.groups[shift.index].class_labels, base, side
+        )
 
 
 def _recorded(unpicked: Unpicked, judge: str) -> AnsweredImages:
     answers = unpicked.recorded[judge]
-    return AnsweredImages(unpicked.labels, unpicked.indices, answers != NO_ANSWER, (answers == IS_RIGHT)[:, None])
+    return AnsweredImages(
+        unpicked.labels, unpicked.indices, answers != NO_ANSWER, (answers == IS_RIGHT)[:, None]
+    )
 
 
 def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:
@@ -238,8 +301,11 @@ def _is_target(shift: MinedShift, name: str, sha256: Any) -> bool:
     return facts.target is not None and facts.target == without_folders(name)
 
 
-def judges_among(scored: Sequence[Scored], judges: Sequence[str], pins: Mapping[str, Any]) -> dict[int, str]:
-    """Return model index → the judge that this model is. Models are compared with the lock's pins, not by name."""
+def judges_among(
+    scored: Sequence[Scored], judges: Sequence[str], pins: Mapping[str, Any]
+) -> dict[int, str]:
+    """Return model index → the judge that this model is. Models are compared with the lock's pins,
+    not by name."""
     digests: dict[int, str] = {}
     pins = without_validation(pins)
     for index, scores in enumerate(scored):

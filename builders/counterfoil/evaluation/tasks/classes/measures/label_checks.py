@@ -8,14 +8,21 @@ from typing import Any
 
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
 from counterfoil.recipe.layering import without_folders
-from counterfoil.report.labels import DISAGREEMENT, LABEL_ERROR, SELECTED_AS_CLASS, SELECTED_AS_SHIFT, LabelChecks
+from counterfoil.report.labels import (
+    DISAGREEMENT,
+    LABEL_ERROR,
+    SELECTED_AS_CLASS,
+    SELECTED_AS_SHIFT,
+    LabelChecks,
+)
 from counterfoil.report.results import ResultRow, row
 
 
 def with_scored_judge(
     checks: LabelChecks | None, inputs: Mapping[str, Any], models: Sequence[tuple[str, str | None]]
 ) -> LabelChecks | None:
-    """Return the checks with the scored models that are the judge itself, found by sha256 or else by name."""
+    """Return the checks with the scored models that are the judge itself, found by sha256 or else
+    by name."""
     if checks is None or checks.judge is None:
         return checks
     pins = inputs.get("judges")

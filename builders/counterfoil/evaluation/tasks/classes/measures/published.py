@@ -1,7 +1,8 @@
-"""Accuracies that timm publishes on real test sets of ImageNet, for an evaluation of ImageNet classes.
+"""Accuracies that timm publishes on real test sets of ImageNet, for an evaluation of ImageNet
+classes.
 
-timm keeps the tables in its repository, but no release of timm has them. This package has a copy of a few columns,
-written by `scripts/write_published.py`.
+timm keeps the tables in its repository, but no release of timm has them. This package has a copy of
+a few columns, written by `scripts/write_published.py`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _TABLE = "published/timm.parquet"
-# Test set → its base. The bases of R and A are ImageNet's validation images of the same 200 classes.
+# Test set → its base. The bases of R and A are ImageNet's validation images of the same 200
+# classes.
 COUNTERPARTS = {"v2": "imagenet", "sketch": "imagenet", "r": "r_clean", "a": "a_clean"}
 _HUB = "hf-hub:timm/"
 
 
 def read_published(*columns: str) -> pa.Table:
-    """Return these columns of the published table, all if none is named. Accuracies are in percent, or null."""
+    """Return these columns of the published table, all if none is named. Accuracies are in percent,
+    or null."""
     import pyarrow.parquet as pq
 
     return pq.read_table(bundled_folder() / _TABLE, columns=list(columns) or None)
@@ -38,10 +41,14 @@ def read_published(*columns: str) -> pa.Table:
 def published_line(shifted: str) -> PublishedLine:
     """Return the lines fitted for a test set, over all (model, size) pairs with both accuracies.
 
-    There are 1,556 such pairs (1,555 for A). No accuracy is clipped, because all are between .4 and 99 %.
+    There are 1,556 such pairs (1,555 for A). No accuracy is clipped, because all are between .4 and
+    99 %.
     """
     clean = COUNTERPARTS[shifted]
-    columns = (read_published(clean, shifted)[name].to_numpy().astype(np.float64) / 100 for name in (clean, shifted))
+    columns = (
+        read_published(clean, shifted)[name].to_numpy().astype(np.float64) / 100
+        for name in (clean, shifted)
+    )
     x = next(columns)
     y = next(columns)
     both = np.isfinite(x) & np.isfinite(y)
@@ -51,12 +58,21 @@ def published_line(shifted: str) -> PublishedLine:
     probit, intercept, probit_r_squared = least_squares_line(ndtri(x), ndtri(y))
     ends = float(x.min()), float(x.max())
     return PublishedLine(
-        shifted, clean, len(x), *ends, plain.value, r_squared, probit.value, intercept, probit_r_squared
+        shifted,
+        clean,
+        len(x),
+        *ends,
+        plain.value,
+        r_squared,
+        probit.value,
+        intercept,
+        probit_r_squared,
     )
 
 
 def timm_name(name: str) -> str | None:
-    """Return the name by which timm publishes a model, with the tag of its weights; None for weights of others."""
+    """Return the name by which timm publishes a model, with the tag of its weights; None for
+    weights of others."""
     if name.startswith(_HUB):
         return None if "@" in name else name.removeprefix(_HUB)
     if ":" in name or "/" in name:
@@ -69,11 +85,14 @@ def timm_name(name: str) -> str | None:
     return f"{name}.{config.tag}" if config is not None and config.tag else name
 
 
-def published_models(models: Mapping[str, tuple[str | None, int | None]]) -> dict[str, tuple[str, dict[str, float]]]:
+def published_models(
+    models: Mapping[str, tuple[str | None, int | None]],
+) -> dict[str, tuple[str, dict[str, float]]]:
     """Return the published name and accuracies (fractions) of each model that is in the table.
 
-    models: name → (timm's name, image size). The accuracies are those at the published size nearest to the model's
-    size. If the model's size is unknown, they are those at the largest published size.
+    models: name → (timm's name, image size). The accuracies are those at the published size nearest
+    to the model's size. If the model's size is unknown, they are those at the largest published
+    size.
     """
     wanted = {timm for timm, _ in models.values() if timm is not None}
     if not wanted:
@@ -88,17 +107,26 @@ def published_models(models: Mapping[str, tuple[str | None, int | None]]) -> dic
             nearest = min(
                 rows[timm],
                 key=lambda published_row: (
-                    -published_row["img_size"] if size is None else abs(published_row["img_size"] - size)
+                    -published_row["img_size"]
+                    if size is None
+                    else abs(published_row["img_size"] - size)
                 ),
             )
-            accuracies = {column: nearest[column] / 100 for column in SETS if nearest[column] is not None}
-            unknown = " (the largest published; the model's own size is not known)" if size is None else ""
+            accuracies = {
+                column: nearest[column] / 100 for column in SETS if nearest[column] is not None
+            }
+            unknown = (
+                " (the largest published; the model's own size is not known)"
+                if size is None
+                else ""
+            )
             published[name] = f"{timm}, {nearest['img_size']} px{unknown}", accuracies
     return published
 
 
 def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, list[ResultRow]]:
-    """Return the lines and the models in timm's table. Return None if a class has no ImageNet index."""
+    """Return the lines and the models in timm's table. Return None if a class has no ImageNet
+    index."""
     indices = [cls.imagenet for cls in answered.subject.classes]
     if not all(indices):
         return None, []
@@ -108,12 +136,17 @@ def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, li
         classifier = scores.classifier
         model = stands_for.get(classifier.name)
         known_name = timm_name(model) if isinstance(model, str) else None
-        names[classifier.name] = (known_name, classifier.input_size[-1] if classifier.input_size else None)
+        names[classifier.name] = (
+            known_name,
+            classifier.input_size[-1] if classifier.input_size else None,
+        )
     known = published_models(names)
     commit = (read_published("model").schema.metadata or {})[b"commit"].decode()
     lines = tuple(published_line(shifted) for shifted in COUNTERPARTS)
     several = any(len(index) > 1 for index in indices)
-    return PublishedResults(commit, lines, {name: shown for name, (shown, _) in known.items()}, several), [
+    return PublishedResults(
+        commit, lines, {name: shown for name, (shown, _) in known.items()}, several
+    ), [
         row(ACCURACY, value, model=name, at=column)
         for name, (_, accuracies) in known.items()
         for column, value in accuracies.items()

@@ -1,7 +1,8 @@
-"""Severity: accuracy against the level of a shift, the level that takes ten points, and where trajectories fail.
+"""Severity: accuracy against the level of a shift, the level that takes ten points, and where
+trajectories fail.
 
-A trajectory is a class and an index: its base image and its image at every level that the screen accepted. Classes that
-are near chance, or that have too few base images, are left out.
+A trajectory is a class and an index: its base image and its image at every level that the screen
+accepted. Classes that are near chance, or that have too few base images, are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from counterfoil.evaluation.figures import MOST_SHIFTS, legend, severity_figure,
 from counterfoil.evaluation.tasks.classes.answers import AllAnswers, NestedMeasure
 from counterfoil.report import severity as names
 from counterfoil.report.results import ModelFacts, ResultRow, Results, row
-from counterfoil.resampled_stats import FEWEST_IMAGES, Units, UnitValues, interval_of_draws, share_estimate
+from counterfoil.resampled_stats import (
+    FEWEST_IMAGES,
+    Units,
+    UnitValues,
+    interval_of_draws,
+    share_estimate,
+)
 
 _TEN_POINTS = 0.1
 _HALF = 0.5
@@ -33,16 +40,19 @@ def shifts_with_levels(subject: Subject) -> dict[str, list[int]]:
         if group.level is not None:
             groups_of.setdefault(group.of, []).append(index)
     return {
-        of: sorted(places, key=lambda index: subject.groups[index].level or 0.0) for of, places in groups_of.items()
+        of: sorted(places, key=lambda index: subject.groups[index].level or 0.0)
+        for of, places in groups_of.items()
     }
 
 
 @dataclass(frozen=True)
 class Trajectories:
-    """n trajectories of a shift with K levels, in the order of class and index. Each has K + 1 places, the base first.
+    """n trajectories of a shift with K levels, in the order of class and index. Each has K + 1
+    places, the base first.
 
-    labels: (n,). rows: (n, K + 1), the row of the image at each place, -1 if there is no image. right: (n, K + 1,
-    models), false if there is no image. units: (n,) of the input dataset, if images share any.
+    labels: (n,). rows: (n, K + 1), the row of the image at each place, -1 if there is no image.
+    right: (n, K + 1, models), false if there is no image. units: (n,) of the input dataset, if
+    images share any.
     """
 
     levels: Floats
@@ -68,11 +78,18 @@ class Trajectories:
 
     def only(self, which: Bools) -> Trajectories:
         units = None if self.units is None else self.units[which]
-        return replace(self, labels=self.labels[which], rows=self.rows[which], right=self.right[which], units=units)
+        return replace(
+            self,
+            labels=self.labels[which],
+            rows=self.rows[which],
+            right=self.right[which],
+            units=units,
+        )
 
 
 def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories:
-    """Return the trajectories of a shift's planned classes that have enough base images and are not near chance."""
+    """Return the trajectories of a shift's planned classes that have enough base images and are not
+    near chance."""
     subject = answered.subject
     base = np.bincount(subject.labels[answered.rows(0)], minlength=len(subject.classes))
     known = np.array([cls.id not in answered.near_chance.classes for cls in subject.classes]) & (
@@ -90,14 +107,18 @@ def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories
     rows_of_cells[scene.ravel(), column[subject.shifts[rows]]] = rows
     levels = np.array([subject.groups[index].level for index in places], dtype=np.float64)
     right = answered.answers.correct[rows_of_cells] & (rows_of_cells >= 0)[:, :, None]
-    return Trajectories(levels, cells[:, 0], rows_of_cells, right, answered.shared_units(rows_of_cells.max(axis=1)))
+    return Trajectories(
+        levels, cells[:, 0], rows_of_cells, right, answered.shared_units(rows_of_cells.max(axis=1))
+    )
 
 
 def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
     """Return a `Severity` for each shift with levels, in the dataset's order, and its rows."""
     severities = []
     rows = []
-    for shift, places in shifts_with_levels(answered.subject).items() if answered.subject.base else ():
+    for shift, places in (
+        shifts_with_levels(answered.subject).items() if answered.subject.base else ()
+    ):
         scenes = trajectories_of(answered, places)
         drops = answered.drops(places[-1])
         curve = _Curve.of(answered, shift, scenes, drops)
@@ -115,7 +136,8 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
                 ),
                 classes=len(curve.labels),
                 left_out=tuple(
-                    answered.subject.classes[label].name for label in np.setdiff1d(scenes.labels, curve.labels).tolist()
+                    answered.subject.classes[label].name
+                    for label in np.setdiff1d(scenes.labels, curve.labels).tolist()
                 ),
                 trajectories=int(with_base.sum()),
                 complete=int(scenes.complete.sum()),
@@ -133,7 +155,8 @@ def _finite(number: float) -> float | None:
 
 
 def level_row(measure: str, level: trajectory_stats.Reached, **others: object) -> ResultRow:
-    """Return the row of a level. A note says if the level, or the upper end of its interval, is not reached."""
+    """Return the row of a level. A note says if the level, or the upper end of its interval, is not
+    reached."""
     value, low, high = map(_finite, (level.value, level.low, level.high))
     note = "" if high is not None else names.END_NOT_REACHED
     if value is None:
@@ -145,10 +168,11 @@ def level_row(measure: str, level: trajectory_stats.Reached, **others: object) -
 class _Curve:
     """Accuracy of m models at the base and at K levels, for k classes and averaged over them.
 
-    by_class: (k, K + 1, m), accuracy of each class in `labels`. replicates: (R, K + 1, m), bootstrap draws of the
-    average. agreed, agreed_drops: (2, K + 1, m) each, how far the intervals of accuracies and of drops are widened
-    because all images of some classes agree. drops_of_class: (k, 2, K + 1, m), the ends of the intervals of drops.
-    units: how many units are drawn, if images share any: single classes then have no intervals.
+    by_class: (k, K + 1, m), accuracy of each class in `labels`. replicates: (R, K + 1, m),
+    bootstrap draws of the average. agreed, agreed_drops: (2, K + 1, m) each, how far the intervals
+    of accuracies and of drops are widened because all images of some classes agree. drops_of_class:
+    (k, 2, K + 1, m), the ends of the intervals of drops. units: how many units are drawn, if images
+    share any: single classes then have no intervals.
     """
 
     answered: AllAnswers
@@ -165,11 +189,13 @@ class _Curve:
     units: int | None
 
     @classmethod
-    def of(cls, answered: AllAnswers, shift: str, scenes: Trajectories, drops: Drops | None = None) -> _Curve:
+    def of(
+        cls, answered: AllAnswers, shift: str, scenes: Trajectories, drops: Drops | None = None
+    ) -> _Curve:
         """Average over the classes with enough images at the base and at every level.
 
-        drops: the drops at the highest level that the drop measure computed. They are reused if they average over
-        the same classes.
+        drops: the drops at the highest level that the drop measure computed. They are reused if
+        they average over the same classes.
         """
         sides = len(scenes.levels) + 1
         models = len(answered.models)
@@ -194,12 +220,17 @@ class _Curve:
             counts.append(images)
             if label_scenes.units is not None:
                 for side, present in enumerate(label_scenes.present.T):
-                    right_of_units[side].append((label_scenes.units[present], label_scenes.right[present, side]))
+                    right_of_units[side].append(
+                        (label_scenes.units[present], label_scenes.right[present, side])
+                    )
                 of_class.append(np.full((2, sides, models), np.nan))
                 continue
             every = np.ones(len(label_scenes.labels), dtype=bool)
             rng = stats.seeded(answered.seed, "severity", shift, answered.subject.classes[label].id)
-            parts = [(label_scenes.present[:, side], label_scenes.right[:, side]) for side in range(sides)]
+            parts = [
+                (label_scenes.present[:, side], label_scenes.right[:, side])
+                for side in range(sides)
+            ]
             drawn = np.stack(drawn_accuracies(parts, every, rng, stats.REPLICATES), axis=1)
             usable = ~np.isnan(drawn).any(axis=(1, 2), keepdims=True)
             total += np.where(usable, drawn, 0.0)
@@ -212,22 +243,38 @@ class _Curve:
                     *((accuracy[column], int(images[column])) for column in (0, side)),
                 )
                 squares[:, side] += np.square(stats.distances_of_share(*on_side))
-                differing = stats.distances_of_difference(base, on_side, pairs[:, 0], pairs[:, side])
+                differing = stats.distances_of_difference(
+                    base, on_side, pairs[:, 0], pairs[:, side]
+                )
                 squares_of_drops[:, side] += np.square(differing)
-                # If images are missing at a level and all pairs agree, use at least the interval of the pairs.
-                first, last = ((pairs[:, column].sum(axis=0) / max(1, len(pairs)), len(pairs)) for column in (0, side))
+                # If images are missing at a level and all pairs agree, use at least the interval of
+                # the pairs.
+                first, last = (
+                    (pairs[:, column].sum(axis=0) / max(1, len(pairs)), len(pairs))
+                    for column in (0, side)
+                )
                 alone = (
-                    stats.distances_of_difference(first, last, pairs[:, 0], pairs[:, side]) if len(pairs) else differing
+                    stats.distances_of_difference(first, last, pairs[:, 0], pairs[:, side])
+                    if len(pairs)
+                    else differing
                 )
                 agreed[:, side] = np.maximum(differing, alone)
-            of_class.append(stats.percentile_ends(accuracy[0] - accuracy, drawn[:, :1] - drawn, agreed))
+            of_class.append(
+                stats.percentile_ends(accuracy[0] - accuracy, drawn[:, :1] - drawn, agreed)
+            )
         with np.errstate(invalid="ignore"):
             replicates = total / np.where(counted == 0, np.nan, counted)
-        units = None if scenes.units is None else len(np.unique(scenes.units[np.isin(scenes.labels, labels)]))
+        units = (
+            None
+            if scenes.units is None
+            else len(np.unique(scenes.units[np.isin(scenes.labels, labels)]))
+        )
         if shared is not None and labels:
             replicates = np.stack([shared.average(side) for side in right_of_units], axis=1)
         classes = max(1, len(labels))
-        same = drops is not None and set(drops.classes) == {answered.subject.classes[label].id for label in labels}
+        same = drops is not None and set(drops.classes) == {
+            answered.subject.classes[label].id for label in labels
+        }
         return cls(
             answered,
             shift,
@@ -263,7 +310,8 @@ class _Curve:
         return interval_of_draws(value, drawn, (below, above), units=self.units)
 
     def rows(self, ending: str = "") -> Iterator[ResultRow]:
-        """Yield rows of accuracies, of drops and of the level that takes ten points; with an ending, no accuracies."""
+        """Yield rows of accuracies, of drops and of the level that takes ten points; with an
+        ending, no accuracies."""
         if not len(self.labels):
             return
         ats = ["0", *map(names.at, self.levels.tolist())]
@@ -273,10 +321,15 @@ class _Curve:
             drops = [self.drop(side, model) for side in range(1, len(ats))]
             if not ending:
                 for side, level in enumerate(ats):
-                    value, (below, above) = float(self.accuracy[side, model]), self.agreed[:, side, model].tolist()
+                    value, (below, above) = (
+                        float(self.accuracy[side, model]),
+                        self.agreed[:, side, model].tolist(),
+                    )
                     drawn = self.replicates[:, side, model]
                     estimate = interval_of_draws(value, drawn, (below, above), 0.0, self.units)
-                    yield row(names.ACCURACY, estimate, at=level, n=images[side], units=self.units, **key)
+                    yield row(
+                        names.ACCURACY, estimate, at=level, n=images[side], units=self.units, **key
+                    )
             for level, n, drop in zip(ats[1:], images[1:], drops, strict=True):
                 yield row(names.DROP + ending, drop, at=level, n=n, units=self.units, **key)
             weights = self.images[1:].astype(np.float64)
@@ -285,14 +338,18 @@ class _Curve:
             if not ending:
                 yield from self._of_classes(model, ats, key)
 
-    def _of_classes(self, model: int, ats: Sequence[str], key: dict[str, str]) -> Iterator[ResultRow]:
+    def _of_classes(
+        self, model: int, ats: Sequence[str], key: dict[str, str]
+    ) -> Iterator[ResultRow]:
         for index, label in enumerate(self.labels.tolist()):
             class_id = self.answered.subject.classes[label].id
             base = float(self.by_class[index, 0, model])
             for side, level in enumerate(ats):
                 n = int(self.counts[index, side])
                 value = float(self.by_class[index, side, model])
-                accuracy = stats.wilson_estimate(round(value * n), n) if self.units is None else value
+                accuracy = (
+                    stats.wilson_estimate(round(value * n), n) if self.units is None else value
+                )
                 yield row(names.ACCURACY, accuracy, class_id=class_id, at=level, n=n, **key)
                 if side:
                     ends = self.drops_of_class[index, :, side, model].tolist()
@@ -301,7 +358,8 @@ class _Curve:
 
 
 def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterator[ResultRow]:
-    """Yield failure points by every definition, for the trajectories that a model gets right at the base."""
+    """Yield failure points by every definition, for the trajectories that a model gets right at the
+    base."""
     levels = scenes.levels
     ats = list(map(names.at, scenes.levels.tolist()))
     present = scenes.present[:, 1:]
@@ -319,7 +377,9 @@ def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterato
     for model, name in enumerate(answered.models):
         key = {"model": name, "group": shift}
         for ending, (first, last) in runs.items():
-            counting = scenes.right_at_base[:, model] & (scenes.complete | (ending != names.COMPLETE))
+            counting = scenes.right_at_base[:, model] & (
+                scenes.complete | (ending != names.COMPLETE)
+            )
             if not counting.any():
                 continue
             rng = stats.seeded(answered.seed, "failed", shift)
@@ -333,11 +393,16 @@ def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterato
             median = trajectory_stats.rising_reaches(curve, levels, np.ones(len(levels)), _HALF)
             yield level_row(names.MEDIAN + ending, median, n=n, **key)
             if not ending:
-                yield row(names.RECOVERED, share_estimate(again[counting, model], units), n=n, **key)
+                yield row(
+                    names.RECOVERED, share_estimate(again[counting, model], units), n=n, **key
+                )
 
 
-def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
-    """Yield comparisons between pairs of models: those best on the base, without models near chance."""
+def _compared(
+    answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Curve
+) -> Iterator[ResultRow]:
+    """Yield comparisons between pairs of models: those best on the base, without models near
+    chance."""
     sound = np.flatnonzero(answered.sound)
     few = curve.units is not None and curve.units < FEWEST_IMAGES
     if not len(curve.labels) or len(sound) < 2 or few:
@@ -370,13 +435,22 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
         ends = np.zeros((2, len(models), len(models)))
         ends[:, first, other] = low[side], high[side]
         ends[:, other, first] = -high[side], -low[side]
-        for name, rank in zip(called, trajectory_stats.ranks(ends[0], ends[1], accuracy[side]).tolist(), strict=True):
-            yield row(names.RANK, stats.Estimate(*rank), model=name, group=shift, at=level, n=len(models))
+        for name, rank in zip(
+            called, trajectory_stats.ranks(ends[0], ends[1], accuracy[side]).tolist(), strict=True
+        ):
+            yield row(
+                names.RANK, stats.Estimate(*rank), model=name, group=shift, at=level, n=len(models)
+            )
     runs = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:, models])
     scores = trajectory_stats.failure_scores(*runs, scenes.right_at_base[:, models], scenes.levels)
     apart = scores[:, first] - scores[:, other]
-    units = np.arange(len(apart)) if scenes.units is None else np.unique(scenes.units, return_inverse=True)[1]
-    swapped = np.zeros((units.max() + 1, apart.shape[1]))  # the models are swapped in all trajectories of a unit
+    units = (
+        np.arange(len(apart))
+        if scenes.units is None
+        else np.unique(scenes.units, return_inverse=True)[1]
+    )
+    # the models are swapped in all trajectories of a unit
+    swapped = np.zeros((units.max() + 1, apart.shape[1]))
     np.add.at(swapped, units, np.nan_to_num(apart))
     p = trajectory_stats.swap_test(swapped, stats.seeded(answered.seed, "swaps", shift))
     for index, (key, p_one, q) in enumerate(zip(keys, p, stats.holm(p), strict=True)):
@@ -384,7 +458,9 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
         both = apart[known, index]
         rng = stats.seeded(answered.seed, "failure difference", shift)
         mean = stats.mean_over_units(both, units[known], rng) if len(both) else None
-        yield row(names.FAILURE_DIFFERENCE, mean, n=len(both), test=names.SWAPS, p=p_one, q=q, **key)
+        yield row(
+            names.FAILURE_DIFFERENCE, mean, n=len(both), test=names.SWAPS, p=p_one, q=q, **key
+        )
 
 
 def _draw(results: Results) -> list[Any]:
@@ -406,15 +482,17 @@ class Frame:
     marked: bool
 
 
-# The film strips of a shift: the shift, the model of the strips, and for each scene its class and frames.
+# The film strips of a shift: the shift, the model of the strips, and for each scene its class and
+# frames.
 FilmStrips = tuple[names.Severity, ModelFacts, list[tuple[str, tuple[Frame, ...]]]]
 
 
 def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
-    """Return film strips: one scene at its base and every level of a shift, and where models first fail.
+    """Return film strips: one scene at its base and every level of a shift, and where models first
+    fail.
 
-    The model of the strips is the one with the middle median failure point. Its scenes are complete trajectories that
-    it gets right at the base. They lie at the quartiles of its failure points.
+    The model of the strips is the one with the middle median failure point. Its scenes are complete
+    trajectories that it gets right at the base. They lie at the quartiles of its failure points.
     """
     subject = answered.subject
     groups = shifts_with_levels(answered.subject)
@@ -433,15 +511,21 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
         quartiles = {len(order) * quartile // 4 for quartile in (1, 2, 3)}
         for scene in order[sorted(quartiles)].tolist() if len(order) else ():
             name = subject.classes[int(scenes.labels[scene])].name
-            chosen.append((severity, model, name, scenes.rows[scene].tolist(), fails[scene].tolist()))
+            chosen.append(
+                (severity, model, name, scenes.rows[scene].tolist(), fails[scene].tolist())
+            )
     pictures = thumbnails(subject, [subject.keys[row] for *_, rows, _ in chosen for row in rows])
     strips: dict[str, FilmStrips] = {}
     for severity, model, name, rows, fails in chosen:
         frames = []
         for side, (at, shown_row) in enumerate(zip(severity.ats, rows, strict=True)):
-            failing_models = [model for model, fail in zip(results.models, fails, strict=True) if fail == side]
+            failing_models = [
+                model for model, fail in zip(results.models, fails, strict=True) if fail == side
+            ]
             failing = tuple(model.short_name for model in failing_models)
-            frames.append(Frame(at, pictures[subject.keys[shown_row]], failing, model in failing_models))
+            frames.append(
+                Frame(at, pictures[subject.keys[shown_row]], failing, model in failing_models)
+            )
         strips.setdefault(severity.shift, (severity, model, []))[2].append((name, tuple(frames)))
     return list(strips.values())
 

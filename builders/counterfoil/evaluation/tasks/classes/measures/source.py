@@ -1,7 +1,9 @@
-"""How a dataset compares with its source: distances of features (KID, FID), and accuracy on validation images.
+"""How a dataset compares with its source: distances of features (KID, FID), and accuracy on
+validation images.
 
-Features are those of the recipe's CLIP model, or of a classifier before its last layer. For the reference, the models
-are scored on at most 50 validation images of each class. A source that is not available is skipped with the reason.
+Features are those of the recipe's CLIP model, or of a classifier before its last layer. For the
+reference, the models are scored on at most 50 validation images of each class. A source that is not
+available is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from counterfoil import accuracy_stats, feature_stats
 from counterfoil.accuracy_stats import ClassUnits, near_chance
 from counterfoil.arrays import AnyFloats, Bools, Ints
 from counterfoil.data.folders import placed
-from counterfoil.data.labelled_images import LabelledImages, deal_halves, first_of_classes, rows_of, thinned
+from counterfoil.data.labelled_images import (
+    LabelledImages,
+    deal_halves,
+    first_of_classes,
+    rows_of,
+    thinned,
+)
 from counterfoil.data.labelled_sources import labelled_rows, labelled_source, labelled_split
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import open_source
@@ -36,7 +44,12 @@ from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, PYTHON, is_local
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
-from counterfoil.report.reference import VALIDATION, VALIDATION_BASE, VALIDATION_GAP, ReferenceResult
+from counterfoil.report.reference import (
+    VALIDATION,
+    VALIDATION_BASE,
+    VALIDATION_GAP,
+    ReferenceResult,
+)
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import Estimate
 from counterfoil.store.layout import writable_cache
@@ -52,7 +65,8 @@ class _Side:
 
 @dataclass(frozen=True)
 class PreparedDistances(Request):
-    """The names of the feature models, and the opened source or the reason that it is not available."""
+    """The names of the feature models, and the opened source or the reason that it is not
+    available."""
 
     names: tuple[str, ...] = ()
     opened: MeasuredAgainst | str = ""
@@ -63,8 +77,8 @@ def prepared_distances(
 ) -> PreparedDistances:
     """Check the names of feature models and open the source, before any long step.
 
-    Raise UserError if a named model can give no features or `against` is wrong, and RunFailure if `against` cannot be
-    reached. If the recipe's source is not available, the result has the reason.
+    Raise UserError if a named model can give no features or `against` is wrong, and RunFailure if
+    `against` cannot be reached. If the recipe's source is not available, the result has the reason.
     """
     wanted = tuple(dict.fromkeys([names] if isinstance(names, str) else names or ()))
     problems: list[CounterfoilError] = []
@@ -72,12 +86,15 @@ def prepared_distances(
         try:
             _refuse_unfit(name, subject)
         except CounterfoilError as error:
-            problems.append(type(error)([f"distances: {problem}" for problem in error.problems], error.hint))
+            problems.append(
+                type(error)([f"distances: {problem}" for problem in error.problems], error.hint)
+            )
     raise_together(problems)
     if not wanted:
         if against is not None:
             raise UserError(
-                "--against needs --distances: it says what distances are measured to", "Add --distances clip"
+                "--against needs --distances: it says what distances are measured to",
+                "Add --distances clip",
             )
         return PreparedDistances()
     try:
@@ -94,8 +111,8 @@ def prepared_distances(
 def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list[ResultRow]]:
     """Return distances in the features of each model that was named, and their rows.
 
-    A source that is not available and a model without features are skipped, with the reason. Raise RunFailure if a
-    model cannot be fetched or computed.
+    A source that is not available and a model without features are skipped, with the reason. Raise
+    RunFailure if a model cannot be fetched or computed.
     """
     prepared = answered.request(PreparedDistances) or PreparedDistances()
     measured: list[Distances] = []
@@ -120,11 +137,16 @@ def skipped_because(error: CounterfoilError) -> str:
     return "; ".join([*error.problems, *([error.hint] if error.hint else [])]).rstrip(".")
 
 
-def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel) -> tuple[Distances, list[ResultRow]]:
+def _distances(
+    answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel
+) -> tuple[Distances, list[ResultRow]]:
     subject = answered.subject
     asking = answered.asking
     source, decodable = _side_of(opened.source.images, model, asking)
-    parts = [_features(part.images, model, subject.workplace / "embeddings", asking) for part in subject.parts]
+    parts = [
+        _features(part.images, model, subject.workplace / "embeddings", asking)
+        for part in subject.parts
+    ]
     features = np.concatenate(parts) if len(parts) > 1 else parts[0]
     readable = np.isfinite(features).all(axis=1)
     shared = _subject_units(subject)
@@ -152,7 +174,8 @@ def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureMode
         images = ImageSet(what, name, len(labels), len(side.features), len(against.features))
         compared.append(_compared(distances, images, side, against, statistics[labels]))
         report(f"distances in the features of {model.name}", done, len(groups) + 1)
-    # For scale, also measure the source against itself: its two splits, or two halves of its only split.
+    # For scale, also measure the source against itself: its two splits, or two halves of its only
+    # split.
     if opened.other is not None:
         name = f"{opened.other.name} against {opened.source.name}"
         first = _side_of(opened.other.images, model, asking)[0]
@@ -160,12 +183,20 @@ def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureMode
     else:
         name = f"two halves of {opened.source.name}"
         # Images with equal features go to the same half.
-        contents = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in source.features]
-        halves = deal_halves(opened.source.images.labels[decodable], 0, list(map(str, source.units)), contents)
-        first, another = (
-            _Side(source.features[half], source.units[half]) for half in (halves.discover, halves.confirm)
+        contents = [
+            hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest()
+            for row in source.features
+        ]
+        halves = deal_halves(
+            opened.source.images.labels[decodable], 0, list(map(str, source.units)), contents
         )
-    itself = ImageSet("source", name, len(subject.classes), len(first.features), len(another.features))
+        first, another = (
+            _Side(source.features[half], source.units[half])
+            for half in (halves.discover, halves.confirm)
+        )
+    itself = ImageSet(
+        "source", name, len(subject.classes), len(first.features), len(another.features)
+    )
     compared.append(_compared(distances, itself, first, another, _statistics(another)))
     report(f"distances in the features of {model.name}", len(groups) + 1, len(groups) + 1)
     rows = [result for _, set_rows in compared for result in set_rows]
@@ -173,14 +204,18 @@ def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureMode
 
 
 def _side_of(images: LabelledImages, model: FeatureModel, asking: Asking) -> tuple[_Side, Bools]:
-    """Return the features of a source's decodable images, and which images can be decoded, bool [n]."""
+    """Return the features of a source's decodable images, and which images can be decoded, bool
+    [n]."""
     features = _features(images, model, None, asking)
     decodable = np.isfinite(features).all(axis=1)
     return _Side(features[decodable], _units(images)[decodable]), np.asarray(decodable)
 
 
-def _features(images: LabelledImages, model: FeatureModel, folder: Path | None, asking: Asking) -> AnyFloats:
-    """Return features [n, d] of n images, NaN if an image cannot be decoded. Unit vectors get length √d."""
+def _features(
+    images: LabelledImages, model: FeatureModel, folder: Path | None, asking: Asking
+) -> AnyFloats:
+    """Return features [n, d] of n images, NaN if an image cannot be decoded. Unit vectors get
+    length √d."""
     # KID of similar sets is a small difference of large means, so half precision is too coarse.
     with renamed(f"features, {model.name}: {images.name}"):
         features = embed(
@@ -191,7 +226,8 @@ def _features(images: LabelledImages, model: FeatureModel, folder: Path | None, 
             precision="float32",
             placement=asking.spread,
         )
-    # KID's kernel is (x·y/d + 1)³. For unit vectors x·y/d is small, and the constant 1 would dominate.
+    # KID's kernel is (x·y/d + 1)³. For unit vectors x·y/d is small, and the constant 1 would
+    # dominate.
     return features * np.float32(np.sqrt(features.shape[1])) if model.scaled else features
 
 
@@ -202,7 +238,9 @@ def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], B
     """
     sets: list[tuple[SetOfImages, str, tuple[int, ...], Bools]] = []
     tops = np.array([group.top for group in subject.groups])
-    of_dataset = (np.arange(len(subject.keys)) < len(subject.parts[0].images)) & tops[subject.shifts]
+    of_dataset = (np.arange(len(subject.keys)) < len(subject.parts[0].images)) & tops[
+        subject.shifts
+    ]
     places = np.unique(subject.shifts[of_dataset]).tolist()
     if len(places) > 1:
         labels = sorted({label for index in places for label in subject.groups[index].class_labels})
@@ -214,12 +252,16 @@ def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], B
 
 
 def _units(images: LabelledImages) -> Ints:
-    """Return the unit of each image as a number. If the images have no units, each image is its own unit."""
-    return np.unique(images.units if images.units is not None else images.keys, return_inverse=True)[1].reshape(-1)
+    """Return the unit of each image as a number. If the images have no units, each image is its own
+    unit."""
+    return np.unique(
+        images.units if images.units is not None else images.keys, return_inverse=True
+    )[1].reshape(-1)
 
 
 def _subject_units(subject: Subject) -> Ints:
-    """Return the unit of each image. With paired noise, images of one class and index share a unit."""
+    """Return the unit of each image. With paired noise, images of one class and index share a
+    unit."""
     numbered = []
     start = 0
     for part in subject.parts:
@@ -246,19 +288,32 @@ def _compared(
     against: _Side,
     statistics: feature_stats.FeatureStatistics | None,
 ) -> tuple[ImageSet, list[ResultRow]]:
-    """Return a set with its rows, KID and FID, or a note if there are too few images. statistics: of `against`."""
+    """Return a set with its rows, KID and FID, or a note if there are too few images. statistics:
+    of `against`."""
     key = distances.key(images)
     counts = [len(np.unique(units)) for units in (side.units, against.units)]
     if statistics is None or min(counts) < feature_stats.FEWEST_IMAGES:
         independent = " and ".join(f"{count:,}" for count in counts)
-        note = f"{independent} independent images, and subsets need {feature_stats.FEWEST_IMAGES} on either side"
+        note = (
+            f"{independent} independent images, and subsets need {feature_stats.FEWEST_IMAGES}"
+            " on either side"
+        )
         return images, [row(KID, None, n=images.images, note=note, **key)]
-    kid = feature_stats.kernel_distance(side.features, against.features, side.units, against.units, seed=distances.seed)
-    fid = feature_stats.frechet_distance(feature_stats.feature_statistics(side.features), statistics)
+    kid = feature_stats.kernel_distance(
+        side.features, against.features, side.units, against.units, seed=distances.seed
+    )
+    fid = feature_stats.frechet_distance(
+        feature_stats.feature_statistics(side.features), statistics
+    )
     biased = feature_stats.is_biased(images.images, images.source_images, distances.width)
-    images = replace(images, kid_subset=kid.subset, kid_source_subset=kid.other_subset, fid_biased=biased)
+    images = replace(
+        images, kid_subset=kid.subset, kid_source_subset=kid.other_subset, fid_biased=biased
+    )
     estimate = Estimate(kid.value, kid.low, kid.high)
-    return images, [row(KID, estimate, n=images.images, **key), row(FID, fid, n=images.images, **key)]
+    return images, [
+        row(KID, estimate, n=images.images, **key),
+        row(FID, fid, n=images.images, **key),
+    ]
 
 
 # The CLIP model that the recipe screens with.
@@ -267,7 +322,8 @@ CLIP = "clip"
 
 @dataclass(frozen=True)
 class FeatureModel:
-    """A model that computes features. pin: what identifies it. scaled: whether its features are unit vectors."""
+    """A model that computes features. pin: what identifies it. scaled: whether its features are
+    unit vectors."""
 
     name: str
     pin: str
@@ -279,27 +335,36 @@ def _refuse_unfit(name: str, subject: Subject) -> None:
     if name == CLIP:
         if subject.recipe is None:
             raise UserError(
-                f"'{CLIP}' stands for the CLIP model of a recipe's screen, but the images have no recipe",
-                "Name a recipe (--recipe), or a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
+                f"'{CLIP}' stands for the CLIP model of a recipe's screen, but the images have no"
+                " recipe",
+                "Name a recipe (--recipe), or a model: --distances"
+                " open_clip:ViT-B-32/laion2b_s34b_b79k",
             )
         if subject.recipe.screen.model is None:
             raise UserError(
-                f"'{CLIP}' stands for the CLIP model of a recipe's screen, but this recipe has no screen",
+                f"'{CLIP}' stands for the CLIP model of a recipe's screen, but this recipe has no"
+                " screen",
                 "Name a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
             )
         local_folder(subject.recipe.screen.model)
     elif name.startswith((PREDICTIONS, PYTHON)):
-        raise UserError(f"model {name!r}: has no features; expected a model that a folder, a file or the Hub holds")
+        raise UserError(
+            f"model {name!r}: has no features; expected a model that a folder, a file or the Hub"
+            " holds"
+        )
     else:
         describe_classifier(name, subject.classes)
 
 
 def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
-    """Load a feature model on `device`. A CLIP model of the Hub has the commit that the dataset pins."""
+    """Load a feature model on `device`. A CLIP model of the Hub has the commit that the dataset
+    pins."""
     if name != CLIP:
         classifier = load_classifier(name, device, subject.classes)
         embedder = classifier_embedder(classifier, device)
-        return FeatureModel(name, f"sha256 {classifier.sha256}", embedder, scaled=name.startswith(OPEN_CLIP))
+        return FeatureModel(
+            name, f"sha256 {classifier.sha256}", embedder, scaled=name.startswith(OPEN_CLIP)
+        )
     assert subject.recipe is not None  # `prepared_distances` checked it
     screen = subject.recipe.screen
     pinned = (subject.pins.get("models") or {}).get("screen") or {}
@@ -314,13 +379,15 @@ def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
     return FeatureModel(pin.name, pin_text, clip_embedder(clip, pin, screen.weights), scaled=True)
 
 
-# A larger split is thinned to this many rows. FID of 2,048 features needs 10,000 images (Heusel 2017).
+# A larger split is thinned to this many rows. FID of 2,048 features needs 10,000 images (Heusel
+# 2017).
 MOST_IMAGES = 10_000
 
 
 @dataclass(frozen=True)
 class SourceImages:
-    """Images of a source. sets: the set of conditions behind each label, if an image may have several conditions."""
+    """Images of a source. sets: the set of conditions behind each label, if an image may have
+    several conditions."""
 
     images: LabelledImages
     name: str
@@ -328,7 +395,8 @@ class SourceImages:
     sets: ConditionLabels | None = None
 
     def of_classes(self, classes: Sequence[RecipeClass], labels: Sequence[int]) -> Bools:
-        """Return bool [n], the images of these classes. An image with several conditions needs only one of them."""
+        """Return bool [n], the images of these classes. An image with several conditions needs only
+        one of them."""
         if self.sets is None:
             return np.isin(self.images.labels, labels)
         fitting = [self.sets.of_label(classes[label].source_label) for label in labels]
@@ -344,22 +412,30 @@ class MeasuredAgainst:
 
 
 def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgainst:
-    """Return the validation split of a recipe's source as the dataset pins it, with the train split; or `against`.
+    """Return the validation split of a recipe's source as the dataset pins it, with the train
+    split; or `against`.
 
     Raise UserError for missing images, RunFailure if a network or a disk fails.
     """
     if against is not None:
         images = labelled_source(against, subject.classes)
-        return MeasuredAgainst(SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images)), None)
+        return MeasuredAgainst(
+            SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images)), None
+        )
     subject = with_source_placed(subject)
     pin = pinned_source(subject)
     recipe = subject.recipe
     assert recipe is not None  # a pinned source has one
     splits = open_source(recipe.source, pin=pin).splits
-    names = [name for name in (recipe.source.validation_split, recipe.source.train_split) if name in splits]
+    names = [
+        name
+        for name in (recipe.source.validation_split, recipe.source.train_split)
+        if name in splits
+    ]
     if splits and not names:
         raise UserError(
-            f"source: '{recipe.source.dataset}' has neither split of the recipe; its splits: {', '.join(splits)}"
+            f"source: '{recipe.source.dataset}' has neither split of the recipe; its splits:"
+            f" {', '.join(splits)}"
         )
     opened = []
     for name in dict.fromkeys(names or [recipe.source.validation_split]):
@@ -372,25 +448,35 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
 
 
 def with_source_placed(subject: Subject) -> Subject:
-    """Return the subject with its source's folder on this machine, if a folder with that content is known."""
+    """Return the subject with its source's folder on this machine, if a folder with that content is
+    known."""
     recipe = subject.recipe
     if recipe is None:
         return subject
     source = placed(recipe.source, subject.pins.get("source"))
-    return subject if source is recipe.source else replace(subject, recipe=recipe.model_copy(update={"source": source}))
+    return (
+        subject
+        if source is recipe.source
+        else replace(subject, recipe=recipe.model_copy(update={"source": source}))
+    )
 
 
 def pinned_source(subject: Subject) -> SourcePin:
-    """Return the pin of the source of a subject's recipe. Raise UserError without a recipe, or if it has changed."""
+    """Return the pin of the source of a subject's recipe. Raise UserError without a recipe, or if
+    it has changed."""
     recipe = subject.recipe
     if recipe is None:
-        raise UserError("the images have no recipe, so their source is unknown", "Name a source: --against IMAGES")
+        raise UserError(
+            "the images have no recipe, so their source is unknown",
+            "Name a source: --against IMAGES",
+        )
     recorded = subject.pins.get("source")
     pin = open_source(recipe.source, recorded, as_recorded=True).pin
     known = SourcePin.of(recorded)
     if known is not None and known.revision and pin.revision and known.revision != pin.revision:
         raise UserError(
-            f"source: '{known.dataset}' is at revision {pin.revision} here, expected {known.revision}, the revision"
+            f"source: '{known.dataset}' is at revision {pin.revision} here, expected"
+            f" {known.revision}, the revision"
             " that the dataset was built from"
         )
     return pin
@@ -408,7 +494,8 @@ def _shown(images: LabelledImages) -> str:
 DISTANCES = NestedMeasure(measure_distances)
 
 
-# With 50 images, Wilson's interval of a class is at most 27 points wide; with ten such classes, 9 points.
+# With 50 images, Wilson's interval of a class is at most 27 points wide; with ten such classes, 9
+# points.
 IMAGES_A_CLASS = 50
 _SALT = "reference"  # of the bootstrap
 _INPUT = "the input dataset"
@@ -416,9 +503,11 @@ _INPUT = "the input dataset"
 
 @dataclass(frozen=True)
 class PreparedReference(Request):
-    """The images to score, their name DATASET:SPLIT, and the models that are not scored there, with the reasons.
+    """The images to score, their name DATASET:SPLIT, and the models that are not scored there, with
+    the reasons.
 
-    If nothing is scored, `images` is None. `skipped` then gives the reason; it is empty if no reference is wanted.
+    If nothing is scored, `images` is None. `skipped` then gives the reason; it is empty if no
+    reference is wanted.
     """
 
     images: LabelledImages | None = None
@@ -432,9 +521,9 @@ def prepared_reference(
 ) -> PreparedReference:
     """Open the validation split of a built dataset's source, before any long step.
 
-    stands_for: each model's name → what it is. mended: names of mended models, which may have seen any image of the
-    source. wanted: None for a source that is on this machine, True to fetch one from the Hub. The base of corrupted
-    rows is the source's own, so it is compared on request only.
+    stands_for: each model's name → what it is. mended: names of mended models, which may have seen
+    any image of the source. wanted: None for a source that is on this machine, True to fetch one
+    from the Hub. The base of corrupted rows is the source's own, so it is compared on request only.
     """
     if wanted is False or subject.recipe is None or subject.directory is None:
         return PreparedReference()
@@ -451,16 +540,27 @@ def prepared_reference(
     split = shown_source(subject.recipe.source.dataset, subject.recipe.source.validation_split)
     try:
         if not set(stands_for) - set(left_out):
-            raise UserError("no model can be scored on it: " + "; ".join(f"{k} is {v}" for k, v in left_out.items()))
+            raise UserError(
+                "no model can be scored on it: "
+                + "; ".join(f"{k} is {v}" for k, v in left_out.items())
+            )
         if subject.recipe.source.conditions is not None:
             raise UserError("each row of the source has several labels, expected one class per row")
         pin = pinned_source(subject)
         source = subject.recipe.source
         # A dataset of the Hub may be of any size.
         large = not (source.dataset.startswith(LAB) or is_local(source.dataset))
-        if large and wanted is None and not any(folder.name == pin.revision for folder in prepared_folders(source)):
-            raise UserError(f"'{source.dataset}' is not on this machine", "Add --reference to download it.")
-        images = labelled_split(source, source.validation_split, subject.recipe.classes, pin, units=False)
+        if (
+            large
+            and wanted is None
+            and not any(folder.name == pin.revision for folder in prepared_folders(source))
+        ):
+            raise UserError(
+                f"'{source.dataset}' is not on this machine", "Add --reference to download it."
+            )
+        images = labelled_split(
+            source, source.validation_split, subject.recipe.classes, pin, units=False
+        )
         images = rows_of(images, first_of_classes(images.keys, images.labels, IMAGES_A_CLASS))
     except reading_errors() as error:
         reason = skipped_because(skipped_reason(_INPUT, error))
@@ -469,36 +569,51 @@ def prepared_reference(
 
 
 def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, list[ResultRow]]:
-    """Return every model's gap between validation images and the base, over the classes that the base measures.
+    """Return every model's gap between validation images and the base, over the classes that the
+    base measures.
 
-    None if no reference is wanted. A source that cannot be read is skipped and a model that fails there is left out,
-    each with the reason.
+    None if no reference is wanted. A source that cannot be read is skipped and a model that fails
+    there is left out, each with the reason.
     """
     prepared = answered.request(PreparedReference) or PreparedReference()
     if prepared.images is None:
         if prepared.skipped is None:
             return None, []
-        return ReferenceResult(prepared.split, skipped=prepared.skipped, left_out=prepared.left_out), []
+        return ReferenceResult(
+            prepared.split, skipped=prepared.skipped, left_out=prepared.left_out
+        ), []
     images = prepared.images
     scorable = [name for name in answered.models if name not in prepared.left_out]
     failed: dict[str, CounterfoilError] = {}
     try:
         with renamed(lambda stage: replace(stage, name=f"{stage.name}, validation")):
-            scored = answered.asking.scored(images, scorable, writable_cache() / "predictions", failed)
+            scored = answered.asking.scored(
+                images, scorable, writable_cache() / "predictions", failed
+            )
     except reading_errors() as error:
         reason = skipped_because(skipped_reason(_INPUT, error))
         return ReferenceResult(prepared.split, skipped=reason, left_out=prepared.left_out), []
     if not scored:
         reason = "; ".join(skipped_because(error) for error in failed.values())
         return ReferenceResult(prepared.split, skipped=reason, left_out=prepared.left_out), []
-    whys = {name: f"which failed there: {skipped_because(failed[name])}" for name in scorable if name in failed}
+    whys = {
+        name: f"which failed there: {skipped_because(failed[name])}"
+        for name in scorable
+        if name in failed
+    }
     prepared = replace(prepared, left_out={**prepared.left_out, **whys})
-    # `scored` has cached models first: restore the order of the models, so that equal answers give equal bytes.
-    return _gaps(answered, prepared, images, {name: scored[name] for name in scorable if name in scored})
+    # `scored` has cached models first: restore the order of the models, so that equal answers give
+    # equal bytes.
+    return _gaps(
+        answered, prepared, images, {name: scored[name] for name in scorable if name in scored}
+    )
 
 
 def _gaps(
-    answered: AllAnswers, prepared: PreparedReference, images: LabelledImages, scored: Mapping[str, Scored]
+    answered: AllAnswers,
+    prepared: PreparedReference,
+    images: LabelledImages,
+    scored: Mapping[str, Scored],
 ) -> tuple[ReferenceResult, list[ResultRow]]:
     subject = answered.subject
     near = answered.near_chance
@@ -511,8 +626,11 @@ def _gaps(
     for cls in answered.seen(0) if enough else ():
         rows = np.flatnonzero((images.labels == label_of[cls.class_id]) & readable)
         if rows.size:
-            # The answers to one class, (n, models): first to validation images, then to base images.
-            together = np.concatenate([correct[rows], cls.base_correct[cls.base_present][:, places]])
+            # The answers to one class, (n, models): first to validation images, then to base
+            # images.
+            together = np.concatenate(
+                [correct[rows], cls.base_correct[cls.base_present][:, places]]
+            )
             first = np.arange(len(together)) < len(rows)
             both.append(ClassUnits(cls.class_id, first, together, ~first, together))
     others = [cls for cls in both if cls.class_id in near.classes]
@@ -520,12 +638,23 @@ def _gaps(
     unseen_known = False
     if others:
         sound = ~near.models[places]
-        shares = [accuracy_stats.accuracy_per_class(other.base_present, other.base_correct) for other in others]
-        unseen = float(np.mean(shares, axis=0)[sound if sound.any() else np.ones_like(sound)].mean())
+        shares = [
+            accuracy_stats.accuracy_per_class(other.base_present, other.base_correct)
+            for other in others
+        ]
+        unseen = float(
+            np.mean(shares, axis=0)[sound if sound.any() else np.ones_like(sound)].mean()
+        )
         # Whether classes near chance on the base are clearly above chance here.
         chance = float(np.mean([near.chances[other.class_id] for other in others]))
-        unseen_known = not near_chance(np.array([unseen]), sum(other.counts[0] for other in others), chance).item()
-    why = "it has no readable image of these classes" if enough else "no class has enough images on the base"
+        unseen_known = not near_chance(
+            np.array([unseen]), sum(other.counts[0] for other in others), chance
+        ).item()
+    why = (
+        "it has no readable image of these classes"
+        if enough
+        else "no class has enough images on the base"
+    )
     result = ReferenceResult(
         split=prepared.split,
         images=sum(cls.counts[0] for cls in both),
@@ -540,14 +669,20 @@ def _gaps(
     drops = accuracy_stats.drops(both, paired=False, seed=answered.seed, salt=_SALT)
     shown = accuracy_stats.averages(both, seed=answered.seed, salt=_SALT)
     bases = [
-        ClassUnits(cls.class_id, cls.shift_present, cls.shift_correct, cls.shift_present, cls.shift_correct)
+        ClassUnits(
+            cls.class_id, cls.shift_present, cls.shift_correct, cls.shift_present, cls.shift_correct
+        )
         for cls in both
     ]
     base = accuracy_stats.averages(bases, seed=answered.seed, salt=subject.groups[0].name)
     return result, [
         row(measure, numbers.interval(column), model=name, n=result.images)
         for column, name in enumerate(scored)
-        for measure, numbers in ((VALIDATION, shown), (VALIDATION_BASE, base), (VALIDATION_GAP, drops))
+        for measure, numbers in (
+            (VALIDATION, shown),
+            (VALIDATION_BASE, base),
+            (VALIDATION_GAP, drops),
+        )
     ]
 
 

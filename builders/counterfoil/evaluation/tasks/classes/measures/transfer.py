@@ -1,4 +1,5 @@
-"""Transfer: how often each model fails on images that were chosen because a judge was wrong (Wiles 2022, Figure 4).
+"""Transfer: how often each model fails on images that were chosen because a judge was wrong (Wiles
+2022, Figure 4).
 
 A caption is a shift of one class: its images were drawn from one text.
 """
@@ -38,21 +39,26 @@ class _Judge:
 
 
 def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], list[ResultRow]]:
-    """Return a `Transfer` per judge, in the recipe's order, and their rows; empty if no rule keeps a judge's failures.
+    """Return a `Transfer` per judge, in the recipe's order, and their rows; empty if no rule keeps
+    a judge's failures.
 
-    Rates leave out images of classes that are near chance: models fail on nearly all of them anyway.
+    Rates leave out images of classes that are near chance: models fail on nearly all of them
+    anyway.
     """
     subject = answered.subject
     readable = answered.answers.readable
     if not subject.judged.shifts:
         return (), []
-    # For each model, rule → (n,) the images on which it fails. A model with few ranked answers has fewer rules.
+    # For each model, rule → (n,) the images on which it fails. A model with few ranked answers has
+    # fewer rules.
     failed = []
     for scores in answered.scored:
         known_rules = names.RULES if ranks_enough(scores.predictions, scores.class_map) else (TOP1,)
         of_model = {}
         for rule in known_rules:
-            of_model[rule] = failures(rule, scores.predictions, subject.labels, subject.classes, scores.class_map)
+            of_model[rule] = failures(
+                rule, scores.predictions, subject.labels, subject.classes, scores.class_map
+            )
         failed.append(of_model)
     near = np.array([cls.id in answered.near_chance.classes for cls in subject.classes], dtype=bool)
     transfers: list[names.Transfer] = []
@@ -60,11 +66,15 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
     for name, wrong in subject.judged.wrong.items():
         rows = np.flatnonzero(wrong)  # `wrong` covers the images of the dataset, which come first
         rows = rows[readable[rows]]
-        left_out = tuple(subject.classes[label].name for label in np.unique(subject.labels[rows]) if near[label])
+        left_out = tuple(
+            subject.classes[label].name for label in np.unique(subject.labels[rows]) if near[label]
+        )
         rows = rows[~near[subject.labels[rows]]]
         judge = _judge(name, answered)
         judged_shifts = [shift for shift in subject.judged.shifts if name in shift.judges]
-        rows_of_shift = {shift.index: rows[subject.shifts[rows] == shift.index] for shift in judged_shifts}
+        rows_of_shift = {
+            shift.index: rows[subject.shifts[rows] == shift.index] for shift in judged_shifts
+        }
         family = architecture_family(judge.architecture, name)
         models = []
         for at, scores in enumerate(answered.scored):
@@ -106,7 +116,8 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
 
 
 def _judge(name: str, answered: AllAnswers) -> _Judge:
-    """Return a judge with its pins from the lock; without pins if these are malformed, because locks are untrusted."""
+    """Return a judge with its pins from the lock; without pins if these are malformed, because
+    locks are untrusted."""
     pins = answered.subject.mined.pins
     pin = pins.get(name)
     pinned = pin.items() if isinstance(pin, Mapping) else ()
@@ -122,7 +133,9 @@ def _relation(scored: Scored, judge: _Judge, answered: AllAnswers) -> names.Rela
     sizes = (itself.param_count, itself.num_classes) if itself else (None, None)
     model_sizes = (scored.classifier.param_count, scored.classifier.num_classes)
     model = scored.classifier
-    return relation_of(model.architecture, model.sha256, model_sizes, judge.architecture, judge.sha256, sizes)
+    return relation_of(
+        model.architecture, model.sha256, model_sizes, judge.architecture, judge.sha256, sizes
+    )
 
 
 def relation_of(
@@ -135,12 +148,16 @@ def relation_of(
 ) -> names.Relation:
     """Return how another model is related to the judge, as far as names and configurations show.
 
-    sizes: (parameters, outputs), None if unknown. The same architecture means the same name with other weights. Two
-    models with equal numbers of outputs but different numbers of parameters are at most of the same family.
+    sizes: (parameters, outputs), None if unknown. The same architecture means the same name with
+    other weights. Two models with equal numbers of outputs but different numbers of parameters are
+    at most of the same family.
     """
     if not (is_known(architecture) and is_known(judge_architecture)):
         return names.OTHER
-    if plain_architecture(architecture) == plain_architecture(judge_architecture) and sha256 != judge_sha256:
+    if (
+        plain_architecture(architecture) == plain_architecture(judge_architecture)
+        and sha256 != judge_sha256
+    ):
         (parameters, outputs), (of_judge, outputs_of_judge) = sizes, judge_sizes
         if None in (parameters, of_judge) or outputs != outputs_of_judge or parameters == of_judge:
             return names.SAME_ARCHITECTURE
@@ -152,8 +169,11 @@ def relation_of(
 
 
 def _captions(subject: Subject, rows: Ints) -> tuple[Ints, Ints]:
-    """Return the captions of some rows, as shift · classes + class, and each row's index among them, (rows,)."""
-    return np.unique(subject.shifts[rows] * len(subject.classes) + subject.labels[rows], return_inverse=True)
+    """Return the captions of some rows, as shift · classes + class, and each row's index among
+    them, (rows,)."""
+    return np.unique(
+        subject.shifts[rows] * len(subject.classes) + subject.labels[rows], return_inverse=True
+    )
 
 
 def _rates(
@@ -163,7 +183,8 @@ def _rates(
     shift_index: int | None,
     rows: Ints,
 ) -> list[ResultRow]:
-    """Return every model's failure rates on images that the judge gets wrong, in one shift or, for None, in all."""
+    """Return every model's failure rates on images that the judge gets wrong, in one shift or, for
+    None, in all."""
     if not len(rows):
         return []
     subject = answered.subject
@@ -178,12 +199,16 @@ def _rates(
         for part in subject.parts[1:]
         for at in range(part.first, part.first + len(part.images.group_names))
     }
-    # By these rules the judge is wrong about every image by construction. Under every rule its first answer is
-    # not the label; under top-3 rules none of its first three is.
+    # By these rules the judge is wrong about every image by construction. Under every rule its
+    # first answer is not the label; under top-3 rules none of its first three is.
     judged_shifts = [
-        shift for shift in subject.judged.shifts if judge.name in shift.judges and shift_index in (None, shift.index)
+        shift
+        for shift in subject.judged.shifts
+        if judge.name in shift.judges and shift_index in (None, shift.index)
     ]
-    under_top3 = all(judged_shift.rule.failure in (TOP3, *PARENTS) for judged_shift in judged_shifts)
+    under_top3 = all(
+        judged_shift.rule.failure in (TOP3, *PARENTS) for judged_shift in judged_shifts
+    )
     constructed = names.RULES if under_top3 else (TOP1,)
     result_rows: list[ResultRow] = []
     if not judge.places:
@@ -191,7 +216,14 @@ def _rates(
         for rule in constructed:
             key = {"model": judge.recorded_name, "group": group, "against": judge.name, "at": rule}
             result_rows.append(
-                row(names.TRANSFER, 1.0, n=len(rows), units=len(captions), note=names.BY_CONSTRUCTION, **key)
+                row(
+                    names.TRANSFER,
+                    1.0,
+                    n=len(rows),
+                    units=len(captions),
+                    note=names.BY_CONSTRUCTION,
+                    **key,
+                )
             )
             result_rows.append(row(names.ON_BASE, None, n=len(base), **key))
     for rule in names.RULES:
@@ -203,20 +235,34 @@ def _rates(
         np.add.at(counts, caption, failed[rows].astype(np.int64))
         estimates = clustered_rates(counts, images)
         on_base = _matched(subject, base, failed, mixture)
-        others = {name: _matched(subject, group_rows, failed, mixture) for name, group_rows in beside.items()}
+        others = {
+            name: _matched(subject, group_rows, failed, mixture)
+            for name, group_rows in beside.items()
+        }
         for column, at in enumerate(able):
             key = {"model": answered.models[at], "group": group, "against": judge.name, "at": rule}
             itself = rule in constructed and at in judge.places
             # The judge's own rate is fixed by construction: it is not an estimate.
             rate: Estimate | float = estimates[column].value if itself else estimates[column]
             note = names.BY_CONSTRUCTION if itself else ""
-            result_rows.append(row(names.TRANSFER, rate, n=len(rows), units=len(captions), note=note, **key))
             result_rows.append(
-                row(names.ON_BASE, None if on_base is None else float(on_base[column]), n=len(base), **key)
+                row(names.TRANSFER, rate, n=len(rows), units=len(captions), note=note, **key)
+            )
+            result_rows.append(
+                row(
+                    names.ON_BASE,
+                    None if on_base is None else float(on_base[column]),
+                    n=len(base),
+                    **key,
+                )
             )
             for name, elsewhere in others.items():
                 if elsewhere is not None:
-                    result_rows.append(row(names.BESIDE, float(elsewhere[column]), **key | {"at": f"{rule} {name}"}))
+                    result_rows.append(
+                        row(
+                            names.BESIDE, float(elsewhere[column]), **key | {"at": f"{rule} {name}"}
+                        )
+                    )
     return result_rows
 
 
@@ -240,7 +286,16 @@ _FIRST_WORD = re.compile(r"[a-z]+?(?=v?\d|[^a-z]|$)")
 # Families by first word. A DeiT is a ViT trained differently; timm builds an LCNet with its code
 # of MobileNetV3; RN50 is open_clip's, BiT is a ResNet v2.
 _BEGINNINGS = {
-    "resnet": ("resnet", "resnext", "resnest", "seresnet", "seresnext", "ecaresnet", "skresnet", "skresnext"),
+    "resnet": (
+        "resnet",
+        "resnext",
+        "resnest",
+        "seresnet",
+        "seresnext",
+        "ecaresnet",
+        "skresnet",
+        "skresnext",
+    ),
     "regnet": ("regnet",),
     "mobilenet": ("mobilenet",),
     "convnext": ("convnext",),
@@ -248,11 +303,14 @@ _BEGINNINGS = {
 }
 _WHOLE_WORDS = {"deit": "vit", "lcnet": "mobilenet", "rn": "resnet", "bit": "resnet"}
 # Names of unknown architectures: each such model is a family of its own.
-_UNKNOWN = frozenset({"", "predictions", "open_clip", "sequential", "module", "function", "<lambda>"})
+_UNKNOWN = frozenset(
+    {"", "predictions", "open_clip", "sequential", "module", "function", "<lambda>"}
+)
 
 
 def architecture_family(architecture: str, name: str = "") -> str:
-    """Return the family of an architecture: `resnet50` → resnet. An unlisted family is the first word of the name.
+    """Return the family of an architecture: `resnet50` → resnet. An unlisted family is the first
+    word of the name.
 
     name: the name of the model. It stands for the architecture if that is unknown.
     """
@@ -269,7 +327,9 @@ def architecture_family(architecture: str, name: str = "") -> str:
     word = first_word[0]
     if word in _WHOLE_WORDS:
         return _WHOLE_WORDS[word]
-    return next((family for family, beginnings in _BEGINNINGS.items() if word.startswith(beginnings)), word)
+    return next(
+        (family for family, beginnings in _BEGINNINGS.items() if word.startswith(beginnings)), word
+    )
 
 
 def plain_architecture(architecture: str) -> str:
