@@ -92,24 +92,24 @@ class ClassUnits:
 
 @dataclass(frozen=True)
 class Drops:
-    """The drops of all models, as arrays (models,) and (replicates, models).
-
-    replicates: the drop in each replicate. base_replicates: the base accuracy in the same
-    replicates. averaged: (models,) bool, the models to average over. classes: each class's drop
-    averaged over these models; None if there is no such model. agreed: what the classes whose
-    images are all right or all wrong add to the ends of the drop's interval. units: how many units
-    of the input dataset are drawn; None if images are drawn.
-    """
+    """The drops of all models, as arrays (models,) and (replicates, models)."""
 
     base_accuracy: Floats
     accuracy: Floats
     drop: Floats
     replicates: Floats
+    """The drop in each replicate."""
     base_replicates: Floats
+    """The base accuracy in the same replicates."""
     classes: Mapping[str, Estimate | None]
+    """Each class's drop averaged over these models; None if there is no such model."""
     averaged: Bools
+    """(models,) bool, the models to average over."""
     agreed: EndDistances
+    """What the classes whose images are all right or all wrong add to the ends of the drop's
+    interval."""
     units: int | None = None
+    """How many units of the input dataset are drawn; None if images are drawn."""
 
     def interval(self, model: int) -> Estimate:
         below, above = (float(side[model]) for side in self.agreed)
@@ -483,22 +483,22 @@ def draw_class_averages(
 
 @dataclass(frozen=True)
 class ClassAverage:
-    """An accuracy averaged over classes.
-
-    images: the harmonic mean of the numbers of images per class. counts: (classes,) the images per
-    class. shares: (classes,) the share of right answers per class. freedom: the degrees of freedom
-    of the variance (Satterthwaite 1946). draws: (R,) the value in each bootstrap replicate. units:
-    how many units are drawn in it; None if images are.
-    """
+    """An accuracy averaged over classes."""
 
     value: float
     images: float
+    """The harmonic mean of the numbers of images per class."""
     counts: Ints
+    """(classes,) the images per class."""
     shares: Floats
+    """(classes,) the share of right answers per class."""
     variance: float
     freedom: float
+    """The degrees of freedom of the variance (Satterthwaite 1946)."""
     draws: Floats
+    """(R,) the value in each bootstrap replicate."""
     units: int | None = None
+    """How many units are drawn in it; None if images are."""
 
     @classmethod
     def of(

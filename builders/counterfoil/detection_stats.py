@@ -159,12 +159,7 @@ class Matches:
     thresholds.
 
     The detections are the `MOST_DETECTIONS` of the highest scores per image and category. They are
-    sorted by category and falling score; ties are sorted by image. row: (d,) the row of each
-    detection in `Detections`. matched, ignored: (a, t, d) bool. A detection is ignored if it
-    matched a crowd or an object outside of the range of areas. It is also ignored if it matched
-    nothing and its own area is outside of the range. found: (d,) the row in `Objects` that the
-    detection matched at the lowest threshold and in the range of all areas, or -1. counted: (a, o)
-    bool, the objects that a detector is expected to find.
+    sorted by category and falling score; ties are sorted by image.
     """
 
     images: int
@@ -173,12 +168,19 @@ class Matches:
     image: Ints
     category: Ints
     row: Ints
+    """(d,) the row of each detection in `Detections`."""
     matched: Bools
     ignored: Bools
+    """(a, t, d) bool. A detection is ignored if it matched a crowd or an object outside of the
+    range of areas. It is also ignored if it matched nothing and its own area is outside of the
+    range."""
     found: Ints
+    """(d,) the row in `Objects` that the detection matched at the lowest threshold and in the range
+    of all areas, or -1."""
     object_image: Ints
     object_category: Ints
     counted: Bools
+    """(a, o) bool, the objects that a detector is expected to find."""
 
 
 def match(objects: Objects, detections: Detections, images: int, categories: int) -> Matches:

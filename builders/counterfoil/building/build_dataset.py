@@ -52,24 +52,24 @@ from counterfoil.store.replacement import settle_directory
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """The result of building a part.
-
-    shards: the number of shards of the part. shards_made: the number that this run made.
-    all_shards: the number of shards of the whole plan. all_done: the number that were finished when
-    the part ended. closed: whether the dataset is complete. notes: sentences about what could not
-    be measured.
-    """
+    """The result of building a part."""
 
     directory: Path
     part: PlanPart
     shards: int
+    """The number of shards of the part."""
     shards_made: int
+    """The number that this run made."""
     images_made: int
     all_shards: int
+    """The number of shards of the whole plan."""
     all_done: int
+    """The number that were finished when the part ended."""
     closed: bool
+    """Whether the dataset is complete."""
     seconds: float
     notes: tuple[str, ...] = ()
+    """Sentences about what could not be measured."""
 
     @property
     def images_per_second(self) -> float | None:
@@ -97,13 +97,7 @@ class BuildProgress:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The result of a finished build, with counts by shift and reason over the whole dataset.
-
-    open_shifts: the shifts without a threshold (see `counterfoil calibrate`). few_images: the
-    classes whose object threshold is a percentile of too few validation images. notes: sentences
-    about what could not be measured. screen_doubts: doubts about classes that CLIP may not know, or
-    None. preview: the largest number of images of a shift if this is a preview, else None.
-    """
+    """The result of a finished build, with counts by shift and reason over the whole dataset."""
 
     directory: Path
     counts: Mapping[str, Mapping[str, int]]
@@ -115,10 +109,15 @@ class BuildResult:
     seconds: float
     manifest_sha256: str
     open_shifts: tuple[str, ...] = ()
+    """The shifts without a threshold (see `counterfoil calibrate`)."""
     few_images: tuple[FewImages, ...] = ()
+    """The classes whose object threshold is a percentile of too few validation images."""
     notes: tuple[str, ...] = ()
+    """Sentences about what could not be measured."""
     screen_doubts: ScreenDoubts | None = None
+    """Doubts about classes that CLIP may not know, or None."""
     preview: int | None = None
+    """The largest number of images of a shift if this is a preview, else None."""
 
     @property
     def images_per_second(self) -> float | None:
@@ -233,9 +232,6 @@ def _refuse_early(recipe: Recipe, out: Path, part: PlanPart | None, words: str) 
 class DatasetBuild:
     """A recipe with its resolved inputs, the directory of the dataset, and the engine that makes
     the shards.
-
-    recipe_yaml: the recipe file of the directory, if the directory already has it. repair: the
-    argument of `DatasetStore.open`.
     """
 
     recipe: Recipe
@@ -245,7 +241,9 @@ class DatasetBuild:
     engine: Engine
     allow_mixed: bool = False
     recipe_yaml: str | None = None
+    """The recipe file of the directory, if the directory already has it."""
     repair: Mapping[str, Entry] | None = None
+    """The argument of `DatasetStore.open`."""
 
     def whole(self) -> BuildResult:
         """Make the missing shards of the plan, and close the dataset."""

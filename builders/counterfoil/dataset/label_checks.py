@@ -368,8 +368,7 @@ class Selected:
 
 @dataclass(frozen=True)
 class Selection:
-    """All answers, without names. images: task → key → how often it was selected, without
-    controls."""
+    """All answers, without names."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     FORM: ClassVar[Form] = Form(
@@ -381,6 +380,7 @@ class Selection:
     controls: AllControls
     shifts: tuple[ShiftSelected, ...]
     images: dict[ReviewTask, dict[str, Selected]]
+    """Task → key → how often it was selected, without controls."""
 
     def __post_init__(self) -> None:
         if len({shift.name for shift in self.shifts}) < len(self.shifts):

@@ -149,21 +149,20 @@ _PUBLISHED = [
 
 @dataclass(frozen=True)
 class Group:
-    """The base, a shift, or a part of other labelled images.
-
-    class_labels: the classes planned in it. candidates: the number of rendered candidates; None if
-    nothing was rendered. paired: an image shares its noise with the base image of its class and
-    index. Each level of a shift is a group, as in `recipe.prompts.Shift`: `of` names the shift,
-    `top` marks the highest level.
-    """
+    """The base, a shift, or a part of other labelled images."""
 
     name: str
     kind: str | None
     prompt: str
     group: str
     class_labels: tuple[int, ...]
+    """The classes planned in it."""
     candidates: int | None
+    """The number of rendered candidates; None if nothing was rendered."""
     paired: bool
+    """An image shares its noise with the base image of its class and index. Each level of a shift
+    is a group, as in `recipe.prompts.Shift`: `of` names the shift, `top` marks the highest level.
+    """
     of: str = ""
     level: float | None = None
     realised: bool = False
@@ -182,39 +181,40 @@ class SubjectPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """All (n,) images in a fixed order, part after part.
-
-    shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base:
-    group 0 is the base.
-    workplace: a folder for answers and reports. mined: the candidates of a built dataset's mined
-    shifts. judged: which of its images are there because a classifier was wrong. recipe, pins: what
-    a build made the images from. published: the dataset of the Hub that it is a copy of. units: the
-    units of the input dataset (videos), if it names them.
-    """
+    """All (n,) images in a fixed order, part after part."""
 
     source: str
     name: str
     directory: Path | None
     workplace: Path
+    """A folder for answers and reports."""
     content: str
     classes: tuple[RecipeClass, ...]
     groups: tuple[Group, ...]
     base: bool
+    """Group 0 is the base."""
     parts: tuple[SubjectPart, ...]
     keys: tuple[str, ...]
     labels: Ints
     shifts: Ints
+    """(n,) positions in `groups`."""
     indices: Ints
+    """(n,) the number of an image in its cell."""
     min_images_per_class: int
     models: tuple[str, ...]
     repo: str | None
     published: HubDataset | None = None
+    """The dataset of the Hub that it is a copy of."""
     mined: MinedCandidates = field(default_factory=MinedCandidates)
+    """The candidates of a built dataset's mined shifts."""
     judged: JudgedImages = field(default_factory=JudgedImages)
+    """Which of its images are there because a classifier was wrong."""
     recipe: Recipe | None = None
     pins: Mapping[str, Any] = field(default_factory=dict)
+    """What a build made the images from."""
     label_checks: LabelChecks | None = None
     units: Units | None = None
+    """The units of the input dataset (videos), if it names them."""
 
     @property
     def preview(self) -> int | None:

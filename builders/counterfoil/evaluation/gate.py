@@ -98,23 +98,23 @@ _ADVISORY = "advisory"
 
 @dataclass(frozen=True, slots=True)
 class GateLine:
-    """A parsed line.
-
-    group: its name; with `every`, the line is for all groups. limit: a fraction. other_model: what
-    `worse_than` compares with: a model, or the results.json of an earlier evaluation. class_name: a
-    class's name or id; empty for all classes. advisory: whether the line is reported but never
-    fails. share: the measure that is named or compared.
-    """
+    """A parsed line."""
 
     text: str
     measure: str
     group: str
+    """Its name; with `every`, the line is for all groups."""
     limit: float
+    """A fraction."""
     other_model: str = ""
+    """What `worse_than` compares with: a model, or the results.json of an earlier evaluation."""
     every: bool = False
     class_name: str = ""
+    """A class's name or id; empty for all classes."""
     advisory: bool = False
+    """Whether the line is reported but never fails."""
     share: str = "accuracy"
+    """The measure that is named or compared."""
     lower_is_better: bool = False
 
     @property
@@ -125,28 +125,29 @@ class GateLine:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A line of the gate for one model and one group.
-
-    estimate: fractions, with an interval that holds for all comparisons of the gate at once; None
-    if nothing was measured. images: the smaller side's images per class (harmonic mean); for a
-    detector, its images with an object. needed: the number of images per class with which the same
-    value would decide the line; None if the line is decided, or if no number would decide it.
-    reason: why the line is undecided, if not because of its interval. classes: measured classes and
-    classes of the group; zeros for a detector. level: the level of a graded shift. base: of a drop
-    over some of the classes, what it is from.
-    """
+    """A line of the gate for one model and one group."""
 
     line: GateLine
     model: str
     group: str
     verdict: Answer
     estimate: Estimate | None = None
+    """Fractions, with an interval that holds for all comparisons of the gate at once; None if
+    nothing was measured."""
     images: float = 0.0
+    """The smaller side's images per class (harmonic mean); for a detector, its images with an
+    object."""
     needed: int | None = None
+    """The number of images per class with which the same value would decide the line; None if the
+    line is decided, or if no number would decide it."""
     reason: str = ""
+    """Why the line is undecided, if not because of its interval."""
     classes: tuple[int, int] = (0, 0)
+    """Measured classes and classes of the group; zeros for a detector."""
     level: float | None = None
+    """The level of a graded shift."""
     base: float | None = None
+    """Of a drop over some of the classes, what it is from."""
 
     def measured(
         self, number: Number, reach: float, excused: float = 0.0, doubt: str = ""

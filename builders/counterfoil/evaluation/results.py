@@ -140,24 +140,24 @@ class Score:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """All measurements on one dataset; `files` are the paths of the written files.
-
-    results: the document, with every number as a row. dataset: the name of the evaluated images.
-    directory: None if they are not a built dataset. `unreadable` are keys of images that could not
-    be decoded, `unreadable_paths` their paths below their folder. gate: the answers to a gate's
-    lines. notes: on how images were read. task: what was asked, with every model's answer to every
-    image.
-    """
+    """All measurements on one dataset; `files` are the paths of the written files."""
 
     results: Results
+    """The document, with every number as a row."""
     dataset: str
+    """The name of the evaluated images."""
     directory: Path | None
+    """None if they are not a built dataset. `unreadable` are keys of images that could not be
+    decoded, `unreadable_paths` their paths below their folder."""
     unreadable: tuple[str, ...]
     files: Mapping[str, Path]
     unreadable_paths: tuple[str | None, ...] = ()
     gate: GateResult | None = None
+    """The answers to a gate's lines."""
     notes: tuple[str, ...] = ()
+    """On how images were read."""
     task: Task | None = field(default=None, repr=False, compare=False)
+    """What was asked, with every model's answer to every image."""
 
     def __repr__(self) -> str:
         return visible(f"<Evaluation of {self.name}: {'; '.join(self._summary())}>")

@@ -319,21 +319,20 @@ def _order(value: ClassOrder) -> Order:
 
 @dataclass(frozen=True)
 class ChosenModels:
-    """The models to score, in order, with the class map of each. given: models of a person's code,
-    by name.
-
-    stands_for: name → the given model or its name. mended: the notes of mended models, by name.
-    scales: what the scores of a model are, if a person says so.
-    """
+    """The models to score, in order, with the class map of each."""
 
     classes: Sequence[RecipeClass]
     names: tuple[str, ...] = ()
     maps: Mapping[str, ClassMap] = field(default_factory=dict)
     given: Mapping[str, GivenModel] = field(default_factory=dict)
+    """Models of a person's code, by name."""
     stands_for: Mapping[str, object] = field(default_factory=dict)
+    """Name → the given model or its name."""
     mended: Mapping[str, MendedNote] = field(default_factory=dict)
+    """The notes of mended models, by name."""
     outputs: Outputs = "all"
     scales: Mapping[str, Scale] = field(default_factory=dict)
+    """What the scores of a model are, if a person says so."""
 
     def load(self, name: str) -> Classifier:
         given = self.given.get(name)

@@ -97,24 +97,22 @@ _SCARCE_SUBTYPES = (
 
 @dataclass(frozen=True, slots=True)
 class PlantedWorld:
-    """A planted world.
-
-    subtypes: by label, its wardrobe classes: one, or several merged ones. planted: the planted
-    class's label.
-    attribute, value: the context (`background`, `beach`), or the scarce subtype (`class`,
-    `pullover`). strength: P(context | planted class) or the subtype's share of its class, in train;
-    the share of flipped labels in the slice; or of train rows with noise. flipped: the label that
-    replaces flipped ones.
-    """
+    """A planted world."""
 
     kind: str
     seed: int
     subtypes: tuple[tuple[str, ...], ...]
+    """By label, its wardrobe classes: one, or several merged ones."""
     planted: int | None = None
+    """The planted class's label."""
     attribute: str | None = None
     value: str | None = None
+    """The context (`background`, `beach`), or the scarce subtype (`class`, `pullover`)."""
     strength: float | None = None
+    """P(context | planted class) or the subtype's share of its class, in train; the share of
+    flipped labels in the slice; or of train rows with noise."""
     flipped: int | None = None
+    """The label that replaces flipped ones."""
 
     @property
     def name(self) -> str:

@@ -44,21 +44,21 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class AnsweredRows:
-    """The n audited images that have an answer. taken_for: (n,), the class of the answer, or -1 if
-    it is no class. confidence: (n,), the target's confidence in its answer. label_confidence:
-    (classifiers, n), the confidence of each classifier in the label. copies: (n,), whether the row
-    is a changed copy of another, whose label is checked instead.
-    """
+    """The n audited images that have an answer."""
 
     keys: Sequence[str]
     labels: Ints
     failed: Bools
     units: Ints
     taken_for: Ints
+    """(n,), the class of the answer, or -1 if it is no class."""
     confidence: Floats
+    """(n,), the target's confidence in its answer."""
     label_confidence: Floats
+    """(classifiers, n), the confidence of each classifier in the label."""
     paths: Mapping[str, str] = field(default_factory=dict)
     copies: Bools | bool = False
+    """(n,), whether the row is a changed copy of another, whose label is checked instead."""
 
     @classmethod
     def of(cls, audited: Audited, others: Iterable[Predictions] = ()) -> AnsweredRows:

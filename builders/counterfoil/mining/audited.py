@@ -435,30 +435,29 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Audited:
-    """The n images that can be decoded and have an answer, and one question about them.
-
-    labels, failed: (n,). features: (n, width), CLIP's unit vectors. units: (n,), equal for rows of
-    one unit. centre,
-    deviation: (width,), the mean and deviation over the rows that `whitened_by` describes.
-    unreadable: keys of the images that were left out. rows: (n,), the index of each image among all
-    images.
-    """
+    """The n images that can be decoded and have an answer, and one question about them."""
 
     parts: tuple[LabelledImages, ...]
     keys: tuple[str, ...]
     classes: tuple[int, ...]
     labels: Ints
     failed: Bools
+    """(n,)."""
     features: Floats32
+    """(n, width), CLIP's unit vectors."""
     units: Ints
+    """(n,), equal for rows of one unit."""
     halves: Halves
     target: AuditedTarget
     centre: Floats
     deviation: Floats
+    """(width,), the mean and deviation over the rows that `whitened_by` describes."""
     whitened_by: str
     dealt_by: Literal["unit", "content"]
     unreadable: tuple[str, ...]
+    """Keys of the images that were left out."""
     rows: Ints
+    """(n,), the index of each image among all images."""
 
     @cached_property
     def taken_for(self) -> Ints:
@@ -528,8 +527,7 @@ def recipe_clip(recipe: Recipe, device: str) -> RecipeClip | RunFailure:
 
 @dataclass(frozen=True)
 class AskedTarget:
-    """The images of `mine.on` with the target's answers, before CLIP embeds them. elsewhere:
-    workers for that."""
+    """The images of `mine.on` with the target's answers, before CLIP embeds them."""
 
     recipe: Recipe
     mine: Mine
@@ -539,6 +537,7 @@ class AskedTarget:
     has: ConditionLabels | None
     answers: Answers
     elsewhere: Placement | None
+    """Workers for that."""
 
     def audits(self, clip: RecipeClip | None) -> tuple[Audited, ...]:
         """Return an audit for each question. Without a CLIP, features have width 0."""

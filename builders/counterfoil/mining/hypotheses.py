@@ -76,17 +76,19 @@ _SECTIONS_WITHOUT_EFFECT_ON_IMAGES = ("mine", "evaluate", "publish")
 
 @dataclass(frozen=True)
 class MiningRun:
-    """A mining run. recipe: with `overrides` applied. source: the recipe's name or path. settings:
-    `mine.settings`. devices: those that render; all else runs on the first.
-    """
+    """A mining run."""
 
     recipe: Recipe
+    """With `overrides` applied."""
     mine: Mine
     settings: Any
+    """`mine.settings`."""
     source: str | Path
+    """The recipe's name or path."""
     overrides: Sequence[str]
     folder: Path
     devices: tuple[str, ...] = ("cpu",)
+    """Those that render; all else runs on the first."""
     workers: int | None = None
 
     @property
@@ -183,32 +185,36 @@ class Hypothesis:
 
     The set holds the images whose cosine with `vector` is at least (`hard`) or at most (`far_from`)
     the cut-off of their class.
-
-    name: unique in a run. labels: one class, or the classes of a category. vector: (width,).
-    cutoffs: in the order of `labels`. evidence: rows of the discover half, the best row first, with
-    their `scores`. easiest: rows that the method expects to be right, the easiest row first, with
-    their `easiest_scores`. about: the method's own numbers, as JSON. alternatives: other vectors;
-    each member of the set is more similar to `vector` than to any of them. outside: hypotheses
-    whose sets are left out of the test. against: labels whose rows join the rest. answered: the
-    class whose answers are counted instead of failures.
     """
 
     name: str
+    """Unique in a run."""
     labels: tuple[int, ...]
+    """One class, or the classes of a category."""
     role: Role
     words: str
     caption: str
     vector: Floats32
+    """(width,)."""
     cutoffs: tuple[float, ...]
+    """In the order of `labels`."""
     evidence: Ints
+    """Rows of the discover half, the best row first, with their `scores`."""
     scores: Floats
     about: Mapping[str, Any] = field(default_factory=dict)
+    """The method's own numbers, as JSON."""
     easiest: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Rows that the method expects to be right, the easiest row first, with their `easiest_scores`.
+    """
     easiest_scores: Floats = field(default_factory=lambda: np.zeros(0))
     alternatives: Floats32 | None = None
+    """Other vectors; each member of the set is more similar to `vector` than to any of them."""
     outside: tuple[Hypothesis, ...] = ()
+    """Hypotheses whose sets are left out of the test."""
     against: tuple[int, ...] = ()
+    """Labels whose rows join the rest."""
     answered: int | None = None
+    """The class whose answers are counted instead of failures."""
 
     def counted(self, failed: Bools, taken_for: Ints) -> Bools:
         """Return which rows the rates count, (n,) bool: failures, or answers of the class

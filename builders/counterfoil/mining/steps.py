@@ -135,19 +135,20 @@ def open_inputs(
 class SeenImages:
     """The audits of a run, with the meaning of their features: captions, or columns of slices if
     there is no CLIP.
-
-    run, method: those of `slices` if the method needs words and there is no CLIP; `without_words`
-    says why. pooled: for each audit, what further classifiers answer. notes: for people.
     """
 
     run: MiningRun
     method: FindMethod
+    """Those of `slices` if the method needs words and there is no CLIP; `without_words` says why.
+    """
     audits: Sequence[Audited]
     clip: RecipeClip | None = None
     captions: CandidateCaptions = NO_CAPTIONS
     columns: SliceColumns = NO_COLUMNS
     pooled: Sequence[Mapping[str, Question]] = ()
+    """For each audit, what further classifiers answer."""
     notes: tuple[str, ...] = ()
+    """For people."""
     without_words: tuple[str, ...] = ()
 
 

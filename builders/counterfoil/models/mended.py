@@ -89,16 +89,7 @@ def _one_or_several(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class MendedNote:
-    """The content of mended.json.
-
-    on: the sets whose rows were used for training, for finding failures or for choosing λ.
-    train_content: hashes of the images that the head was fitted to; a fitted edit adds the hash of
-    its source row. Each hash is the sha256 of an image's size and pixels
-    (`store.decoding.pixels_sha256`). A single hash of a whole set may replace the list. lam: λ, or
-    None if the method has no λ; the file's key is `lambda`. rows: the number of rows that the head
-    was fitted to, by kind of row. The kind "" means all rows; the file then holds a number instead
-    of a mapping.
-    """
+    """The content of mended.json."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     FORM: ClassVar[Form] = Form(
@@ -107,13 +98,18 @@ class MendedNote:
     format: Annotated[int, Field(ge=FORMAT, le=FORMAT)]
     model: MendedModelName
     on: Annotated[tuple[MendedOn, ...], Field(max_length=MOST_SETS)]
+    """The sets whose rows were used for training, for finding failures or for choosing λ."""
     train_content: Annotated[
         tuple[Sha256, ...],
         Field(max_length=MOST_CONTENTS),
         BeforeValidator(_one_or_several),
     ]
+    """Hashes of the images that the head was fitted to; a fitted edit adds the hash of its source
+    row. Each hash is the sha256 of an image's size and pixels (`store.decoding.pixels_sha256`). A
+    single hash of a whole set may replace the list."""
     datasets: Annotated[tuple[MendedWith, ...], Field(max_length=MOST_SETS)]
     lam: Annotated[_Weight | None, Field(alias="lambda")]
+    """Λ, or None if the method has no λ; the file's key is `lambda`."""
     fit: Literal["lbfgs", "sgd", "network"]
     weight_decay: _Weight
     rows: Annotated[
@@ -121,6 +117,8 @@ class MendedNote:
         Field(min_length=1, max_length=MOST_SETS),
         BeforeValidator(lambda value: {"": value} if isinstance(value, int) else value),
     ]
+    """The number of rows that the head was fitted to, by kind of row. The kind "" means all rows;
+    the file then holds a number instead of a mapping."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON document that is written to mended.json."""

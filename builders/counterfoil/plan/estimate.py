@@ -246,22 +246,21 @@ class RenderedBudget:
     """The largest cost of tests that draw their own images (`mine.confirm`, and the method `bugs`).
 
     Without a known rate, all seconds are None.
-
-    hypothesis_images, hypothesis_seconds: the cost of one hypothesis about a class, with the base
-    images. hypotheses: the largest number of hypotheses. images, seconds: the cost of all
-    hypotheses, which share the base images of a class. finding_images, finding_seconds: the cost of
-    the additional pairs that estimate the rates of a confirmed finding, or 0 images if the test
-    itself estimates the rates.
     """
 
     hypothesis_images: int
     hypothesis_seconds: float | None
+    """The cost of one hypothesis about a class, with the base images."""
     hypotheses: int
+    """The largest number of hypotheses."""
     images: int
     seconds: float | None
+    """The cost of all hypotheses, which share the base images of a class."""
     images_per_second: float | None
     finding_images: int = 0
     finding_seconds: float | None = None
+    """The cost of the additional pairs that estimate the rates of a confirmed finding, or 0 images
+    if the test itself estimates the rates."""
 
 
 def rendered_budget(
@@ -394,10 +393,6 @@ class JudgedQuota:
     """The quota of a shift that keeps images which judges get wrong.
 
     Each cell draws candidates until `accepted` images are kept, but at most `at_most` candidates.
-    failure: the rule that says which answers are wrong. rate: the failure rate of a judge by this
-    rule, if `mined_from` gives it and if one wrong judge is enough. candidates_each: the number of
-    candidates that pass the screen for each kept image. candidates_a_cell: the same number for a
-    whole cell.
     """
 
     shift: str
@@ -406,9 +401,14 @@ class JudgedQuota:
     accepted: int
     at_most: int
     rate: float | None
+    """The failure rate of a judge by this rule, if `mined_from` gives it and if one wrong judge is
+    enough."""
     candidates_each: float | None
+    """The number of candidates that pass the screen for each kept image."""
     candidates_a_cell: float | None
+    """The same number for a whole cell."""
     failure: str = TOP1
+    """The rule that says which answers are wrong."""
 
 
 def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:

@@ -183,12 +183,6 @@ class Between:
 class Sample:
     """One image to render. The shift, the class and the index identify a sample and decide its
     other values.
-
-    prompt: the prompt, or None for a sample that is drawn from an image embedding alone. row: the
-    row of the pool, or of the split that is edited. rank, score: the rank and the score of a
-    retrieved row. base_prompt: the prompt of the base that is drawn in the same call, or the prompt
-    that describes the row to edit. between: how a level of the shift is drawn, or None for a shift
-    at its full strength.
     """
 
     key: str
@@ -198,13 +192,19 @@ class Sample:
     index: int
     pair: str
     prompt: str | None
+    """The prompt, or None for a sample that is drawn from an image embedding alone."""
     seed: int
     group: str
     row: int | None = None
+    """The row of the pool, or of the split that is edited."""
     rank: int | None = None
     score: float | None = None
+    """The rank and the score of a retrieved row."""
     base_prompt: str | None = None
+    """The prompt of the base that is drawn in the same call, or the prompt that describes the row
+    to edit."""
     between: Between | None = None
+    """How a level of the shift is drawn, or None for a shift at its full strength."""
 
     @property
     def of_pool(self) -> dict[str, int | float]:

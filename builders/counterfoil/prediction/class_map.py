@@ -48,25 +48,27 @@ Outputs = Literal["all", "classes"]
 
 @dataclass(frozen=True)
 class ClassMap:
-    """The model outputs that count as right for each label of a dataset.
-
-    outputs: the method that matched outputs with classes. targets: the right outputs of each label.
-    label_names: the model's names for its outputs, or None. most_ranked: the number of answers that
-    the model ranks, if the model ranks fewer answers than it has outputs. class_outputs: all
-    outputs that are right for a class, if answers are also chosen among these outputs alone. leads:
-    the outputs among which the main answers are chosen. matched: a description of the method for
-    users. order_given: whether a user gave the order of the outputs.
-    """
+    """The model outputs that count as right for each label of a dataset."""
 
     outputs: Literal["imagenet", "source labels", "names"]
+    """The method that matched outputs with classes."""
     num_classes: int
     targets: tuple[tuple[int, ...], ...]
+    """The right outputs of each label."""
     label_names: tuple[str, ...] | None = None
+    """The model's names for its outputs, or None."""
     most_ranked: int | None = None
+    """The number of answers that the model ranks, if the model ranks fewer answers than it has
+    outputs."""
     class_outputs: tuple[int, ...] | None = None
+    """All outputs that are right for a class, if answers are also chosen among these outputs alone.
+    """
     leads: Outputs = "all"
+    """The outputs among which the main answers are chosen."""
     matched: str = ""
+    """A description of the method for users."""
     order_given: bool = False
+    """Whether a user gave the order of the outputs."""
 
     @property
     def answering(self) -> int:

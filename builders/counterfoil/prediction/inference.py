@@ -38,27 +38,27 @@ RANKED = 10
 
 @dataclass(frozen=True)
 class Predictions:
-    """A model's answers to n images, in the order of the images.
-
-    readable: (n,) bool; if False, the other columns of the row mean nothing. answers: (n, k) int32,
-    the k best outputs, best first. shares: (n, k) float32, the confidence in these outputs, over
-    the outputs that an answer is chosen from (`ClassMap.answering`); NaN if the scale of the scores
-    is unknown. correct, correct_top_k: (n,) bool, by the class map. true_confidence: (n,)
-    confidence, summed over the right outputs. correct_otherwise: (n,) bool, whether the answer is
-    correct if it is chosen from the other set of outputs (`ClassMap.leads`), if there are two sets.
-    logits: (n, outputs) float64, if requested; -inf at outputs that are never an answer. tied: (n,)
-    bool, whether the two best scores are equal, if it is known.
-    """
+    """A model's answers to n images, in the order of the images."""
 
     readable: Bools
+    """(n,) bool; if False, the other columns of the row mean nothing."""
     answers: NDArray[np.int32]
+    """(n, k) int32, the k best outputs, best first."""
     shares: Floats32
+    """(n, k) float32, the confidence in these outputs, over the outputs that an answer is chosen
+    from (`ClassMap.answering`); NaN if the scale of the scores is unknown."""
     correct: Bools
     correct_top_k: Bools
+    """(n,) bool, by the class map."""
     true_confidence: Floats32
+    """(n,) confidence, summed over the right outputs."""
     logits: Floats | None = None
+    """(n, outputs) float64, if requested; -inf at outputs that are never an answer."""
     correct_otherwise: Bools | None = None
+    """(n,) bool, whether the answer is correct if it is chosen from the other set of outputs
+    (`ClassMap.leads`), if there are two sets."""
     tied: Bools | None = None
+    """(n,) bool, whether the two best scores are equal, if it is known."""
 
     @classmethod
     def empty(

@@ -37,12 +37,7 @@ MARKS = (PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED)
 
 @dataclass(frozen=True, slots=True)
 class MinedFacts:
-    """The origin of a mined shift; None for facts that are missing or in another form.
-
-    set_rate, rest_rate: the shares of the finding's images and of those compared with them that
-    fail by the rule `failure`. tested_on: the kind of these images, one of `TESTED_ON`. marks:
-    doubts about the finding, of `MARKS`.
-    """
+    """The origin of a mined shift; None for facts that are missing or in another form."""
 
     words: str | None = None
     caption: str | None = None
@@ -52,12 +47,16 @@ class MinedFacts:
     target_sha256: str | None = None
     set_rate: float | None = None
     rest_rate: float | None = None
+    """The shares of the finding's images and of those compared with them that fail by the rule
+    `failure`."""
     p: float | None = None
     q: float | None = None
     classes: tuple[str, ...] = ()
     tested_on: str | None = None
+    """The kind of these images, one of `TESTED_ON`."""
     failure: str | None = None
     marks: tuple[str, ...] = ()
+    """Doubts about the finding, of `MARKS`."""
 
 
 def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:

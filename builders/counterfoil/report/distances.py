@@ -59,10 +59,6 @@ SetOfImages = Literal["dataset", "group", "source"]
 class ImageSet(Strict):
     """Images that were compared with the source's images of the same classes: the dataset, a group,
     or the source.
-
-    kid_subset, kid_source_subset: the most images of either side in one of KID's subsets; None if
-    there are too few.
-    fid_biased: whether a side has too few images for so many features.
     """
 
     what: SetOfImages
@@ -72,32 +68,35 @@ class ImageSet(Strict):
     source_images: Count
     kid_subset: int | None = None
     kid_source_subset: int | None = None
+    """The most images of either side in one of KID's subsets; None if there are too few."""
     fid_biased: bool = False
+    """Whether a side has too few images for so many features."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distances(Strict):
-    """Distances in the features of one model; the last set is the source against itself.
-
-    pin: identifies the model. width: how many features an image has. scaled: whether they are unit
-    vectors, lengthened to the square root of the width, so that KID's kernel is (1 + cosine)³.
-    source: as DATASET:SPLIT; source_content: the sha256 of its images. source_rows: its rows of
-    these classes, some of which are the images. unreadable: images left out, on both sides.
-    skipped: why nothing was measured.
-    """
+    """Distances in the features of one model; the last set is the source against itself."""
 
     features: str
     pin: str = ""
+    """Identifies the model."""
     width: Count = 0
+    """How many features an image has."""
     scaled: bool = False
+    """Whether they are unit vectors, lengthened to the square root of the width, so that KID's
+    kernel is (1 + cosine)³."""
     source: str = ""
+    """As DATASET:SPLIT; source_content: the sha256 of its images."""
     source_content: str = ""
     source_rows: Count = 0
+    """Its rows of these classes, some of which are the images."""
     subsets: Count = 0
     seed: Count = 0
     unreadable: Count = 0
+    """Images left out, on both sides."""
     sets: tuple[ImageSet, ...] = ()
     skipped: str | None = None
+    """Why nothing was measured."""
 
     def key(self, image_set: ImageSet) -> dict[str, str]:
         group = image_set.name if image_set.what == "group" else ""

@@ -83,10 +83,7 @@ class FindingModel(Strict):
 class MinedShiftResult(Strict):
     """A mined shift, measured over every candidate that a classifier's rule could choose from.
 
-    words, role and target are from its recipe. screened: the candidates that passed the screen.
-    judges: the classifiers whose rule then selected. quota: how many kept images end the drawing of
-    a cell: it then ends with a failure, and rates are too high by about one part in so many.
-    near_chance: names of its classes near chance on the base, in no rate.
+    words, role and target are from its recipe.
     """
 
     shift: str
@@ -97,11 +94,16 @@ class MinedShiftResult(Strict):
     class_names: tuple[str, ...]
     candidates: Count
     screened: Count
+    """The candidates that passed the screen."""
     accepted: Count
     judges: tuple[str, ...]
+    """The classifiers whose rule then selected."""
     quota: Count | None
+    """How many kept images end the drawing of a cell: it then ends with a failure, and rates are
+    too high by about one part in so many."""
     models: tuple[FindingModel, ...]
     near_chance: tuple[str, ...] = ()
+    """Names of its classes near chance on the base, in no rate."""
 
     @property
     def name(self) -> str:

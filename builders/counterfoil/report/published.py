@@ -49,16 +49,15 @@ SETS = {
 class PublishedLine(Strict):
     """Two lines over timm's models: accuracy on a test set on accuracy on ImageNet, of the same
     classes (`clean`).
-
-    models: the points, each a model at an image size. low, high: their least and largest clean
-    accuracy, fractions.
     """
 
     shifted: str
     clean: str
     models: Count
+    """The points, each a model at an image size."""
     low: float
     high: float
+    """Their least and largest clean accuracy, fractions."""
     slope: float
     r_squared: float
     probit_slope: float

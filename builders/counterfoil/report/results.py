@@ -135,13 +135,7 @@ class ResultRows(tuple[ResultRow, ...]):
 @dataclass(frozen=True, slots=True)
 class ModelFacts(Strict):
     """A model, and whether it is near chance on the base (on all images without a base), in no
-    average then.
-
-    tied: images whose two best scores are equal. chance: right outputs over those that it answers
-    over, averaged over classes. matched: how its outputs were matched to classes. likely_order:
-    another order that they seem to have. read: how a file of answers was read, and what scores are,
-    unless they are logits of a network. Facts unknown for a kind of classifier are None, its hash
-    empty.
+    average then. Facts unknown for a kind of classifier are None, its hash empty.
     """
 
     name: str
@@ -156,11 +150,16 @@ class ModelFacts(Strict):
     sha256: str
     top_k: Count
     chance: float
+    """Right outputs over those that it answers over, averaged over classes."""
     near_chance: bool
     tied: Count
+    """Images whose two best scores are equal."""
     matched: str = ""
+    """How its outputs were matched to classes."""
     likely_order: str = ""
+    """Another order that they seem to have."""
     read: str = ""
+    """How a file of answers was read, and what scores are, unless they are logits of a network."""
 
     def called(self, short: bool) -> str:
         """Return its short name, or its name."""
@@ -253,19 +252,11 @@ _AGAIN = "Run `counterfoil evaluate` again."
 class Results(Strict):
     """Everything that an evaluation measured: `results.json`, from which tables, pages and cards
     are made.
-
-    content: sha256 of the images. base: the first group, which the others are compared with, if
-    there is one.
-    unreadable: images that could not be decoded. image_side: the usual shorter side of the images,
-    or of the source's, in pixels. rows_left_out: how many rows the JSON has no room for, beside
-    those of single classes, which it never has. outputs: whether models answer over all their
-    outputs or over those of the classes alone. preview: the most images of a group, if these are
-    not all. scored: which images were given and are not scored. units: the units that images share,
-    if the recipe names any.
     """
 
     FORM: ClassVar[Form] = Form("a results document that Counterfoil writes", _AGAIN, VERSION)
     content: str
+    """Sha256 of the images."""
     dataset: str
     seed: int
     min_images_per_class: Count
@@ -273,8 +264,11 @@ class Results(Strict):
     replicates: Count
     paired: bool
     unreadable: Count
+    """Images that could not be decoded."""
     image_side: int | None
+    """The usual shorter side of the images, or of the source's, in pixels."""
     base: str | None
+    """The first group, which the others are compared with, if there is one."""
     classes: tuple[ClassFacts, ...]
     models: tuple[ModelFacts, ...]
     groups: tuple[GroupFacts, ...]
@@ -290,10 +284,16 @@ class Results(Strict):
     label_checks: LabelChecks | None = None
     published: PublishedResults | None = None
     rows_left_out: Count = 0
+    """How many rows the JSON has no room for, beside those of single classes, which it never has.
+    """
     outputs: Literal["all", "classes"] = "all"
+    """Whether models answer over all their outputs or over those of the classes alone."""
     preview: Count | None = None
+    """The most images of a group, if these are not all."""
     scored: tuple[str, ...] = ()
+    """Which images were given and are not scored."""
     units: UnitFacts | None = None
+    """The units that images share, if the recipe names any."""
     version: Literal[4] = VERSION
 
     @property
@@ -459,8 +459,7 @@ class ClassNumbers:
     """One class under one shift; the accuracies are one a model, in the order of the models.
 
     A class with too few images on either side has no accuracies and no impact; one near chance on
-    the base has no impact. near_chance: for each model, whether its own accuracy on the class's
-    base images is near its chance.
+    the base has no impact.
     """
 
     shift: str
@@ -473,6 +472,7 @@ class ClassNumbers:
     drops: tuple[float, ...] = ()
     impact: Estimate | None = None
     near_chance: tuple[bool, ...] = ()
+    """For each model, whether its own accuracy on the class's base images is near its chance."""
     class_near_chance: bool = False
 
 

@@ -37,27 +37,26 @@ class MeasureFacts(Strict):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSection:
-    """A section of the report: sentences, figures as SVG, tables and a closing note. short: its
-    title in the contents.
-
-    legend: names of the lines of figures, each with the kind whose colour it has. alert: a line of
-    the page's opening that links here. tile: label, value and note of a headline. fold: what stands
-    for the section until a reader unfolds it, if most skip it. more: values for a template of its
-    own, which may have the title too.
-    """
+    """A section of the report: sentences, figures as SVG, tables and a closing note."""
 
     title: str = ""
     short: str | None = None
+    """Its title in the contents."""
     sentences: Sequence[str] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[str] = ()
     legend: Sequence[tuple[str, str]] = ()
+    """Names of the lines of figures, each with the kind whose colour it has."""
     note: str = ""
     alert: str = ""
+    """A line of the page's opening that links here."""
     tile: tuple[str, str, str] | None = None
+    """Label, value and note of a headline."""
     fold: str = ""
+    """What stands for the section until a reader unfolds it, if most skip it."""
     template: str = "report-section.html.j2"
     more: Mapping[str, Any] = field(default_factory=dict)
+    """Values for a template of its own, which may have the title too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,25 +80,26 @@ class CardSection:
 class Shown:
     """How a nested measure is shown, as functions of the results; each returns nothing if nothing
     was measured.
-
-    after: the section that its own follows in the report. section: from the results and what the
-    measure draws.
-    terminal: sentences and tables, of so many models at most. warnings: sentences before all
-    numbers. skipped: requests that could not be measured, and why.
-    measures: the facts of its rows. file, csv: a table of its own. public: the facts with models
-    named as on a card;
-    private: a card shows nothing of it. features: names in its rows that are not of scored models.
     """
 
     after: str
+    """The section that its own follows in the report."""
     section: Callable[[Results, Sequence[Any]], ReportSection | None]
+    """From the results and what the measure draws."""
     terminal: Callable[[Results, int], Sequence[str | Table]] = lambda results, most_models: ()
+    """Sentences and tables, of so many models at most."""
     card: Callable[[Results], CardSection | None] = lambda results: None
     warnings: Callable[[Results], Sequence[str]] = lambda results: ()
+    """Sentences before all numbers."""
     measures: Sequence[MeasureFacts] = ()
+    """The facts of its rows."""
     skipped: Callable[[Results], Sequence[str]] = lambda results: ()
+    """Requests that could not be measured, and why."""
     file: str = ""
     csv: Callable[[Results], str | None] = lambda results: None
+    """A table of its own."""
     public: Callable[[Any, Callable[[str], str]], Any] = lambda facts, called: facts
+    """The facts with models named as on a card; private: a card shows nothing of it."""
     private: bool = False
     features: Callable[[Any], Sequence[str]] = lambda facts: ()
+    """Names in its rows that are not of scored models."""

@@ -100,22 +100,22 @@ class TransferShift(Strict):
 
 @dataclass(frozen=True, slots=True)
 class Transfer(Strict):
-    """A judge of the build, and the images that are there because it was wrong.
-
-    scored: whether it is among the models of this evaluation; else its row is as the build recorded
-    it. captions: shifts times classes. models: those that have a row. classes_near_chance: names of
-    classes near chance on the base, whose images no rate counts.
-    """
+    """A judge of the build, and the images that are there because it was wrong."""
 
     judge: str
     architecture: str
     family: str
     scored: bool
+    """Whether it is among the models of this evaluation; else its row is as the build recorded it.
+    """
     captions: Count
+    """Shifts times classes."""
     images: Count
     shifts: tuple[TransferShift, ...]
     models: tuple[TransferModel, ...]
+    """Those that have a row."""
     classes_near_chance: tuple[str, ...] = ()
+    """Names of classes near chance on the base, whose images no rate counts."""
 
     @property
     def by_kinship(self) -> list[TransferModel]:

@@ -58,8 +58,7 @@ class AnsweredGrid:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredPage:
-    """One person's answers to one page (`sheet`). token: distinguishes people. rater: a typed name,
-    if any."""
+    """One person's answers to one page (`sheet`)."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     FORM: ClassVar[Form] = Form(
@@ -70,7 +69,9 @@ class AnsweredPage:
     content: Annotated[str, Field(max_length=_LONGEST_LABEL)]
     sheet: _Token
     rater: Annotated[str, Field(max_length=MOST_NAME)]
+    """A typed name, if any."""
     token: _Token
+    """Distinguishes people."""
     grids: Annotated[tuple[AnsweredGrid, ...], Field(min_length=1, max_length=_MOST_GRIDS)]
 
 

@@ -173,22 +173,21 @@ class FoundClass:
 
 @dataclass(frozen=True, slots=True)
 class FoundData:
-    """A dataset as a recipe's `source` names it, with its classes in label order and notes on it.
-
-    rows: by split. labels: every label of the data, also those that are no class here. side: the
-    median shorter side of opened images, in pixels. objects: of images with boxes, which have no
-    classes.
-    """
+    """A dataset as a recipe's `source` names it, with its classes in label order and notes on it."""
 
     origin: NamedDataset
     rows: Mapping[str, int | None]
+    """By split."""
     train_split: str
     validation_split: str
     labels: tuple[str, ...]
+    """Every label of the data, also those that are no class here."""
     classes: tuple[FoundClass, ...]
     notes: tuple[str, ...]
     side: int | None = None
+    """The median shorter side of opened images, in pixels."""
     objects: FoundObjects | None = None
+    """Of images with boxes, which have no classes."""
 
 
 def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:

@@ -47,22 +47,22 @@ _TOLERANCE = 1.0  # pixels by which rounding may push a box out
 
 @dataclass(frozen=True)
 class FoundObjects:
-    """The objects of a split.
-
-    form: how boxes are written. exif: how photographs are read, None if no EXIF tag turns one. ids:
-    numbers of the categories, if they are not 1, 2 and so on. picture: PNG of some images with
-    their boxes. notes: sentences.
-    """
+    """The objects of a split."""
 
     column: str
     form: BoxForm
+    """How boxes are written."""
     names: tuple[str, ...]
     images: int
     notes: tuple[str, ...]
+    """Sentences."""
     picture: bytes
+    """PNG of some images with their boxes."""
     side: int | None
     exif: Exif | None = None
+    """How photographs are read, None if no EXIF tag turns one."""
     ids: tuple[int, ...] = ()
+    """Numbers of the categories, if they are not 1, 2 and so on."""
 
 
 def object_folder(origin: NamedDataset) -> ObjectFolder | None:

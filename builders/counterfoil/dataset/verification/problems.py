@@ -147,13 +147,13 @@ class Rerendered:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The counts and all problems of a verification. notes: facts that are not damage, such as
-    mixed stacks."""
+    """The counts and all problems of a verification."""
 
     source: str
     directory: Path
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
+    """Facts that are not damage, such as mixed stacks."""
     files: int
     bytes: int
     shards: int

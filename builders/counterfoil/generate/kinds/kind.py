@@ -39,23 +39,24 @@ class ChosenTable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Materials:
-    """The inputs of a renderer, as a lock pins them.
-
-    recipe: the recipe, with the paths of models and rows on this machine. tokens: the vectors of
-    each class token by placeholder. revision, adapter_revision: the pinned revisions of the model
-    and of its adapter; None stands for the revision in the recipe. loras: the pins of LoRA weights
-    by name. pool: the source of rows. table: the chosen rows.
-    """
+    """The inputs of a renderer, as a lock pins them."""
 
     recipe: Recipe
+    """The recipe, with the paths of models and rows on this machine."""
     device: str = "cpu"
     tokens: Mapping[str, tuple[torch.Tensor, ...]] | None = None
+    """The vectors of each class token by placeholder."""
     revision: str | None = None
     adapter_revision: str | None = None
+    """The pinned revisions of the model and of its adapter; None stands for the revision in the
+    recipe."""
     loras: Mapping[str, Any] = field(default_factory=dict)
+    """The pins of LoRA weights by name."""
     embeddings: ImageEmbeddings | None = None
     pool: SourcePin | None = None
+    """The source of rows."""
     table: RowTable | None = None
+    """The chosen rows."""
 
     @property
     def rows(self) -> tuple[SourcePin, RowTable]:

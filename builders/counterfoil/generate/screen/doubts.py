@@ -41,19 +41,21 @@ class DoubtedClass:
     """A class that the screen may not know.
 
     Of the `n` validation images of the class, `right` images were nearest to the caption of the
-    class. near_chance: whether this may be little better than guessing. margin, taken_for: as in
-    `KnownClass`, but with the name of the class. least_threshold: the lowest measured object
-    threshold of the class, if it is negative. Values that were not measured are None.
+    class.
     """
 
     class_id: str
     name: str
     near_chance: bool = False
+    """Whether this may be little better than guessing."""
     n: int | None = None
     right: int | None = None
     margin: float | None = None
     taken_for: str | None = None
+    """As in `KnownClass`, but with the name of the class."""
     least_threshold: float | None = None
+    """The lowest measured object threshold of the class, if it is negative. Values that were not
+    measured are None."""
 
     def __str__(self) -> str:
         parts = []
@@ -74,22 +76,22 @@ class DoubtedClass:
 
 @dataclass(frozen=True, slots=True)
 class ScreenDoubts:
-    """The doubted classes, the worst class first, out of `of_classes` measured classes.
-
-    accuracy, interval: the accuracy of CLIP in matching all `n` images to the caption of their
-    class, and its 95 % confidence interval, or None if they were not measured. chance: the accuracy
-    of guessing. near_chance: whether the interval begins near chance. decides: the use of CLIP's
-    answers. If the use is `labels`, the images are validation images, else they are audited images.
-    """
+    """The doubted classes, the worst class first, out of `of_classes` measured classes."""
 
     classes: tuple[DoubtedClass, ...]
     of_classes: int
     near_chance: bool = False
+    """Whether the interval begins near chance."""
     accuracy: float | None = None
     interval: tuple[float, float] | None = None
+    """The accuracy of CLIP in matching all `n` images to the caption of their class, and its 95 %
+    confidence interval, or None if they were not measured."""
     chance: float | None = None
+    """The accuracy of guessing."""
     n: int | None = None
     decides: Decides = "labels"
+    """The use of CLIP's answers. If the use is `labels`, the images are validation images, else
+    they are audited images."""
 
     def of_any(self, class_ids: Iterable[str]) -> bool:
         """Return whether any of these classes is doubted."""

@@ -286,17 +286,17 @@ MOST_KERNEL_ROWS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """The direction of a class in whitened space. weights: (width,). strength: the mean balanced
-    accuracy over the folds, with its 95 % `interval`. p: the p-value of the strength under permuted
-    labels.
-    """
+    """The direction of a class in whitened space."""
 
     weights: Floats
+    """(width,)."""
     intercept: float
     C: float
     strength: float
+    """The mean balanced accuracy over the folds, with its 95 % `interval`."""
     interval: tuple[float, float]
     p: float
+    """The p-value of the strength under permuted labels."""
     rows: int
     errors: int
     solver: Literal["kernel", "linear"]

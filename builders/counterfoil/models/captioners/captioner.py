@@ -61,24 +61,24 @@ class SeenImage:
 
 @dataclass(frozen=True, kw_only=True)
 class Captioner:
-    """A trained captioner in eval mode; each kind is a subclass in a file of its own.
-
-    sha256: of configuration, tokenizer and weights. input_key: captioners with the same key turn an
-    image or text into the same tensors. ends: tokens that end a caption. longest: the most tokens
-    of a caption, its end included, or None if unknown. never: tokens that may not be in a caption.
-    """
+    """A trained captioner in eval mode; each kind is a subclass in a file of its own."""
 
     name: str
     model_type: str
     architecture: str
     sha256: str
+    """Of configuration, tokenizer and weights."""
     input_key: str
+    """Captioners with the same key turn an image or text into the same tensors."""
     device: str
     module: Any
     tokenizer: Any
     ends: tuple[int, ...]
+    """Tokens that end a caption."""
     longest: int | None
+    """The most tokens of a caption, its end included, or None if unknown."""
     never: tuple[int, ...] = ()
+    """Tokens that may not be in a caption."""
     takes_examples: bool = False
 
     @property

@@ -43,30 +43,29 @@ class ClassifierFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Classifier:
-    """A trained model and the form of its input. Each kind is a subclass in a file of its own.
-
-    input_key: models with the same key get the same tensor for an image. sha256: of everything that
-    decides the answer to a tensor, or None if that is unknown. input_size: (channels, height,
-    width), or None if it depends on the image. score_scale: what the scores are. read: how a file
-    or its scores were read, for people. kept: whether a later run may reuse answers if the hash and
-    the input key are equal. module: the torch module, or None if the kind has none or it was
-    released.
-    """
+    """A trained model and the form of its input. Each kind is a subclass in a file of its own."""
 
     name: str
     architecture: str
     num_classes: int
     label_names: tuple[str, ...] | None
     sha256: str | None
+    """Of everything that decides the answer to a tensor, or None if that is unknown."""
     input_key: str
+    """Models with the same key get the same tensor for an image."""
     input_size: tuple[int, int, int] | None = None
+    """(channels, height, width), or None if it depends on the image."""
     param_count: int | None = None
     crop_pct: float | None = None
     interpolation: str | None = None
     kept: bool = True
+    """Whether a later run may reuse answers if the hash and the input key are equal."""
     module: Any = None
+    """The torch module, or None if the kind has none or it was released."""
     score_scale: AnyScale = "logits"
+    """What the scores are."""
     read: str = ""
+    """How a file or its scores were read, for people."""
 
     def transform(self) -> Callable[[Any], Any]:
         """Return a function that turns a PIL image into the input tensor, and raises UserError if

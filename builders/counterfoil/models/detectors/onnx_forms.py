@@ -33,22 +33,17 @@ _MOST_COMPARED = 30_000
 
 
 class OutputForm(Foreign):
-    """The form of a graph's outputs and of its input, beside timm's keys.
-
-    outputs: names, in the order boxes, scores, labels for `separate`. boxes: order of the four
-    numbers. unit: pixels of the input, or shares of its sides. strides: of the grids that boxes are
-    relative to, where the graph leaves them so (YOLOX). nms_iou: boxes of one label that overlap
-    more are one object; null if none are removed. resize: the image is squashed to the input,
-    scaled as a whole into its middle or its upper left corner, or given as it is. pad: the grey
-    around it.
-    """
+    """The form of a graph's outputs and of its input, beside timm's keys."""
 
     form: Annotated[Literal["separate", "rows", "raw"], expected("separate, rows or raw")]
     outputs: Annotated[
         list[Label], Field(min_length=1, max_length=3), expected("a list of names of outputs")
     ]
+    """Names, in the order boxes, scores, labels for `separate`."""
     boxes: Annotated[BoxOrder, expected("xyxy, cxcywh or xywh")] = "xyxy"
+    """Order of the four numbers."""
     unit: Annotated[Literal["pixels", "shares"], expected("pixels or shares")] = "pixels"
+    """Pixels of the input, or shares of its sides."""
     scores: Annotated[Literal["probabilities", "logits"], expected("probabilities or logits")] = (
         "probabilities"
     )
@@ -56,13 +51,18 @@ class OutputForm(Foreign):
     strides: Annotated[
         list[_Stride] | None, Field(max_length=8), expected("a list of whole numbers, or null")
     ] = None
+    """Of the grids that boxes are relative to, where the graph leaves them so (YOLOX)."""
     nms_iou: _Share | None = None
+    """Boxes of one label that overlap more are one object; null if none are removed."""
     least_score: _Share = 0.001
     most_boxes: Annotated[
         int, Field(ge=1, le=10_000), expected("a whole number from 1 to 10,000")
     ] = 300
     resize: Annotated[Resize, expected("squash, letterbox, letterbox_corner or none")] = "squash"
+    """The image is squashed to the input, scaled as a whole into its middle or its upper left
+    corner, or given as it is."""
     pad: Annotated[int, Field(ge=0, le=255), expected("a whole number from 0 to 255")] = 114
+    """The grey around it."""
     channels: Annotated[Literal["rgb", "bgr"], expected("rgb or bgr")] = "rgb"
 
 

@@ -42,64 +42,75 @@ class Family:
     """Pipelines of diffusers that are driven alike. None means that the family does not support a
     feature.
 
-    name: the family's name for people. pipelines: their classes, as model_index.json names them.
+    Prompts.
 
-    Prompts. prompts: `encoded`, each prompt is encoded once, and prompts are joined to batches;
-    `plain`, one call per image, for pipelines whose batches may change an image; `none`, no
-    prompts. outputs: the names of `encode_prompt`'s outputs as arguments of a call, in order; None
-    for an output that is no argument. apart: whether a second call encodes the negative prompt; its
-    outputs are named `negative_…`. blank: the negative prompt if the recipe has none, or None for
-    the call's default. settled: prepares the outputs of a prompt to be joined with other prompts.
-    company: returns a key, by default the outputs' shapes. Prompts with equal keys may share a
-    batch.
+    Guidance.
 
-    Guidance. scale: the call's argument for the recipe's guidance. above: guidance above this
-    number draws with the negative prompt too. led_by: the option that is compared in place of the
-    recipe's guidance. takes_negative: whether there is a negative prompt. interval: whether
-    guidance can be limited to a part of the steps.
+    Sizes.
 
-    Sizes. multiple: a side in pixels must be a multiple of it. sized: a side in pixels → arguments
-    of a call. sets: arguments that the recipe's options may override. own_settings: more arguments
-    that options may not name. output: the call's output type.
-
-    Other features. takes_tokens: whether it loads class tokens. learns_tokens: whether it learns
-    them. levels: whether all prompts are encoded to one shape and mask, so that they can be
-    interpolated. takes: how it takes image embeddings: by an `adapter`, or in the model, which
-    needs one for `every` sample. conditioned: the call's arguments for image embeddings. width: the
-    UNet's configuration → the width of an embedding. lora: the part that LoRA weights are added to.
-    pairs: how an image attends to the keys and values of its base (`generate/steps.py`). edits: how
-    a real image is drawn under another prompt: by `inversion` (`generate/rows.py`), or by a
-    `pipeline` that takes images. needs_image: whether it cannot draw without an image.
+    Other features.
     """
 
     name: str
+    """The family's name for people."""
     pipelines: tuple[str, ...]
+    """Their classes, as model_index.json names them."""
     outputs: tuple[str | None, ...] = ()
+    """The names of `encode_prompt`'s outputs as arguments of a call, in order; None for an output
+    that is no argument."""
     prompts: Literal["encoded", "plain", "none"] = "encoded"
+    """`encoded`, each prompt is encoded once, and prompts are joined to batches; `plain`, one call
+    per image, for pipelines whose batches may change an image; `none`, no prompts."""
     apart: bool = False
+    """Whether a second call encodes the negative prompt; its outputs are named `negative_…`."""
     blank: str | None = None
+    """The negative prompt if the recipe has none, or None for the call's default."""
     settled: Callable[[Encoded], Encoded] | None = None
+    """Prepares the outputs of a prompt to be joined with other prompts."""
     company: Callable[[Encoded], Hashable] | None = None
+    """Returns a key, by default the outputs' shapes. Prompts with equal keys may share a batch."""
     scale: str | None = "guidance_scale"
+    """The call's argument for the recipe's guidance."""
     above: float = 1.0
+    """Guidance above this number draws with the negative prompt too."""
     led_by: str | None = None
+    """The option that is compared in place of the recipe's guidance."""
     takes_negative: bool = True
+    """Whether there is a negative prompt."""
     interval: bool = False
+    """Whether guidance can be limited to a part of the steps."""
     multiple: int = 8
+    """A side in pixels must be a multiple of it."""
     sized: Callable[[int], Mapping[str, Any]] = square
+    """A side in pixels → arguments of a call."""
     sets: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments that the recipe's options may override."""
     own_settings: tuple[str, ...] = ()
+    """More arguments that options may not name."""
     output: Literal["pt", "np"] = "pt"
+    """The call's output type."""
     levels: bool = False
+    """Whether all prompts are encoded to one shape and mask, so that they can be interpolated."""
     takes_tokens: bool = False
+    """Whether it loads class tokens."""
     learns_tokens: bool = False
+    """Whether it learns them."""
     takes: Literal["adapter", "every"] | None = None
+    """How it takes image embeddings: by an `adapter`, or in the model, which needs one for `every`
+    sample."""
     conditioned: Conditioned | None = None
+    """The call's arguments for image embeddings."""
     width: Callable[[Mapping[str, Any]], Any] | None = None
+    """The UNet's configuration → the width of an embedding."""
     lora: Literal["unet", "transformer"] | None = None
+    """The part that LoRA weights are added to."""
     pairs: Literal["unet", "joint", "flux"] | None = None
+    """How an image attends to the keys and values of its base (`generate/steps.py`)."""
     edits: Literal["inversion", "pipeline"] | None = None
+    """How a real image is drawn under another prompt: by `inversion` (`generate/rows.py`), or by a
+    `pipeline` that takes images."""
     needs_image: bool = False
+    """Whether it cannot draw without an image."""
 
     @property
     def prompted(self) -> bool:

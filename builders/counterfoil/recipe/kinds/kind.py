@@ -43,60 +43,63 @@ class GeneratorKind(Section):
 
     A kind of generator is a section of a recipe with the keys that it reads, and `kind` with its
     name as default. This class itself stands for an unknown kind, in a recipe of any form.
-
-    name: the kind's name in `generator.kind`. key: the name of the kind's files.
-
-    draws: a model draws the images, from noise or from real images. takes_rows: each sample is a
-    row of real images, or is made from such a row. alters_rows: each sample is made from a row of
-    the input dataset, which is the same row under the base and every shift. edits: a model draws
-    each image from a row. from_noise: a model draws each image from noise, so their number is
-    unlimited. drawn_elsewhere: columns of a table describe each image. corrupts: a shift is a
-    corruption of a row. unchanged_base: base images are the rows themselves, so their labels are
-    valid and the source shows nothing new.
-
-    table: the key of a lock's inputs for the rows that a build chooses, if it chooses rows.
-    counts_rows: that table decides how many candidates a cell has. fewer_rows: the table may have
-    fewer candidates than the recipe asks for.
-
-    models: the keys of a lock's models that the kind needs. prompted: the base and each shift need
-    a prompt or an embedding. needs_screen: a CLIP must screen the images. levels: the ways to a
-    level of a shift, with the default first. libraries: packages that change an image's bytes only
-    with this kind. usual_side: the side in pixels of images without a size. holds: a phrase for the
-    images of the kind's datasets. row_columns: columns of every row that give the row's origin.
-    meanings: the meaning of columns of `ROW_COLUMNS` (`store/rows.py`) that differ with this kind.
-
-    tags: the tags on the Hub that stand before and after the tags of every dataset. annotations:
-    the Hub's word for who made the labels. names_pool: whether the page on the Hub names the pool
-    as a source dataset. words: sentences of the card in place of those in
-    `cards/kind-of-a-plugin.txt.j2`, by their names there.
     """
 
     name: ClassVar[str] = ""
+    """The kind's name in `generator.kind`."""
     key: ClassVar[str] = ""
+    """The name of the kind's files."""
     draws: ClassVar[bool] = False
+    """A model draws the images, from noise or from real images."""
     takes_rows: ClassVar[bool] = True
+    """Each sample is a row of real images, or is made from such a row."""
     alters_rows: ClassVar[bool] = False
+    """Each sample is made from a row of the input dataset, which is the same row under the base and
+    every shift."""
     edits: ClassVar[bool] = False
+    """A model draws each image from a row."""
     from_noise: ClassVar[bool] = False
+    """A model draws each image from noise, so their number is unlimited."""
     drawn_elsewhere: ClassVar[bool] = False
+    """Columns of a table describe each image."""
     corrupts: ClassVar[bool] = False
+    """A shift is a corruption of a row."""
     unchanged_base: ClassVar[bool] = False
+    """Base images are the rows themselves, so their labels are valid and the source shows nothing
+    new."""
     table: ClassVar[ChosenKind | None] = None
+    """The key of a lock's inputs for the rows that a build chooses, if it chooses rows."""
     counts_rows: ClassVar[bool] = False
+    """That table decides how many candidates a cell has."""
     fewer_rows: ClassVar[bool] = False
+    """The table may have fewer candidates than the recipe asks for."""
     models: ClassVar[tuple[str, ...]] = ()
+    """The keys of a lock's models that the kind needs."""
     prompted: ClassVar[bool] = True
+    """The base and each shift need a prompt or an embedding."""
     needs_screen: ClassVar[bool] = True
+    """A CLIP must screen the images."""
     levels: ClassVar[tuple[By, ...]] = ()
+    """The ways to a level of a shift, with the default first."""
     libraries: ClassVar[tuple[str, ...]] = ()
+    """Packages that change an image's bytes only with this kind."""
     usual_side: ClassVar[int | None] = None
+    """The side in pixels of images without a size."""
     holds: ClassVar[str] = "images"
+    """A phrase for the images of the kind's datasets."""
     row_columns: ClassVar[Mapping[str, Column]] = {}
+    """Columns of every row that give the row's origin."""
     meanings: ClassVar[Mapping[str, str]] = {}
+    """The meaning of columns of `ROW_COLUMNS` (`store/rows.py`) that differ with this kind."""
     tags: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("synthetic",), ())
+    """The tags on the Hub that stand before and after the tags of every dataset."""
     annotations: ClassVar[str] = "machine-generated"
+    """The Hub's word for who made the labels."""
     names_pool: ClassVar[bool] = False
+    """Whether the page on the Hub names the pool as a source dataset."""
     words: ClassVar[Mapping[str, str]] = {}
+    """Sentences of the card in place of those in `cards/kind-of-a-plugin.txt.j2`, by their names
+    there."""
 
     revision: str | None = Field(
         default=None, description="Branch, tag or commit on the Hub; the lock pins it."

@@ -69,21 +69,21 @@ _FORM = (
 
 @dataclass(frozen=True)
 class ModelDetections:
-    """The d detections of a model, in arrays of length d.
-
-    row: the image's place in the dataset's order. box: (d, 4), x, y, width and height in pixels.
-    matched: a sentence on how categories were matched. sha256: the hash of the file or of the
-    model's weights, if known. complete: whether the detector is known to keep answers of any score.
-    """
+    """The d detections of a model, in arrays of length d."""
 
     name: str
     row: Ints
+    """The image's place in the dataset's order."""
     box: Floats
+    """(d, 4), x, y, width and height in pixels."""
     category: Ints
     score: Floats
     matched: str = ""
+    """A sentence on how categories were matched."""
     sha256: str = ""
+    """The hash of the file or of the model's weights, if known."""
     complete: bool = False
+    """Whether the detector is known to keep answers of any score."""
 
     def of_group(self, subject: DetectionSubject, place: int) -> Detections:
         """Return the detections on a group's images, by the numbers of images."""

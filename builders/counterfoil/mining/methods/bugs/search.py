@@ -65,19 +65,20 @@ Describe = Callable[[Sequence[FailureCluster]], Sequence[Described]]
 
 @dataclass(frozen=True)
 class BugSearch:
-    """The results of a search. confirmed: names of hypotheses. shortened_to: by the name of a
-    hypothesis, the name of the shorter one that replaces it. backgrounds: by name, the failures
-    with the background of the description alone and with the rest alone.
-    """
+    """The results of a search."""
 
     baseline: tuple[ClassAudit, ...]
     rounds: tuple[DrawnRound, ...]
     tested: tuple[Trial, ...] = ()
     confirmed: frozenset[str] = frozenset()
+    """Names of hypotheses."""
     shortened_to: Mapping[str, str] = field(default_factory=dict)
+    """By the name of a hypothesis, the name of the shorter one that replaces it."""
     estimates: Mapping[str, StoppedRate] = field(default_factory=dict)
     undescribed: tuple[tuple[FailureCluster, str], ...] = ()
     backgrounds: Mapping[str, BackgroundCounts] = field(default_factory=dict)
+    """By name, the failures with the background of the description alone and with the rest alone.
+    """
 
 
 def search_bugs(

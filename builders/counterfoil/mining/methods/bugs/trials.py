@@ -80,20 +80,19 @@ class RoundAsked:
 
 @dataclass(frozen=True)
 class DrawnRound:
-    """The n images of a round that the screen accepted and the target answered. Arrays are (n,).
-    shift_names: the base's name comes first. keys: unique in the run; the dataset `images` has only
-    the last part of each key.
-    """
+    """The n images of a round that the screen accepted and the target answered. Arrays are (n,)."""
 
     asked: RoundAsked
     seed: int
     shift_names: tuple[str, ...]
+    """The base's name comes first."""
     shifts: Ints
     labels: Ints
     indices: Ints
     failed: Bools
     answers: Ints
     keys: tuple[str, ...]
+    """Unique in the run; the dataset `images` has only the last part of each key."""
     images: LabelledImages
 
     def of(self, label: int, name: str | None = None) -> Ints:

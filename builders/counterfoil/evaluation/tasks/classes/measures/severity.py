@@ -166,14 +166,7 @@ def level_row(measure: str, level: trajectory_stats.Reached, **others: object) -
 
 @dataclass(frozen=True)
 class _Curve:
-    """Accuracy of m models at the base and at K levels, for k classes and averaged over them.
-
-    by_class: (k, K + 1, m), accuracy of each class in `labels`. replicates: (R, K + 1, m),
-    bootstrap draws of the average. agreed, agreed_drops: (2, K + 1, m) each, how far the intervals
-    of accuracies and of drops are widened because all images of some classes agree. drops_of_class:
-    (k, 2, K + 1, m), the ends of the intervals of drops. units: how many units are drawn, if images
-    share any: single classes then have no intervals.
-    """
+    """Accuracy of m models at the base and at K levels, for k classes and averaged over them."""
 
     answered: AllAnswers
     shift: str
@@ -181,12 +174,18 @@ class _Curve:
     levels: Floats
     labels: Ints
     by_class: Floats
+    """(k, K + 1, m), accuracy of each class in `labels`."""
     counts: Ints
     replicates: Floats
+    """(R, K + 1, m), bootstrap draws of the average."""
     agreed: Floats
     agreed_drops: Floats
+    """(2, K + 1, m) each, how far the intervals of accuracies and of drops are widened because all
+    images of some classes agree."""
     drops_of_class: Floats
+    """(k, 2, K + 1, m), the ends of the intervals of drops."""
     units: int | None
+    """How many units are drawn, if images share any: single classes then have no intervals."""
 
     @classmethod
     def of(
