@@ -113,6 +113,22 @@ def test_the_page_has_every_option_of_commands_and_functions() -> None:
             assert f"In Python `{each.name}`" in page
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["evaluate", "./no/folder"], "no dataset ./no/folder"),
+        (["build", "--from", "./no/folder", "--out", "new"], "no dataset ./no/folder"),
+        (["verify", "./no/folder"], "./no/folder"),
+    ],
+    ids=["evaluate", "build", "verify"],
+)
+def test_a_folder_is_not_taken_for_a_name_of_the_hub(words: list[str], shown: str) -> None:
+    """A Path would lose the `./` that tells a folder from a name."""
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, UserError)
+    assert shown in str(done.exception)
+
+
 def test_each_key_that_an_option_replaces_is_one_of_a_recipe() -> None:
     keys = {f"{at}.{name}" for at, name, _ in recipe_keys()}
     every = [each for name in FUNCTIONS for each in options_of(getattr(counterfoil, name).declared)]

@@ -47,7 +47,7 @@ class BuildOptions(WholeOptions):
 class RegenerateOptions(_Rendering):
     """What `regenerate` takes."""
 
-    source: str | Path = argument("--from", metavar="DATASET")
+    source: str | Path = argument("--from", typed=str, metavar="DATASET")
     """Rebuild this dataset from its own recipe and lock: a directory, or USER/NAME[@REVISION]. To
     repair it, give the same directory as --out.
 

@@ -122,7 +122,7 @@ class EvaluationOptions(OnDevices, Limited):
 
     The dataset is compared as a whole and shift by shift. A source that is not available is
     skipped, and the result gives the reason."""
-    against: str | Path | None = option(None, _COMPARISONS, metavar="IMAGES")
+    against: str | Path | None = option(None, _COMPARISONS, typed=str, metavar="IMAGES")
     """With --distances: measure the distance to these images, not to the source's.
 
     They are named like `dataset`."""
@@ -216,7 +216,7 @@ class EvaluationOptions(OnDevices, Limited):
 class EvaluateArguments(EvaluationOptions):
     """What `evaluate` takes."""
 
-    dataset: str | Path = argument(metavar="DATASET")
+    dataset: str | Path = argument(typed=str, metavar="DATASET")
     """A dataset directory, or user/name[@revision].
 
     Or any images with labels: a folder (imagefolder, Parquet, WebDataset), a Hub dataset,
