@@ -167,7 +167,7 @@ def test_labels_are_the_rows_own_where_the_base_is_unchanged(
 ) -> None:
     recipe = load_recipe("wardrobe-corrupt")
     assert checks_of_dataset(recipe, {}, {}).own
-    monkeypatch.setattr(type(recipe.kind), "unchanged_base", False)
+    monkeypatch.setattr(recipe.kind, "unchanged_base", False)
     assert recipe.kind.corrupts and not checks_of_dataset(recipe, {}, {}).own
 
 

@@ -106,7 +106,7 @@ def test_a_model_that_is_another_one_elsewhere_is_refused(
 
 
 def test_a_number_of_workers_that_is_none_is_refused(dataset: Path, models: dict[str, str]) -> None:
-    with pytest.raises(UserError, match="workers: found 0"):
+    with pytest.raises(UserError, match="workers is 0"):
         evaluate(dataset, [models["sharp"]], device="cpu", workers=0)
 
 

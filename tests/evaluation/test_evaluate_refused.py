@@ -151,7 +151,7 @@ def test_zero_models_is_a_users_mistake(dataset: Path) -> None:
     ("options", "says"),
     [
         ({"device": "toaster"}, "toaster"),
-        ({"batch_size": 0}, "batch size 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
         ({"min_images_per_class": 0}, "min_images_per_class is 0"),
     ],
 )

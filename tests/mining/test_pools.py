@@ -480,7 +480,7 @@ def test_the_command_tells_what_was_chosen_and_what_was_left_out(
             {"pool_labels": "label", "pool_rows": 3},
             "--pool-rows and --pool-labels: no pool is named",
         ),
-        ({"pool": "test", "pool_rows": 0}, "found 0, expected at least 1"),
+        ({"pool": "test", "pool_rows": 0}, "pool_rows is 0: expected 1 or more"),
         ({"pool": "./nowhere"}, "there is no folder ./nowhere"),
     ],
 )

@@ -209,7 +209,7 @@ def test_what_cannot_be_reviewed_is_said(colours: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     with pytest.raises(UserError, match="did you mean 'dusk'"):
         review(colours, page, shifts=["dsk"])
-    with pytest.raises(UserError, match="images: found 0"):
+    with pytest.raises(UserError, match="images is 0"):
         review(colours, page, images=0)
     with pytest.raises(UserError, match="the base has none"):
         review(colours, page, tasks=["shift"], shifts=["base"])

@@ -24,7 +24,7 @@ def test_every_command_that_prints_json_has_a_schema() -> None:
     printing = {
         name
         for name, command in commands.items()
-        if any(option.name == "json" for option in command.params)
+        if any("--json" in option.opts for option in command.params)
     }
     # `demo` prints what `evaluate` prints, and `show` a recipe.
     assert printing - {"demo", "show"} == commands_with_schema()

@@ -74,13 +74,14 @@ def evaluate(given: EvaluateArguments) -> Evaluation:
 def opened_task(given: EvaluateArguments) -> Task:
     """Open a dataset, and return its task of evaluating models."""
     dataset = given.dataset
+    models = by_name(given.models)
     if given.into_card:
         make_ready(dataset)
     subject = open_subject(dataset, given.recipe, given.base, given.groups, given.beside or {})
     given.refuse_preview(subject.preview)
     if given.into_card and subject.directory is None:
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
-    return task_of(subject)(subject, by_name(given.models), given)
+    return task_of(subject)(subject, models, given)
 
 
 def concluded(

@@ -147,11 +147,14 @@ def file_faults(
     paths are read."""
     if openable is None:
         openable = {file.path for file in files if (directory / file.path).is_file()}
-    present = [file.path for file in files if file.path in openable]
-    hashes = {entry.path: entry.sha256 for entry in hash_files(directory, present)}
+    present = [file for file in files if file.path in openable]
+    # A file of another size is not read, however large it is.
+    sized = [file for file in present if (directory / file.path).stat().st_size == file.size]
+    hashed = hash_files(directory, [file.path for file in sized])
+    hashes = {entry.path: entry.sha256 for entry in hashed}
     for file in files:
         if hashes.get(file.path) != file.sha256:
-            yield file, file.path in hashes
+            yield file, file in present
 
 
 def changed_files(

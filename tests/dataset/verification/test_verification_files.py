@@ -411,7 +411,7 @@ def test_where_there_is_no_dataset_nothing_is_verified(
         verify(tmp_path)
     with pytest.raises(UserError, match="there is no dataset"):
         verify(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="found -1"):
+    with pytest.raises(UserError, match="rerender is -1"):
         verify(datasets["parquet"], rerender=-1)
     shutil.copytree(datasets["parquet"] / "data", tmp_path / "data")
     with pytest.raises(UserError, match="not a Counterfoil dataset"):

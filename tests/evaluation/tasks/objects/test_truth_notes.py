@@ -32,7 +32,7 @@ def notes(
         rows=np.arange(len(cells))[None],
         images=len(cells),
         objects=[{"id": numbers} for numbers in given],
-        dataset=SimpleNamespace(recipe=SimpleNamespace(generator=SimpleNamespace(size=size))),
+        dataset=SimpleNamespace(recipe=SimpleNamespace(generator={"size": size})),
     )
     return "\n".join(truth_notes(subject))
 
