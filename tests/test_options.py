@@ -123,7 +123,7 @@ def test_the_page_has_every_option_of_commands_and_functions() -> None:
     ids=["evaluate", "build", "verify"],
 )
 def test_a_folder_is_not_taken_for_a_name_of_the_hub(words: list[str], shown: str) -> None:
-    """A Path would lose the `./` that tells a folder from a name."""
+    """Keep the `./`, which a Path would lose: it makes a folder of what could be a name."""
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, UserError)
     assert shown in str(done.exception)
