@@ -1,5 +1,4 @@
-"""An example of a plugin: a corruption, a measure, and a format of classifiers
-(`mean-colour:./means.json`)."""
+"""An example of a plugin: a corruption, a measure and `mean-colour:./means.json`, a classifier."""
 
 import hashlib
 import json
@@ -46,13 +45,10 @@ CONFIDENT_ERRORS = Measure(
 
 
 class MeanColour(Classifier):
-    """Scores images by the distance of their mean colour to that of each class. `module` holds the
-    colours."""
+    """Scores images by how near their mean colour is to that of each class, which `module` holds."""
 
     def transform(self):
-        return lambda image: (
-            torch.from_numpy(np.asarray(image.convert("RGB")) / 255.0).float().mean((0, 1))
-        )
+        return lambda image: torch.tensor(np.asarray(image.convert("RGB")).mean((0, 1)) / 255)
 
     def logits(self, batch, device):
         return -10 * torch.cdist(batch.float(), self.module)
@@ -82,6 +78,4 @@ def _read(name):
         colours = json.loads(path.read_text())
         return {str(label): [float(level) for level in colour] for label, colour in colours.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(
-            f'{path}: {error}, expected a file such as {{"cat": [0.5, 0.4, 0.3]}}'
-        ) from error
+        raise UserError(f'{path}: {error}, expected {{"cat": [0.5, 0.4, 0.3]}}') from error
