@@ -441,8 +441,8 @@ def _value(value: Any) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return a description in Markdown, with its angle brackets and braces as text."""
-    return re.sub(r"<(?![^`]*`)", "&lt;", text)
+    """Return a description in Markdown on one line, with its angle brackets and braces as text."""
+    return re.sub(r"<(?![^`]*`)", "&lt;", " ".join(text.split()))
 
 
 def _example(name: str, value: Any) -> list[str]:
