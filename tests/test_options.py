@@ -98,6 +98,12 @@ def test_a_command_has_the_options_and_the_help_of_its_classes(name: str) -> Non
         assert words(each.text) in words(shown)
 
 
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_paragraph_of_help_is_one_line_which_the_terminal_wraps(name: str) -> None:
+    group: Any = get_command(app)
+    assert "\n" not in group.commands[name].help.replace("\n\n", "")
+
+
 def test_the_page_has_every_option_of_commands_and_functions() -> None:
     page = words(docs_reference.options_page())
     sections = dict(re.findall(r"## ([a-z]+) (.*?)(?=## [a-z]+ |$)", page))

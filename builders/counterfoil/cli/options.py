@@ -3,6 +3,7 @@ of `--help`."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -223,6 +224,7 @@ def add_commands(app: typer.Typer, *commands: Callable[..., None]) -> None:
     for command in commands:
         names = ["-h", "--help", _ALL]
         epilog = f"Example: {command.example}"  # type: ignore[attr-defined]
-        app.command(cls=Command, epilog=epilog, context_settings={"help_option_names": names})(
-            command
-        )
+        # Help is wrapped to the terminal, so a paragraph is one line.
+        text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
+        settings = {"help_option_names": names}
+        app.command(cls=Command, help=text, epilog=epilog, context_settings=settings)(command)
