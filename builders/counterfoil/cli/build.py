@@ -54,7 +54,7 @@ def tokens(given: Given) -> None:
     folder = given.get("--out") or Path(f"{loaded.name}-tokens")
     note(f"{loaded.name} → {folder}: loading libraries and resolving inputs")
     if source is not None:
-        given.made(ImportOptions, "--import", out=folder)
+        given.made(ImportOptions, "--import", "computes nothing", out=folder)
         from counterfoil.generate.tokens.import_tokens import import_tokens
 
         result = import_tokens(loaded, source, folder)
@@ -109,7 +109,7 @@ def build(given: Given) -> None:
         )
     result: BuildResult | PartResult
     if source is not None:
-        rebuilding = given.made(RegenerateOptions, "--from")
+        rebuilding = given.made(RegenerateOptions, "--from", "builds what the dataset has")
         note(f"{source} → {rebuilding.out}: loading libraries and checking the original")
         from counterfoil.building.regenerate_dataset import regenerate
 

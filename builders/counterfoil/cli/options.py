@@ -76,16 +76,17 @@ class Given:
                 typed.append(parameter.opts[0])
         return [flag for flag in typed if flag not in taken]
 
-    def made(self, declared: type[T], flag: str = "", **others: Any) -> T:
+    def made(self, declared: type[T], flag: str = "", does: str = "", **others: Any) -> T:
         """Return the options of a verb. UserError with all that it needs and that was not typed.
 
         flag: the option that chooses this verb among those of the command; it refuses options of
-        other verbs.
+        other verbs. does: why, as words after "which".
         """
         described = options_of(declared)
         taken = [each.spelling for each in described]
         strange = self.others(*taken, "--open", "--json", "--yes") if flag else []
-        problems = [f"{other} does not go with {flag}" for other in strange]
+        why = f", which {does}" if does else ""
+        problems = [f"{other} does not go with {flag}{why}" for other in strange]
         values = {}
         for each in described:
             typed = self.get(each.spelling)
