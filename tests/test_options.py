@@ -98,6 +98,12 @@ def test_a_command_has_the_options_and_the_help_of_its_classes(name: str) -> Non
         assert words(each.text) in words(shown)
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_help_of_the_package_has_a_line_for_each_function(name: str) -> None:
+    if name not in ("mine_again", "try_descriptions"):  # of an earlier run: `mine` leads to them
+        assert re.search(rf"^    {name}\([\w, ]+\) {{2,}}\w", counterfoil.__doc__, re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_paragraph_of_help_is_one_line_which_the_terminal_wraps(name: str) -> None:
     group: Any = get_command(app)

@@ -4,8 +4,8 @@ fail.
 Each command is a function here. They are listed in the order in which most people need them:
 
     init(source, out)                        propose a recipe for your own images
-    evaluate(dataset, models)                measure accuracies and drops, with intervals and a
-    report build(recipe, out)                       build the dataset of a recipe
+    evaluate(dataset, models)                measure accuracies and drops, and write a report
+    build(recipe, out)                       build the dataset of a recipe
     calibrate(dataset)                       write a page on which you choose thresholds by looking
     recut(dataset, cut, out)                 apply those thresholds to the dataset
     review(dataset)                          write a page on which people check labels

@@ -294,8 +294,11 @@ def check_export(name: str) -> None:
         f"{name}: the same failures give other texts"
     )
     assert texts, f"{name}: it writes no file"
+    others = [other for other in EXPORTS if other != name]
+    taken = {file for other in others for file in EXPORTS[other](failures)}
     for file in texts:
         assert file == PurePosixPath(file).name, f"{name}: {file!r} is not a plain file name"
+        assert file not in taken, f"{name}: another export writes {file!r}"
     every = "".join(texts.values())
     absent = [image.path for image in images if image.path not in every]
     assert not absent, f"{name}: no file names {', '.join(absent)}"

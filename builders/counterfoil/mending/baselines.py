@@ -1,12 +1,11 @@
 """Choose images of a pool by what a method calls hard: Failure Directions and its baselines (Jain
 2023, B.1.5).
 
-direction    a support vector machine on CLIP's features says that the model fails
-(`mining.methods.svm`) confidence   the model gives the true class the smallest share
+direction    a support vector machine on CLIP's features (`mining.methods.svm`) says that it fails
+confidence   the model gives the true class the smallest share
 early        so does a network that stopped after a third of its epochs (Just Train Twice, Liu 2021)
-lff          a biased network finds the image harder than the model does (Learning from Failure, Nam
-2020) domino       the image lies in the slice of its class in which the model is most wrong
-(Domino, Eyuboglu 2022)
+lff          it is harder for a biased network than for the model (Learning from Failure, Nam 2020)
+domino       it lies in the slice of its class that is most wrong (Domino, Eyuboglu 2022)
 """
 
 from __future__ import annotations

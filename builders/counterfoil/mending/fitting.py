@@ -1,8 +1,7 @@
 """Fit a head again. The objective has a term for training rows, one for debug rows, and weight
-decay:
+decay (Chegini 2023, equation 1 and Table 4):
 
-    L(W, b) = CE(train) + λ · CE(debug) + decay/2 · (|W|² + |b|²)          (Chegini 2023, equation 1
-    and Table 4)
+    L(W, b) = CE(train) + λ · CE(debug) + decay/2 · (|W|² + |b|²)
 
 The objective is strictly convex, so gradient descent and L-BFGS have the same minimum. Sums are
 float64. Each head is stored as soon as it is fitted, so that an interrupted sweep resumes.
