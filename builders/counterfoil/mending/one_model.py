@@ -716,14 +716,10 @@ def _saved(
         return None
     if wanted == "best":
         return best
-    return next(
-        (
-            result.name
-            for result in results
-            if result.name == wanted or result.name.startswith(f"{wanted}:")
-        ),
-        None,
-    )
+    names = [result.name for result in results]
+    if wanted in names:
+        return wanted
+    return next((name for name in names if name.startswith(f"{wanted}:")), None)
 
 
 def best_variant(
