@@ -119,13 +119,12 @@ def _read_units(dataset: SoundDataset, keys: Sequence[str], pairs: Ints) -> Unit
     form = TableForm.of(dataset.recipe)
     if UNIT not in form.added:
         return None
-    unit_of: dict[str, int | None] = {}
+    unit_of: dict[str, int] = {}
     for receipt in dataset.receipts:
         for batch in shard_batches(dataset.directory, receipt, ["key", UNIT], "data", form):
-            batch_keys, batch_units = batch.columns
-            unit_of.update(zip(batch_keys.to_pylist(), batch_units.to_pylist(), strict=True))
-    of_images = [unit_of[key] for key in keys]
-    units = np.array([-1 if unit is None else unit for unit in of_images], np.int64)
+            for row in batch.to_pylist():
+                unit_of[row["key"]] = -1 if row[UNIT] is None else row[UNIT]
+    units = np.array([unit_of[key] for key in keys], np.int64)
     of_pairs = np.unique(np.stack([pairs, units]), axis=1)[0]
     if (units < 0).any() or len(of_pairs) > len(np.unique(pairs)):
         raise RunFailure(
