@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from counterfoil.errors import UserError
+from counterfoil.models.arithmetic import channels_last
+from counterfoil.models.compiling import compile_blocks
 from counterfoil.models.config_files import (
     LARGEST_NUMBER,
     LISTS_OF_WORDS,
@@ -29,10 +31,11 @@ from counterfoil.models.config_files import (
     refuse_problems,
     shown,
 )
-from counterfoil.models.devices import Quantization, channels_last, compile_blocks, resolve_dtype
+from counterfoil.models.devices import resolve_dtype
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
 from counterfoil.models.loading_errors import loading
 from counterfoil.models.names import HUB, local_folder, refuse_shadowed
+from counterfoil.models.quantizing import Quantization
 from counterfoil.models.transformers_files import never_ask_for_code
 from counterfoil.models.weights_files import align_weights
 from counterfoil.recipe.names import did_you_mean

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
 from counterfoil.models.config_files import shown
-from counterfoil.models.devices import absent_library, quantize_problem
 from counterfoil.models.diffusion import index_here
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
+from counterfoil.models.quantizing import absent_library, quantize_problem
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
