@@ -582,7 +582,7 @@ class RecordedClassifier(Classifier):
                     output = self.labels.get(value, self.num_classes - 1)
                     if output is not None:
                         scores[row, output] = 1.0
-            return scores, scores.any(axis=1)
+            return scores, np.asarray(scores.any(axis=1))
         scores = _numbers(batch, 1)
         answered = _answered(scores)
         not_numbers = np.isnan(scores) | (scores == np.inf)
