@@ -67,8 +67,8 @@ def _followed(document: Mapping[str, Any]) -> Iterator[str]:
         and not inner
     )
     if document.get("backbone") is not None and not by_name:
-        found = shown(document["backbone"])
-        yield f"backbone: found {found}, which is not followed here, expected null"
+        backbone = shown(document["backbone"])
+        yield f"backbone: found {backbone}, which is not followed here, expected null"
 
 
 def _is_of_timm(name: str) -> bool:
