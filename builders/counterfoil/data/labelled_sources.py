@@ -292,30 +292,32 @@ def _labelled(
     def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
         for part, part_keys in zip(parts, keys_of, strict=True):
             wanted = [index for index, key in enumerate(part_keys) if keys is None or key in keys]
+            wanted_keys = [part_keys[index] for index in wanted]
             rows = part.chosen[wanted].tolist()
-            yield from zip(
-                (part_keys[index] for index in wanted), part.rows.images(rows), strict=True
-            )
+            yield from zip(wanted_keys, part.rows.images(rows), strict=True)
 
     chosen = hashlib.sha256()
+    contents = []
+    left_out: Counter[str] = Counter()
+    units: tuple[str, ...] | None = () if first.units is not None else None
     for part in parts:
         chosen.update(part.chosen.astype("<i8").tobytes() + part.labels.astype("<i8").tobytes())
+        contents.append(part.content)
+        left_out += part.left_out
+        if units is not None:
+            units += part.units or ()
     return LabelledImages(
         name=f"{first.rows.dataset}/{first.rows.split}",
-        content=sha256_json(
-            {"splits": [part.content for part in parts], "rows": chosen.hexdigest()}
-        ),
+        content=sha256_json({"splits": contents, "rows": chosen.hexdigest()}),
         keys=tuple(chain.from_iterable(keys_of)),
         labels=np.concatenate([part.labels for part in parts]),
         groups=np.repeat(np.arange(len(parts)), list(map(len, keys_of))),
         group_names=group_names,
         read=read,
-        units=None
-        if first.units is None
-        else tuple(unit for part in parts for unit in part.units or ()),
+        units=units,
         class_names=first.class_names,
         photographs=True,
-        left_out=dict(sorted(sum((part.left_out for part in parts), Counter()).items())),
+        left_out=dict(sorted(left_out.items())),
         paths=None if None in all_paths else tuple(paths),
         other_paths=tuple(other_paths),
     )
