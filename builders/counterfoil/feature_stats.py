@@ -98,24 +98,19 @@ def kernel_distance(
     for _ in range(SUBSETS):
         a = _drawn(units_of_rows, most, rng)
         b = _drawn(other_units_of_rows, other_most, rng)
-        estimates.append(
-            subset_estimate(features[a], others[b], units_of_rows[a], other_units_of_rows[b])
-        )
-        shares.append(
-            (
-                len(np.unique(units_of_rows[a])) / (units_of_rows.max() + 1),
-                len(np.unique(other_units_of_rows[b])) / (other_units_of_rows.max() + 1),
-            )
-        )
+        units = units_of_rows[a]
+        other_units = other_units_of_rows[b]
+        estimates.append(subset_estimate(features[a], others[b], units, other_units))
+        share = len(np.unique(units)) / (units_of_rows.max() + 1)
+        other_share = len(np.unique(other_units)) / (other_units_of_rows.max() + 1)
+        shares.append((share, other_share))
     f, g = np.mean(shares, axis=0)
-    mean = {
-        name: float(np.mean([getattr(estimate, name) for estimate in estimates]))
-        for name in SubsetEstimate.__annotations__
-    }
+    mean = {}
+    for name in SubsetEstimate.__annotations__:
+        mean[name] = float(np.mean([getattr(estimate, name) for estimate in estimates]))
     linear = max(0.0, f * mean["linear"] + g * mean["other_linear"])
-    variance = (
-        linear + f * f * mean["within"] + g * g * mean["other_within"] + f * g * mean["between"]
-    )
+    quadratic = linear + f * f * mean["within"] + g * g * mean["other_within"]
+    variance = quadratic + f * g * mean["between"]
     low, high = normal_interval(mean["value"], float(np.sqrt(variance)))
     return KernelDistance(mean["value"], low, high, most, other_most)
 
