@@ -174,7 +174,8 @@ def labelled_source(
             table = replace(table, group_names=tuple(group_names), groups=groups)
         if folder is not None:
             table = replace(table, notes=tuple(folder.notes([rows.split], left_out=False)))
-            if of_split := folder.tables.get(rows.split):
+            of_split = folder.tables.get(rows.split)
+            if of_split is not None:
                 table = replace(table, unlisted=of_split.unlisted, repeated=of_split.repeated)
         return replace(table, label_names=rows.class_names(origin.label_column))
     names = opened.configs
@@ -238,8 +239,8 @@ def _part(
     names = None if classes is not None else tuple(map(str, labels.known))
     unit_column = origin.unit_column if units else None
     part = _chosen(rows, positions, rows.content(positions), names, unit_column)
-    left_out = Counter(labels.shown(row) for row in np.flatnonzero(positions < 0).tolist())
-    return replace(part, left_out=left_out)
+    unmatched = np.flatnonzero(positions < 0).tolist()
+    return replace(part, left_out=Counter(labels.shown(row) for row in unmatched))
 
 
 def _chosen(
@@ -270,8 +271,10 @@ def _labelled(
     first = parts[0]
     keys_of: list[list[str]] = []
     for part, group in zip(parts, group_names, strict=True):
-        prefix = f"{group}_" if len(parts) > 1 else ""
-        keys_of.append([f"{prefix}{row_key(part.rows.split, row)}" for row in part.chosen.tolist()])
+        keys = [row_key(part.rows.split, row) for row in part.chosen.tolist()]
+        if len(parts) > 1:
+            keys = [f"{group}_{key}" for key in keys]
+        keys_of.append(keys)
     if not any(keys_of):
         raise UserError(
             f"source: {first.rows.place} has no row of these classes", "Name another split."
