@@ -11,7 +11,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from counterfoil.data.folder_cards import CARD, card_yaml, read_card
 from counterfoil.data.image_folders import in_junk
@@ -135,7 +135,7 @@ def is_saved(path: Path) -> bool:
     return path.is_dir() and any((path / name).is_file() for name in (_STATE, _SPLITS))
 
 
-def _is_plain(name: Any) -> bool:
+def _is_plain(name: Any) -> TypeGuard[str]:
     return isinstance(name, str) and _PLAIN_NAME.fullmatch(name) is not None
 
 
