@@ -157,6 +157,7 @@ class Group:
     """The base, a shift, or a part of other labelled images. Each level of a shift is a group."""
 
     name: str
+    """What lines, tables and pages call it."""
     kind: str | None
     """The kind of the shift, if the recipe gives one."""
     prompt: str
@@ -204,10 +205,13 @@ class Subject:
     content: str
     """A sha256 over the images and their order."""
     classes: tuple[RecipeClass, ...]
+    """The classes, in the order of labels."""
     groups: tuple[Group, ...]
+    """The groups, the base first."""
     base: bool
     """Whether group 0 is the base."""
     parts: tuple[SubjectPart, ...]
+    """The images by their origin."""
     keys: tuple[str, ...]
     """(n,) distinct texts."""
     labels: Ints
