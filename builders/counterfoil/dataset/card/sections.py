@@ -403,9 +403,11 @@ def lead_drops_of(results: Results, task: WholeImages) -> LeadDrops:
     rows = []
     for model in models:
         overall = (results.rows.estimate(mean, model=model.name, at=lead) for mean in task.means)
-        cells = (_cell(number, " %") for number in (results.base_number(model.name), *overall))
+        numbers = (results.base_number(model.name), *overall)
+        cells = (_cell(number, " %") for number in numbers)
         rows.append((_model_cell(model), *cells, *_largest_drops(results, model)))
-    summary = Table.of(f"{noun.capitalize()}s", (TableColumn(noun, "name"), *heads), rows)
+    columns = (TableColumn(noun, "name"), *heads)
+    summary = Table.of(f"{noun.capitalize()}s", columns, rows)
     shown = models[:MOST_COLUMNS]
     shifts = []
     for shift in results.shifts:
@@ -421,20 +423,26 @@ def lead_drops_of(results: Results, task: WholeImages) -> LeadDrops:
                 base = results.rows.value(DROP_BASE, model=drop.model, group=drop.group, at=drop.at)
                 unit = f" points of {percent(base)} {drop.note}"
             cells.append(_cell(None if drop is None else drop.estimate, unit))
-        shifts.append(((drops[0] and drops[0].value) or 0.0, (shift.name, *cells)))
+        first = (drops[0] and drops[0].value) or 0.0
+        shifts.append((first, (shift.name, *cells)))
     shifts.sort(key=lambda entry: -entry[0])
     columns = (
         TableColumn("shift", "name"),
         *(TableColumn(model.name, named=True) for model in shown),
     )
     rows = [row for _, row in shifts]
-    by_shift = Table.of(f"Drops of {lead} from the base", columns, rows).first(
-        MOST_SHIFTS, "shifts", task.table
-    )
+    by_shift = Table.of(f"Drops of {lead} from the base", columns, rows)
+    by_shift = by_shift.first(MOST_SHIFTS, "shifts", task.table)
     near_chance = tuple(f"{model.name} {task.guesses}" for model in models if model.near_chance)
     summary = summary.first(MOST_COLUMNS, f"{noun}s", task.table)
     reading = task.reading.replace("{names}", f"{len(results.classes):,}")
-    return LeadDrops(summary, by_shift, near_chance, reading, task.table)
+    return LeadDrops(
+        summary=summary,
+        shifts=by_shift,
+        near_chance=near_chance,
+        reading=reading,
+        file=task.table,
+    )
 
 
 def _model_cell(model: ModelFacts) -> TableCell:
