@@ -245,9 +245,15 @@ def known_of(
         return None, doubts
     ends = wilson_interval(known.right, known.n)
     accuracy = known.right / known.n
-    return ZeroShotAnswers(
-        known.caption, known.captions, known.n, known.chance, accuracy, *ends
-    ), doubts
+    answers = ZeroShotAnswers(
+        known.caption,
+        known.captions,
+        known.n,
+        known.chance,
+        accuracy,
+        *ends,
+    )
+    return answers, doubts
 
 
 # What a person reads; evaluation/ has all of it. The first table, the only one that is not folded,
@@ -295,9 +301,17 @@ def robustness_of(results: Results) -> Robustness:
         rows.append(cells)
     shown = models[:MOST_COLUMNS]
     heads = [TableColumn(model.name, note=model.note, named=True) for model in shown]
+    shift_columns = [
+        TableColumn("shift", "name"),
+        "all models",
+        "relative drop",
+        "slope",
+        "classes",
+        *heads,
+    ]
     by_shift = Table.of(
         "Drops in accuracy from the base",
-        [TableColumn("shift", "name"), "all models", "relative drop", "slope", "classes", *heads],
+        shift_columns,
         [_shift_row(results, shift, shown) for shift in results.by_impact],
     )
     by_shift = by_shift.without_empty().first(MOST_SHIFTS, "shifts", "robustness.csv")
@@ -371,11 +385,10 @@ def _shift_row(
 
 
 def _cell(estimate: Estimate | None, unit: str) -> TableCell:
-    return (
-        TableCell(NOTHING)
-        if estimate is None
-        else TableCell(f"{points(estimate.value)}{unit}", between(estimate))
-    )
+    if estimate is None:
+        return TableCell(NOTHING)
+    text = f"{points(estimate.value)}{unit}"
+    return TableCell(text, between(estimate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,9 +466,8 @@ def _largest_drops(results: Results, model: ModelFacts) -> list[TableCell]:
     """Return the shifts that cost a model most, by the rule of every headline."""
     lead = "" if results.lead == "accuracy" else results.lead
     cells = []
-    for row in by_loss(results, results.rows.where("drop", model=model.name, class_id="", at=lead))[
-        :MOST_LARGEST
-    ]:
+    drops = results.rows.where("drop", model=model.name, class_id="", at=lead)
+    for row in by_loss(results, drops)[:MOST_LARGEST]:
         below = ", ".join(filter(None, (between(row.estimate), row.note)))
         cells.append(TableCell(f"{row.group}: {points(row.value)}", below))
     return cells + [TableCell(NOTHING)] * (MOST_LARGEST - len(cells))
