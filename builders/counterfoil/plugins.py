@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
     from counterfoil.recipe.kinds import AlteringKind, DrawingKind, GeneratorKind
     from counterfoil.recipe.section import Section
-    from counterfoil.recipe.tasks.task import SectionTask
+    from counterfoil.recipe.tasks.task import WholeImages
 
 # Each is imported when it is asked for, so that a corruption loads no more than numpy.
 _HOMES = {
@@ -54,9 +54,9 @@ _HOMES = {
     "RowTruth": "counterfoil.data.truth",
     "SearchMethod": "counterfoil.mining.method",
     "Section": "counterfoil.recipe.section",
-    "SectionTask": "counterfoil.recipe.tasks.task",
     "TrackedRun": "counterfoil.evaluation.trackers",
     "Verdict": "counterfoil.recipe.keep.rule",
+    "WholeImages": "counterfoil.recipe.tasks.task",
 }
 
 __all__ = [
@@ -64,7 +64,7 @@ __all__ = [
     "DrawingKind",
     "Engine", "ExportedFailures", "ExportedImage", "FindMethod", "GeneratorKind", "ImageMaker", "ImageRenderer",
     "KeepRule", "Materials", "Measure", "ResampledModel", "ResampledTask", "RowTruth", "SearchMethod", "Section",
-    "SectionTask", "TrackedRun", "Verdict",
+    "TrackedRun", "Verdict", "WholeImages",
 ]  # fmt: skip
 
 

@@ -28,10 +28,10 @@ EVERY_IMAGE: Mapping[str, Any] = {"id": "images", "name": "image", "source_label
 class SourceTask:
     """A task. An instance of this class itself is the task of images with a class each.
 
-    name: the task's name in `source.task`. section: its keys in a recipe, if these are a section
-    `source.NAME`. by_class: whether classes divide the images. Otherwise each image is taken once,
-    and its row stores what the image shows. labelled: whether rows of the input dataset need
-    labels. folders: whether the names of classes may be those of folders. reader: a function
+    name: the task's name in `source.task`, and the key of its section. section: its keys in a
+    recipe, `source.NAME`. by_class: whether classes divide the images. Otherwise each image is
+    taken once, and its row stores what the image shows. labelled: whether rows of the input dataset
+    need labels. folders: whether the names of classes may be those of folders. reader: a function
     from rows and source to a `RowTruth` (`data/truth.py`). measured_by: a `Task`
     (`evaluation/task.py`). nouns: what `names` are, one and several. measures: a phrase for what
     results have. models: a kind of models of the task, as their names begin. hub: the Hub's names
@@ -56,7 +56,11 @@ class SourceTask:
     def fits(self, source: Mapping[str, Any]) -> bool:
         """Return whether the keys of a source of any form say this task. The last task that fits is
         the source's, or classes if none fits."""
-        return False
+        return self.section is not None and source.get(self.name) is not None
+
+    def keys(self, source: Source) -> Any:
+        """Return the task's section of a recipe."""
+        return getattr(source, self.name)
 
     def names(self, source: Source) -> Sequence[str]:
         """Return the names of what images show, in the order of the numbers that rows hold."""
@@ -75,8 +79,11 @@ class SourceTask:
         return {}
 
     def planned(self, source: Source) -> dict[str, Any]:
-        """Return what the plan hash covers of the task."""
-        return {}
+        """Return what the plan hash covers of the task: of a section, the keys that are not at
+        their default."""
+        if self.section is None:
+            return {}
+        return {self.name: self.keys(source).model_dump(mode="json", exclude_defaults=True)}
 
     def notes(self, corruptions: Sequence[str | None]) -> tuple[str, ...]:
         """Return notes on what images show under these corruptions."""
@@ -93,9 +100,11 @@ class SourceTask:
 
 
 class WholeImages(SourceTask):
-    """A task of images that classes do not divide.
+    """A task of images that classes do not divide, such as a package's. That has a `section`, and is
+    in a module that imports nothing of Counterfoil but `counterfoil.plugins`: recipes import it.
 
-    unmined, unscreened: why nothing is mined or judged by a class. noun: what a model is called.
+    undivided, unmade, unmined, unscreened: why there are no classes, why other kinds than corrupt
+    make no images, and why nothing is mined or judged by a class. noun: what a model is called.
     table: the file with the rows that people see first. means: measures of all shifts together,
     with their heads in tables. reading: what the card says of the measure that leads and of its
     drops, with `{names}` for the number of `names`. guesses: what a model near chance does.
@@ -104,54 +113,33 @@ class WholeImages(SourceTask):
     by_class = False
     labelled = False
     folders = False
+    undivided = "images of this task have no classes, expected null"
+    unmade = "whose images have other truth than their rows, expected corrupt"
     unmined = "mining looks for failures of classifiers of one class an image, expected null"
-    unscreened = "an image without a class is not screened by one, expected null"
+    unscreened = "an image without a class cannot be screened by one, expected null"
     noun = "model"
     table: str
     means: Mapping[str, str] = {}
     reading: str
     guesses = "is near chance on the base, so its drops mean little."
 
+    def names(self, source: Source) -> Sequence[str]:
+        return ()
+
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+        if self.section is not None:
+            yield from super().problems(parts)
+        classes = parts.source.get("classes")
+        if classes is not None and not is_every_image(classes):
+            yield ("source", "classes"), self.undivided
+        if not parts.kind.corrupts:
+            yield ("generator", "kind"), f"found '{parts.kind_name}', {self.unmade}"
+            return
         if parts.recipe.get("mine") is not None:
             yield ("mine",), self.unmined
         for key in ("model", "judge"):
             if parts.screen.get(key) is not None:
                 yield ("screen", key), self.unscreened
-
-
-class SectionTask(WholeImages):
-    """A task whose keys are a section of the source, by the task's name. Packages extend this class.
-
-    It imports nothing of Counterfoil but `counterfoil.plugins`, because recipes import it.
-    """
-
-    section: type[Section]
-
-    def fits(self, source: Mapping[str, Any]) -> bool:
-        return source.get(self.name) is not None
-
-    def keys_of(self, source: Source) -> Any:
-        """Return the task's section of a source."""
-        return getattr(source, self.name)
-
-    def names(self, source: Source) -> Sequence[str]:
-        return ()
-
-    def planned(self, source: Source) -> dict[str, Any]:
-        """Return the keys that are not at their default."""
-        keys = self.keys_of(source)
-        return {self.name: keys.model_dump(mode="json", exclude_defaults=True)}
-
-    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        yield from super().problems(parts)
-        yield from SourceTask.problems(self, parts)
-        classes = parts.source.get("classes")
-        if classes is not None and not is_every_image(classes):
-            yield ("source", "classes"), "images of this task have no classes, expected null"
-        if not parts.kind.corrupts:
-            message = f"found '{parts.kind_name}', expected corrupt, which keeps what images show"
-            yield ("generator", "kind"), message
 
 
 def is_every_image(classes: Any) -> bool:
