@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from counterfoil.errors import UserError, first_of, some_of
+from counterfoil.errors import Problem, UserError, first_of, some_of
+from counterfoil.recipe.messages import message
 
 if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass
@@ -66,17 +67,13 @@ def quoted(text: str) -> str:
     return f"'{text}'" if len(text) <= _LONGEST_QUOTED else f"'{text[: _LONGEST_QUOTED - 3]}...'"
 
 
-def dataset_name_problem(name: str) -> str | None:
+def dataset_name_problem(name: str) -> Problem | None:
     """Return a problem with the name of a dataset, which is also a repository's, or None."""
     if DATASET_NAME.fullmatch(name):
         return None
     if len(name) > LONGEST_NAME:
         return _too_long(name)
-    return (
-        f"found {quoted(name)}, expected letters, digits, '.', '_', '-', as the Hub takes them: a"
-        " letter or digit"
-        " first, no '-' or '.' last, and no '--', '..' or '.git' at the end"
-    )
+    return message("invalid-name.dataset", found=quoted(name))
 
 
 def derived_name(name: str, suffix: str) -> str:
@@ -84,33 +81,30 @@ def derived_name(name: str, suffix: str) -> str:
     return f"{name[: LONGEST_NAME - len(suffix) - 1].rstrip('.-')}-{suffix}"
 
 
-def _too_long(name: str) -> str:
-    return f"found {quoted(name)} of {len(name):,} characters, expected at most {LONGEST_NAME}"
+def _too_long(name: str) -> Problem:
+    return message("invalid-name.long", found=quoted(name), length=len(name), most=LONGEST_NAME)
 
 
-def class_id_problem(name: str) -> str | None:
+def class_id_problem(name: str) -> Problem | None:
     """Return a problem with a class id, or None."""
     if len(name) > LONGEST_NAME:
         return _too_long(name)
     if CLASS_ID.fullmatch(name):
         return None
-    return (
-        f"found {quoted(name)}, expected a slug of letters, digits, '_' and '-' (a dot would"
-        " break the keys)"
-    )
+    return message("invalid-name.class", found=quoted(name))
 
 
-def group_name_problem(name: str, what: str) -> str | None:
+def group_name_problem(name: str, what: str) -> Problem | None:
     """Return a problem with the name of a shift or group (`what`), which names configs and splits,
     or None."""
     if len(name) > LONGEST_NAME:
         return _too_long(name)
     if not GROUP_NAME.fullmatch(name):
         slug = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or what
-        return f"found {quoted(name)}, expected a {what} name of a-z, 0-9 and '_', such as '{slug}'"
+        return message("invalid-name.group", found=quoted(name), what=what, expected=slug)
     if name in RESERVED_GROUPS:
         reserved = ", ".join(sorted(RESERVED_GROUPS))
-        return f"found '{name}', which is reserved ({reserved}); expected another {what} name"
+        return message("invalid-name.reserved", found=name, reserved=reserved, what=what)
     return None
 
 
@@ -147,12 +141,12 @@ def is_local(name: str) -> bool:
     return _LOCAL.fullmatch(name.removeprefix(ELSEWHERE)) is not None
 
 
-def nameless_problem(name: str | None) -> str | None:
+def nameless_problem(name: str | None) -> Problem | None:
     """Return a problem with a path that has no last part, such as `/`, or None."""
     match = _LOCAL.fullmatch(name) if name is not None else None
     if match is None or Path(match["path"]).name:
         return None
-    return f"found '{name}', expected a folder that has a name"
+    return message("invalid-name.folder", found=name)
 
 
 def judge_column(model: str, column: str) -> str:
@@ -166,15 +160,12 @@ def last_part(model: str) -> str:
     return re.split(r"[/:]", model.rstrip("/"))[-1]
 
 
-def judge_problem(name: str) -> str | None:
+def judge_problem(name: str) -> Problem | None:
     """Return a problem with the name of a second judge, which must predict new images, or None."""
     if name.removeprefix(ELSEWHERE).startswith(PREDICTIONS):
-        return (
-            f"found '{name}', a file of recorded predictions, expected a classifier that looks"
-            " at images"
-        )
+        return message("wrong-type.judge", found=name)
     if not judge_column(name, ""):
-        return f"found '{name}', expected the name of a classifier"
+        return message("invalid-name.classifier", found=name)
     return nameless_problem(name)
 
 

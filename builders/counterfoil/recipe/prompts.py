@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS, MATCH
+from counterfoil.errors import Problem
 from counterfoil.recipe.keep.rule import SHIFT, Column, KeepRule, as_stored
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.severity import MOST_SEVERE, REALISED, SEVERITY, By, level_name
 
@@ -70,7 +72,7 @@ def asks_caption(template: str | None) -> bool:
 
 def template_problem(
     template: str, *, with_class: bool | None, about_class: bool = False, captioned: bool = False
-) -> str | None:
+) -> Problem | None:
     """Return a problem with a template, or None.
 
     with_class: the template must contain `{class}` (True), may contain it (None), or may not
@@ -78,26 +80,24 @@ def template_problem(
     `{category}`. captioned: it may contain `{caption}`, also in place of `{class}`.
     """
     if not template.strip():
-        return "is empty, expected text"
+        return message("invalid-text.empty")
     known = (CLASS, *ABOUT_CLASS) if about_class else (CLASS,)
     listed = " or ".join(f"'{{{name}}}'" for name in known)
     names = _PLACEHOLDER.findall(template)
     for name in names:
         if with_class is False and name in (CLASS, *ABOUT_CLASS):
-            return (
-                f"found '{template}', expected a caption of the shift alone, without '{{{name}}}'"
-            )
+            return message("invalid-text.class", found=template, word=name)
         if captioned and name == CAPTION:
             continue
         if name not in known:
             close = did_you_mean(name, known)
             hint = close.replace("mean '", "mean '{").replace("'?", "}'?")
-            expected = f"expected {listed}" if about_class else f"the only one is {listed}"
-            return f"unknown placeholder '{{{name}}}' in '{template}'; {expected}{hint}"
+            sentence = "unknown-placeholder" if about_class else "unknown-placeholder.only"
+            return message(sentence, word=name, found=template, expected=listed, hint=hint)
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
-        return f"found an unmatched brace in '{template}'; use braces only in {listed}"
+        return message("invalid-text.brace", found=template, expected=listed)
     if with_class and CLASS not in names and not (captioned and CAPTION in names):
-        return f"found '{template}', expected it to contain '{{{CLASS}}}'"
+        return message("missing-class", found=template)
     return None
 
 
@@ -106,12 +106,12 @@ def embedding_key(template: str, class_id: str) -> str:
     return template.replace(f"{{{CLASS_ID}}}", class_id)
 
 
-def embedding_key_problem(template: str) -> str | None:
+def embedding_key_problem(template: str) -> Problem | None:
     """Return a problem with the template of a vector's key, or None."""
     if not template.strip() or len(template) > LONGEST_KEY or not template.isprintable():
-        return f"found {template[:80]!r}, expected a key of 1 to {LONGEST_KEY} printable characters"
+        return message("invalid-text.key", found=template[:80], most=LONGEST_KEY)
     if re.search(r"[{}]", embedding_key(template, "")):
-        return f"found '{template}', expected no braces but those of '{{{CLASS_ID}}}'"
+        return message("invalid-text.key-brace", found=template)
     return None
 
 
