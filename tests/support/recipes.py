@@ -30,7 +30,7 @@ def problems(call: Callable[..., object], *arguments: Any, **options: Any) -> li
 def says(lines: Sequence[Problem], path: str, code: str, *words: str) -> bool:
     """Return whether a problem has this path and code, and says these words: a near name, or what
     tells it from others of its code."""
-    return any(
-        (line.path, line.code) == (path, code) and all(word in line for word in words)
-        for line in lines
-    )
+    for line in lines:
+        if (line.path, line.code) == (path, code) and all(word in line for word in words):
+            return True
+    return False

@@ -25,7 +25,7 @@ from counterfoil.recipe.names import (
     judge_column,
     without_folders,
 )
-from counterfoil.recipe.parts import RecipeParts, RecipePath, RecipeProblem, mapping, sequence
+from counterfoil.recipe.parts import Part, RecipeParts, RecipePath, RecipeProblem, mapping, sequence
 from counterfoil.recipe.prompts import ABOUT_CLASS, asks_caption, template_problem, uses
 from counterfoil.recipe.schema_output import HeldFromBase
 from counterfoil.recipe.severity import MOST_SEVERE, level_name
@@ -44,8 +44,8 @@ def _duplicate_ids(parts: RecipeParts) -> Iterator[RecipeProblem]:
     first: dict[str, int] = {}
     for index, class_id in parts.ids.items():
         if class_id in first:
-            name = mapping(parts.classes[index]).get("name")
-            other = mapping(parts.classes[first[class_id]]).get("name")
+            name = mapping(parts.classes[index]).name
+            other = mapping(parts.classes[first[class_id]]).name
             hint = ""
             if isinstance(name, str) and isinstance(other, str) and class_slug(name) == class_id:
                 hint = (
@@ -54,7 +54,8 @@ def _duplicate_ids(parts: RecipeParts) -> Iterator[RecipeProblem]:
                 )
             problem = message("duplicate.id", found=class_id, first=first[class_id], hint=hint)
             yield ("source", "classes", index, "id"), problem
-        first.setdefault(class_id, index)
+        else:
+            first[class_id] = index
 
 
 def _shift_names(parts: RecipeParts) -> Iterator[RecipeProblem]:
@@ -68,7 +69,7 @@ def _unknown_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
     unknown = 0
     for section, spec in parts.specs:
         seen: set[str] = set()
-        for index, class_id in enumerate(sequence(spec.get("classes"))):
+        for index, class_id in enumerate(sequence(spec.classes)):
             path = (*section, "classes", index)
             if not isinstance(class_id, str):
                 continue
@@ -89,8 +90,8 @@ def _unknown_thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
         return
     for section, spec in [parts.of_screen, *parts.specs]:
         chosen = parts.every if section == ("screen",) else parts.ids_of(spec)
-        thresholds = mapping(spec.get("object_threshold"))
-        for class_id, value in mapping(thresholds.get("classes")).items():
+        of_classes = mapping(mapping(spec.object_threshold).classes)
+        for class_id, value in of_classes.items():
             path = (*section, "object_threshold", "classes", class_id)
             if value is None or class_id in chosen:
                 continue
@@ -104,14 +105,14 @@ def _unknown_thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
 def _shifts_without_base(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find shifts of classes that are not in the base. Their images could not be compared with any
     base image."""
-    base = parts.specs[0][1]
-    if base.get("classes") is None:
+    _, base = parts.of_base
+    if base.classes is None:
         return
     of_base = parts.ids_of(base)
     for section, spec in parts.of_shifts:
         lacking = sorted(parts.ids_of(spec) & parts.every - of_base)
         if lacking:
-            path = section if spec.get("classes") is None else (*section, "classes")
+            path = section if spec.classes is None else (*section, "classes")
             yield path, message("unknown-class.base", found=_quoted_some(lacking))
 
 
@@ -125,7 +126,7 @@ def _without_a_class(parts: RecipeParts) -> Iterator[RecipeProblem]:
     "pullover"."""
     reported: set[RecipePath] = set()
     for path, template, spec in parts.templates():
-        named = spec.get("kind") == "mined" and bool(spec.get("classes")) and path[0] == "prompts"
+        named = spec.kind == "mined" and bool(spec.classes) and path[0] == "prompts"
         captioned = path[-1] == "prompt"  # another check reports missing captions
         problem = template_problem(
             template, with_class=not named or None, about_class=True, captioned=captioned
@@ -170,35 +171,25 @@ def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 def _nothing_to_draw(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find shifts with neither prompt nor embedding."""
-    if not parts.kind.prompted or not isinstance(parts.recipe.get("prompts"), Mapping):
+    if not parts.kind.prompted or not isinstance(parts.recipe.prompts, Mapping):
         return
-    specs = {("prompts", "base"): parts.prompts.get("base") or {}}
-    specs |= {("prompts", "shifts", name): spec for name, spec in parts.shifts.items()}
-    for path, spec in specs.items():
-        if not isinstance(spec, Mapping):
-            continue
-        if spec.get("prompt") is None and spec.get("embedding") is None:
+    written = [parts.prompts.base or {}, *parts.shifts.values()]
+    for (path, spec), value in zip(parts.specs, written, strict=True):
+        drawn_from_nothing = spec.prompt is None and spec.embedding is None
+        if isinstance(value, Mapping) and drawn_from_nothing:
             yield (*path, "prompt"), message("missing-key.prompt")
 
 
 def _thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    default = parts.screen.get("shift_threshold")
+    default = parts.screen.shift_threshold
     for section, spec in parts.of_shifts:
-        caption = spec.get("caption")
-        threshold = spec.get("threshold")
         path = (*section, "threshold")
-        levels = mapping(spec.get("severity")).get("levels")
-        if caption is None and threshold is not None:
+        levels = mapping(spec.severity).levels
+        has_none = default is None and spec.threshold is None and levels is None
+        if spec.caption is None and spec.threshold is not None:
             yield path, message("conflicting-keys.threshold")
-        if caption is not None and threshold is None and default is None and levels is None:
+        if spec.caption is not None and has_none:
             yield path, message("missing-key.threshold")
-
-
-def _has_quota(spec: Mapping[str, Any], samples: Mapping[str, Any]) -> bool:
-    """Return whether a shift's cells have a quota, set by the shift's own samples or by the
-    recipe's samples."""
-    of_shift = spec.get("samples")
-    return mapping(samples if of_shift is None else of_shift).get("accepted") is not None
 
 
 def _open_quotas(parts: RecipeParts) -> Iterator[RecipeProblem]:
@@ -206,14 +197,13 @@ def _open_quotas(parts: RecipeParts) -> Iterator[RecipeProblem]:
     all are rendered.
     """
     problem = message("quota-conflict.percentile")
-    default = mapping(parts.screen.get("shift_threshold")).get("percentile")
+    default = mapping(parts.screen.shift_threshold).percentile
     inherits = False
     for section, spec in parts.of_shifts:
-        threshold = spec.get("threshold")
-        if spec.get("caption") is None or not _has_quota(spec, parts.samples):
+        if spec.caption is None or not parts.has_quota(spec):
             continue
-        inherits = inherits or threshold is None
-        if mapping(threshold).get("percentile") is not None:
+        inherits = inherits or spec.threshold is None
+        if mapping(spec.threshold).percentile is not None:
             yield (*section, "threshold"), problem
     if default is not None and inherits:
         yield ("screen", "shift_threshold"), problem
@@ -221,32 +211,31 @@ def _open_quotas(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find rules that rank a whole cell, if the cell has a quota or an open threshold."""
-    default = _ranking(parts.screen.get("keep"))
-    if default and parts.samples.get("accepted") is not None:
+    default = _ranking(parts.screen.keep)
+    if default and parts.samples.accepted is not None:
         yield ("screen", "keep"), message("quota-conflict.rule", rule=default)
     for section, spec in parts.of_shifts:
-        keep = spec.get("keep")
-        threshold = spec.get("threshold")
-        rule = default if keep is None else _ranking(keep)
+        rule = _ranking(parts.keep_of(spec))
         if rule is None:
             continue
-        reported = keep is None and spec.get("samples") is None
-        if _has_quota(spec, parts.samples) and not reported:
-            path = (*section, "samples" if keep is None else "keep")
-            yield path, message("quota-conflict.rule", rule=rule)
-        resolved = parts.screen.get("shift_threshold") if threshold is None else threshold
-        if spec.get("caption") is not None and mapping(resolved).get("percentile") is not None:
-            path = (*section, "keep" if threshold is None else "threshold")
-            yield path, message("open-threshold", rule=rule)
+        reported = spec.keep is None and spec.samples is None
+        if parts.has_quota(spec) and not reported:
+            key = "samples" if spec.keep is None else "keep"
+            yield (*section, key), message("quota-conflict.rule", rule=rule)
+        inherits = spec.threshold is None
+        threshold = parts.screen.shift_threshold if inherits else spec.threshold
+        if spec.caption is not None and mapping(threshold).percentile is not None:
+            key = "keep" if inherits else "threshold"
+            yield (*section, key), message("open-threshold", rule=rule)
 
 
 def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find `same_image` in a recipe without edits, and `top` in a recipe without a screening
     CLIP."""
-    unscreened = not parts.kind.needs_screen and parts.screen.get("model") is None
+    unscreened = not parts.kind.needs_screen and parts.screen.model is None
     for section, spec in [parts.of_screen, *parts.of_shifts]:
         path = (*section, "keep")
-        rules = _rule_names(spec.get("keep"))
+        rules = _rule_names(spec.keep)
         if "same_image" in rules and not parts.kind.edits:
             yield path, message("wrong-kind.same-image")
         if "top" in rules and unscreened:
@@ -294,9 +283,9 @@ def _second_opinion(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find a second judge with the name of the screening CLIP. Of a folder on another machine only
     the last part is known.
     """
-    model = parts.screen.get("model")
-    weights = parts.screen.get("weights")
-    judge = parts.screen.get("judge")
+    model = parts.screen.model
+    weights = parts.screen.weights
+    judge = parts.screen.judge
     if not isinstance(model, str) or not isinstance(judge, str) or model.startswith(ELSEWHERE):
         return
     clip_name = f"{model}/{weights}" if weights is not None else model.removeprefix(LOCAL)
@@ -309,10 +298,10 @@ def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find failure rules with unknown classes, and failure rules that need parents if classes have
     none."""
     entries = [mapping(entry) for entry in parts.classes]
-    without = [entry.get("id") for entry in entries if entry.get("parent") is None]
+    without = [entry.id for entry in entries if entry.parent is None]
     for section, spec in [parts.of_screen, *parts.of_shifts]:
-        for index, step in enumerate(sequence(spec.get("keep"))):
-            rule = mapping(mapping(step).get("misclassified")).get("failure")
+        for index, step in enumerate(sequence(spec.keep)):
+            rule = mapping(mapping(step).misclassified).failure
             path = (*section, "keep", index, "misclassified", "failure")
             answered = answered_class(rule) if isinstance(rule, str) else None
             if answered is not None and parts.known and answered not in parts.every:
@@ -355,11 +344,11 @@ def _ambiguous_keys(parts: RecipeParts) -> Iterator[RecipeProblem]:
     if not meeting:
         return
     cells = {"base": ids}
-    for name, spec in parts.shifts.items():
-        class_ids = parts.ids_of(mapping(spec))
-        levels = _level_values(mapping(mapping(spec).get("severity")))
+    for path, spec in parts.of_shifts:
+        levels = _level_values(mapping(spec.severity))
         for level in levels or [1]:
-            cells[level_name(str(name), level, corrupts=parts.kind.corrupts)] = class_ids
+            name = level_name(str(path[-1]), level, corrupts=parts.kind.corrupts)
+            cells[name] = parts.ids_of(spec)
     for name, class_ids in cells.items():
         for shift, after in _cut_at_underscores(name):
             for first, second in meeting.get(after, ()):
@@ -380,7 +369,7 @@ def _of_its_kind(parts: RecipeParts) -> Iterator[RecipeProblem]:
     if parts.kind.corrupts:
         return
     for path, spec in parts.of_shifts:
-        if spec.get("corruption") is not None:
+        if spec.corruption is not None:
             yield (*path, "corruption"), message("wrong-kind.corruption")
 
 
@@ -388,12 +377,12 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find levels that the generator cannot draw, levels whose scenes differ, and invalid
     levels."""
     for path, spec in parts.of_shifts:
-        severity = spec.get("severity")
+        severity = spec.severity
         if severity is None:
             continue
-        settings = severity if isinstance(severity, Mapping) else {"fixed": severity}
+        settings = mapping(severity if isinstance(severity, Mapping) else {"fixed": severity})
         at = (*path, "severity")
-        if settings.get("fixed") is not None:
+        if settings.fixed is not None:
             if not parts.kind.corrupts:
                 yield at, message("wrong-kind.number")
         elif not parts.kind.levels:
@@ -404,32 +393,26 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
             yield from _level_numbers(parts, path, settings)
 
 
-def _scenes_of_levels(
-    parts: RecipeParts, path: RecipePath, spec: Mapping[str, Any]
-) -> Iterator[RecipeProblem]:
+def _scenes_of_levels(parts: RecipeParts, path: RecipePath, spec: Part) -> Iterator[RecipeProblem]:
     """Find settings that give each level other scenes."""
     at = (*path, "severity")
     if parts.samples.get("noise", "paired") != "paired":
         yield at, message("levels-conflict.noise")
-    if _has_quota(spec, parts.samples):
+    if parts.has_quota(spec):
         yield at, message("quota-conflict.levels")
-    keep = spec.get("keep")
-    rules = _rule_names(parts.screen.get("keep") if keep is None else keep)
-    if "misclassified" in rules:
+    if "misclassified" in _rule_names(parts.keep_of(spec)):
         yield (*path, "keep"), message("levels-conflict.misclassified")
-    if spec.get("threshold") is not None:
+    if spec.threshold is not None:
         yield (*path, "threshold"), message("levels-conflict.threshold")
 
 
-def _level_numbers(
-    parts: RecipeParts, path: RecipePath, severity: Mapping[str, Any]
-) -> Iterator[RecipeProblem]:
+def _level_numbers(parts: RecipeParts, path: RecipePath, severity: Part) -> Iterator[RecipeProblem]:
     """Find levels with equal images, levels between severities, and levels named as a shift."""
     at = (*path, "severity")
     levels = _level_values(severity)
-    steps = parts.generator.get("steps")
+    steps = parts.generator.steps
     # `True` is an int.
-    if severity.get("by") == "steps" and type(steps) is int and steps > 0:
+    if severity.by == "steps" and type(steps) is int and steps > 0:
         with_shift = [math.floor(level * steps + 1e-6) for level in levels]
         # Two levels that begin at the same step, or that have no step, would have equal images.
         if 0 in with_shift or len(set(with_shift)) < len(with_shift):
@@ -447,45 +430,45 @@ def _level_numbers(
 
 
 def _way_to_levels(
-    parts: RecipeParts, path: RecipePath, spec: Mapping[str, Any], severity: Mapping[str, Any]
+    parts: RecipeParts, path: RecipePath, spec: Part, severity: Part
 ) -> Iterator[RecipeProblem]:
     """Check that the generator's kind and LoRA weights support the levels of a shift."""
     kind = parts.kind
     at = (*path, "severity")
-    by = severity.get("by")
-    lora = severity.get("lora")
+    by = severity.by
+    lora = severity.lora
     if by is not None and by not in kind.levels:
         expected = " or ".join(kind.levels)
         problem = message("wrong-kind.way", found=by, expected=expected, kind=parts.kind_name)
         yield (*at, "by"), problem
-    known = mapping(parts.generator.get("lora"))
+    known = mapping(parts.generator.lora)
     if (by == "lora") != (lora is not None):
         yield (*at, "lora"), message("conflicting-keys.lora", found=lora or "null")
     elif isinstance(lora, str):
         if lora not in known:
             hint = did_you_mean(lora, known)
             yield (*at, "lora"), message("unknown-name.lora", found=lora[:80], hint=hint)
-        if parts.samples.get("pairs") == "attention":
+        if parts.samples.pairs == "attention":
             yield at, message("pairs-conflict.levels")
-    if mapping(severity.get("levels")).get("realised") is not None:
+    if mapping(severity.levels).realised is not None:
         if not kind.from_noise or by == "lora":
             way = "by: lora" if by == "lora" else f"generator.kind {parts.kind_name}"
             yield (*at, "levels"), message("wrong-kind.realised", way=way)
-        elif spec.get("caption") is None:
+        elif spec.caption is None:
             yield (*path, "caption"), message("missing-key.realised")
     if kind.corrupts:
         return
-    for section, drawn in (parts.specs[0], (path, spec)):
-        if drawn.get("embedding") is not None:
+    for section, drawn in (parts.of_base, (path, spec)):
+        if drawn.embedding is not None:
             shown = ".".join(map(str, section))
             yield at, message("levels-conflict.embedding", section=shown)
 
 
-def _level_values(severity: Mapping[str, Any]) -> list[float]:
+def _level_values(severity: Part) -> list[float]:
     """Return the valid levels in a severity."""
-    levels = severity.get("levels")
+    levels = severity.levels
     if isinstance(levels, Mapping):
-        levels = levels.get("raw") or levels.get("realised")
+        levels = mapping(levels).raw or mapping(levels).realised
     return [
         value for value in sequence(levels) if isinstance(value, int | float) and 0 < value <= 1
     ]
@@ -493,22 +476,22 @@ def _level_values(severity: Mapping[str, Any]) -> list[float]:
 
 def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find a missing CLIP, and screen settings that need a CLIP."""
-    screen = parts.recipe.get("screen", {})
-    if not isinstance(screen, Mapping) or screen.get("model") is not None:
+    screen = parts.screen
+    if not isinstance(parts.recipe.get("screen", {}), Mapping) or screen.model is not None:
         return
     if parts.kind.needs_screen:
         yield ("screen", "model"), message("missing-key.clip")
-        if screen.get("object_threshold") is None:
+        if screen.object_threshold is None:
             yield ("screen", "object_threshold"), message("missing-key.object-threshold")
         return
     problem = message("screen-needed")
-    least = mapping(screen.get("object_threshold"))
-    if least.get("percentile") is not None or least.get("classes") or least.get("value", -1) != -1:
+    least = mapping(screen.object_threshold)
+    if least.percentile is not None or least.classes or least.get("value", -1) != -1:
         yield ("screen", "object_threshold"), problem
     for key in ("weights", "shift_threshold"):
         if screen.get(key) is not None:
             yield ("screen", key), problem
-    if screen.get("store_embeddings") is True:
+    if screen.store_embeddings is True:
         yield ("screen", "store_embeddings"), message("screen-needed.embeddings")
     for path, spec in parts.specs:
         for key in ("caption", "threshold", "object_caption", "object_threshold"):
@@ -519,12 +502,12 @@ def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
 def _pairs(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find pairs by attention with a kind that draws no noise, and `held` without pairs by
     attention."""
-    if parts.samples.get("pairs") == "attention":
+    if parts.samples.pairs == "attention":
         if not parts.kind.from_noise:
             yield ("samples", "pairs"), message("wrong-kind.pairs", kind=parts.kind_name)
         return
     default = HeldFromBase().model_dump()
-    if default | dict(mapping(parts.samples.get("held"))) != default:
+    if default | mapping(parts.samples.held) != default:
         yield ("samples", "held"), message("conflicting-keys.held")
 
 

@@ -13,6 +13,14 @@ RecipePath = tuple[str | int, ...]
 RecipeProblem = tuple[RecipePath, str]
 
 
+class Part(dict[str, Any]):
+    """A mapping in a recipe of any form. Its keys are attributes too, None if they are not
+    written."""
+
+    def __getattr__(self, key: str) -> Any:
+        return self.get(key)
+
+
 class RecipeParts:
     """The parts of a recipe of any form, and the kind of its generator.
 
@@ -21,58 +29,64 @@ class RecipeParts:
     """
 
     def __init__(self, recipe: Mapping[str, Any], kind: type[GeneratorKind]) -> None:
-        self.recipe = recipe
+        self.recipe = mapping(recipe)
         self.kind = kind
-        self.source = mapping(recipe.get("source"))
-        self.generator = mapping(recipe.get("generator"))
-        self.prompts = mapping(recipe.get("prompts"))
-        self.screen = mapping(recipe.get("screen"))
-        self.samples = mapping(recipe.get("samples"))
-        self.kind_name = kind.name or self.generator.get("kind")
-        self.classes = sequence(self.source.get("classes"))
+        self.source = mapping(self.recipe.source)
+        self.generator = mapping(self.recipe.generator)
+        self.prompts = mapping(self.recipe.prompts)
+        self.screen = mapping(self.recipe.screen)
+        self.samples = mapping(self.recipe.samples)
+        self.kind_name = kind.name or self.generator.kind
+        self.classes = sequence(self.source.classes)
         self.ids: dict[int, str] = {}
         for index, entry in enumerate(self.classes):
-            class_id = mapping(entry).get("id")
+            class_id = mapping(entry).id
             if isinstance(class_id, str):
                 self.ids[index] = class_id
         self.known = tuple(self.ids.values())
         self.every = set(self.known)
-        self.shifts = mapping(self.prompts.get("shifts"))
-        self.of_shifts: list[tuple[RecipePath, Mapping[str, Any]]] = [
+        self.shifts = mapping(self.prompts.shifts)
+        self.of_shifts: list[tuple[RecipePath, Part]] = [
             (("prompts", "shifts", name), mapping(spec)) for name, spec in self.shifts.items()
         ]
-        of_base: tuple[RecipePath, Mapping[str, Any]] = (
-            ("prompts", "base"),
-            mapping(self.prompts.get("base")),
-        )
-        self.specs = [of_base, *self.of_shifts]
-        self.of_screen: tuple[RecipePath, Mapping[str, Any]] = (("screen",), self.screen)
+        self.of_base: tuple[RecipePath, Part] = (("prompts", "base"), mapping(self.prompts.base))
+        self.specs = [self.of_base, *self.of_shifts]
+        self.of_screen: tuple[RecipePath, Part] = (("screen",), self.screen)
 
-    def ids_of(self, spec: Mapping[str, Any]) -> set[str]:
+    def ids_of(self, spec: Part) -> set[str]:
         """Return the class ids of a base or a shift."""
-        chosen = spec.get("classes")
-        if chosen is None:
+        if spec.classes is None:
             return self.every
-        return {item for item in sequence(chosen) if isinstance(item, str)}
+        return {item for item in sequence(spec.classes) if isinstance(item, str)}
 
-    def templates(self) -> Iterator[tuple[RecipePath, str, Mapping[str, Any]]]:
+    def keep_of(self, spec: Part) -> Any:
+        """Return the keep rules of a shift: its own, or the screen's."""
+        return self.screen.keep if spec.keep is None else spec.keep
+
+    def has_quota(self, spec: Part) -> bool:
+        """Return whether the cells of a shift have a quota, set by its own samples or by the
+        recipe's."""
+        samples = self.samples if spec.samples is None else mapping(spec.samples)
+        return samples.accepted is not None
+
+    def templates(self) -> Iterator[tuple[RecipePath, str, Part]]:
         """Yield the path and text of each template of a class, and the base or shift that the
         template is for."""
         for path, spec in self.specs:
             texts: dict[RecipePath, Any] = {
                 (*path, key): spec.get(key) for key in ("prompt", "object_caption")
             }
-            if spec.get("object_caption") is None:
-                default = "style_object_caption" if spec.get("style") is True else "object_caption"
+            if spec.object_caption is None:
+                default = "style_object_caption" if spec.style is True else "object_caption"
                 texts["screen", default] = self.screen.get(default)
             for text_path, text in texts.items():
                 if isinstance(text, str):
                     yield text_path, text, spec
 
 
-def mapping(value: Any) -> Mapping[str, Any]:
-    """Return a mapping as it is, and anything else as an empty one."""
-    return value if isinstance(value, Mapping) else {}
+def mapping(value: Any) -> Part:
+    """Return the part that a mapping is, and anything else as an empty one."""
+    return Part(value) if isinstance(value, Mapping) else Part()
 
 
 def sequence(value: Any) -> Sequence[Any]:
@@ -83,10 +97,10 @@ def sequence(value: Any) -> Sequence[Any]:
 def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the path and embedding of the base and of each shift, in a recipe of any form."""
     prompts = mapping(recipe.get("prompts"))
-    specs: list[tuple[tuple[str, ...], Any]] = [(("prompts", "base"), prompts.get("base"))]
-    for name, spec in mapping(prompts.get("shifts")).items():
+    specs: list[tuple[tuple[str, ...], Any]] = [(("prompts", "base"), prompts.base)]
+    for name, spec in mapping(prompts.shifts).items():
         specs.append((("prompts", "shifts", name), spec))
     for path, spec in specs:
-        embedding = mapping(spec).get("embedding")
+        embedding = mapping(spec).embedding
         if embedding is not None:
             yield (*path, "embedding"), embedding

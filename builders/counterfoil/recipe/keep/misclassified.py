@@ -117,8 +117,11 @@ class MisclassifiedRule(KeepRule):
         value = 0 if self.decides == RIGHT else 1
         names = self.scores()
         # A judge without an answer does not count as wrong.
-        wrong = [sum(verdict.scores.get(name) == value for name in names) for verdict in left]
-        return [None if count >= self.at_least else "answered_right" for count in wrong]
+        reasons: list[str | None] = []
+        for verdict in left:
+            wrong = sum(verdict.scores.get(name) == value for name in names)
+            reasons.append(None if wrong >= self.at_least else "answered_right")
+        return reasons
 
 
 def failure_of(rules: Sequence[KeepRule], judge: str) -> str | None:

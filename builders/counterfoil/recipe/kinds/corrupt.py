@@ -58,19 +58,19 @@ class CorruptKind(AlteringKind):
 
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        if parts.recipe.get("tokens") is not None:
+        if parts.recipe.tokens is not None:
             yield ("tokens",), message("wrong-kind.corrupted-tokens")
         for path, spec in parts.specs:
             for key in ("prompt", "embedding"):
                 if spec.get(key) is not None:
                     yield (*path, key), message("wrong-kind.corrupted")
         for path, spec in parts.of_shifts:
-            if spec.get("corruption") is None:
+            if spec.corruption is None:
                 yield (*path, "corruption"), message("missing-key.corruption")
             elif spec["corruption"] == MATCH:
-                if spec.get("severity") is not None:
+                if spec.severity is not None:
                     yield (*path, "severity"), message("conflicting-keys.match")
-                if parts.source.get("config") != "base":
+                if parts.source.config != "base":
                     yield ("source", "config"), message("conflicting-keys.config")
         yield from super().problems(parts)
 

@@ -104,23 +104,23 @@ class DiffusersKind(DrawingKind):
 
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        if parts.samples.get("pairs") != "attention":
+        if parts.samples.pairs != "attention":
             return
         if parts.samples.get("noise", "paired") != "paired":
             yield ("samples", "noise"), message("pairs-conflict.noise")
-        size = parts.generator.get("batch_size")
+        size = parts.generator.batch_size
         # `True` is an int.
         if type(size) is int and size % 2:
             even = f"{size + 1}" if size == 1 else f"{size - 1} or {size + 1}"
             problem = message("pairs-conflict.batch", found=size, expected=even)
             yield ("generator", "batch_size"), problem
-        if parts.generator.get("compile") is True:
+        if parts.generator.compile is True:
             yield ("generator", "compile"), message("pairs-conflict.compile")
-        if parts.generator.get("adapter") is not None:
+        if parts.generator.adapter is not None:
             yield ("generator", "adapter"), message("pairs-conflict.adapter")
         for path, _ in embedding_specs(parts.recipe):
             yield path, message("pairs-conflict.embedding")
-        yield from _held_problems(parts.samples.get("held"), parts.generator.get("steps"))
+        yield from _held_problems(parts.samples.held, parts.generator.steps)
 
     @field_validator("guidance_interval")
     @classmethod

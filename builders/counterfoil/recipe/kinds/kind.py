@@ -276,9 +276,9 @@ class PoolKind(RowKind):
 
     @classmethod
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        if cls.noiseless and parts.samples.get("noise") != "independent":
+        if cls.noiseless and parts.samples.noise != "independent":
             yield ("samples", "noise"), message("wrong-kind.pool-noise")
-        if parts.recipe.get("tokens") is not None:
+        if parts.recipe.tokens is not None:
             yield ("tokens",), cls.no_tokens
         for path, _ in embedding_specs(parts.recipe):
             yield path, message("wrong-kind.pool-embeddings")

@@ -84,7 +84,7 @@ class RowsKind(PoolKind):
     def problems(cls, parts: RecipeParts) -> Iterator[RecipeProblem]:
         yield from super().problems(parts)
         names = ("base", *parts.shifts)
-        for name, classes in mapping(parts.generator.get("rows")).items():
+        for name, classes in mapping(parts.generator.rows).items():
             where = ("generator", "rows", name)
             if name not in names:
                 hint = did_you_mean(str(name), names)
