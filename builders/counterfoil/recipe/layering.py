@@ -111,19 +111,15 @@ def spell_out(recipe: LocatedMapping) -> None:
     """Expand the short forms of a recipe in place, so that layers merge: a class given by its name,
     a prompt given as text.
     """
-    source = recipe.get("source")
-    listed = source.get("classes") if isinstance(source, LocatedMapping) else None
+    listed = recipe.section("source").get("classes")
     if isinstance(listed, LocatedList):
         for index, origin in enumerate(listed.origins):
             listed[index] = _class(listed[index], origin)
-    prompts = recipe.get("prompts")
-    if not isinstance(prompts, LocatedMapping):
-        return
+    prompts = recipe.section("prompts")
     _prompt(prompts, "base")
-    shifts = prompts.get("shifts")
-    if isinstance(shifts, LocatedMapping):
-        for name in shifts:
-            _prompt(shifts, name)
+    shifts = prompts.section("shifts")
+    for name in shifts:
+        _prompt(shifts, name)
 
 
 def _class(entry: Any, origin: Origin) -> Any:
@@ -263,15 +259,14 @@ def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
             problems,
             "A dataset's recipe is what `counterfoil build` wrote: restore it from a copy.",
         )
-    if isinstance(recipe.get("output"), LocatedMapping):
-        recipe["output"].setdefault("row_version", FIRST_ROWS)
-    tokens = recipe.get("tokens")
-    brings_tokens = isinstance(tokens, LocatedMapping) and tokens.get("path") == OWN_TOKENS
+    recipe.section("output").setdefault("row_version", FIRST_ROWS)
+    tokens = recipe.section("tokens")
+    brings_tokens = tokens.get("path") == OWN_TOKENS
     replace_names(recipe, _elsewhere)
     if generator is not None:
         generator["rows"] = _read_rows(dataset / OWN_ROWS, generator.origins["rows"])
     if brings_tokens:
-        recipe["tokens"]["path"] = str(dataset.resolve() / OWN_TOKENS)
+        tokens["path"] = str(dataset.resolve() / OWN_TOKENS)
     for spec in embeddings:
         if spec.get("file") == OWN_EMBEDDINGS:
             spec["file"] = str(dataset.resolve() / OWN_EMBEDDINGS)
@@ -427,7 +422,9 @@ def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMap
 def _shown(path: Path) -> str:
     absolute = path.resolve()
     folder = Path.cwd()
-    return str(absolute.relative_to(folder) if absolute.is_relative_to(folder) else absolute)
+    if absolute.is_relative_to(folder):
+        absolute = absolute.relative_to(folder)
+    return str(absolute)
 
 
 def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
@@ -438,21 +435,22 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
         match = _LOCAL.fullmatch(name)
         if match is None:
             return name
-        return f"{match['scheme'] or ''}{_absolute_file(match['path'], folder)}"
+        scheme = match["scheme"] or ""
+        return f"{scheme}{_absolute_file(match['path'], folder)}"
 
     replace_names(recipe, absolute)
-    source = recipe.get("source")
-    if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
-        path = folder / named_path(source["classes"])
+    source = recipe.section("source")
+    classes = source.get("classes")
+    if isinstance(classes, str):
+        path = folder / named_path(classes)
         origin = source.origins["classes"]
         if not path.exists():
             problem = message("file-not-found.classes", found=path)
             raise UserError(problem.at("source.classes", origin))
-        classes = read_yaml(text_of(path), _shown(path))
-        if not isinstance(classes, LocatedList):
+        source["classes"] = read_yaml(text_of(path), _shown(path))
+        if not isinstance(source["classes"], LocatedList):
             problem = message("wrong-type.classes", found=_shown(path))
             raise UserError(problem.at("source.classes", origin))
-        source["classes"] = classes
     spell_out(recipe)
     for _, spec in embedding_specs(recipe):
         if isinstance(spec, LocatedMapping) and isinstance(spec.get("file"), str):
@@ -516,10 +514,8 @@ def _elsewhere(name: str) -> str:
 
 def _with_rows_of_a_file(recipe: LocatedMapping) -> LocatedMapping | None:
     """Return the generator section if it names a file of rows, otherwise None."""
-    generator = recipe.get("generator")
-    if isinstance(generator, LocatedMapping) and isinstance(generator.get("rows"), str):
-        return generator
-    return None
+    generator = recipe.section("generator")
+    return generator if isinstance(generator.get("rows"), str) else None
 
 
 def _read_rows(path: Path, origin: Origin) -> LocatedMapping:

@@ -85,7 +85,7 @@ def validated(layers: LocatedMapping) -> Recipe:
     try:
         return Recipe.model_validate(with_tuples(layers), strict=True)
     except ValidationError as error:
-        kind = kind_of(mapping(layers.get("generator")))
+        kind = kind_of(layers.section("generator"))
         generator: Any = (kind, Recipe.model_fields["generator"])
         form = create_model("Recipe", __base__=Recipe, generator=generator)
         problems = problem_lines(form, layers, error, cross_section_problems)
@@ -205,7 +205,7 @@ def _replace_whole(layer: LocatedMapping) -> None:
 
 
 def _cut_problems(layer: LocatedMapping, recipe: LocatedMapping, file: str) -> Iterator[str]:
-    shifts = tuple(recipe.get("prompts", {}).get("shifts", {}))
+    shifts = tuple(recipe.section("prompts").section("shifts"))
     allowed: dict[tuple[str, ...], Sequence[str]] = {
         (): ("screen", "prompts"),
         ("screen",): CUTTING,

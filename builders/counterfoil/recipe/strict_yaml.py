@@ -40,6 +40,11 @@ class LocatedMapping(dict[str, Any]):
         super().__init__(items)
         self.origins: dict[str, Origin] = dict(origins or {})
 
+    def section(self, key: str) -> LocatedMapping:
+        """Return the mapping at a key, or an empty one, which does not become the key's value."""
+        value = self.get(key)
+        return value if isinstance(value, LocatedMapping) else LocatedMapping()
+
 
 class LocatedList(list[Any]):
     """A list that remembers where each of its items was written."""
@@ -142,7 +147,8 @@ class _Reader:
             case "int" if _INT.match(text) and len(text) <= 1000:
                 return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
             case "float" if _FLOAT.match(text):
-                return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+                plain = text.lower().replace(".inf", "inf").replace(".nan", "nan")
+                return float(plain)
         self._refuse(node, message("invalid-yaml.scalar", tag=node.tag[:60], found=text[:60]))
         return None
 
@@ -168,7 +174,8 @@ class _Reader:
                 line = mapping.origins[key].line
                 self._refuse(key_node, message("duplicate.key", found=key[:60], line=line))
                 continue
-            mapping[key], mapping.origins[key] = value, self.origin(key_node)
+            mapping[key] = value
+            mapping.origins[key] = self.origin(key_node)
         return mapping
 
 
