@@ -31,6 +31,7 @@ def says(lines: Sequence[Problem], path: str, code: str, *words: str) -> bool:
     """Return whether a problem has this path and code, and says these words: a near name, or what
     tells it from others of its code."""
     for line in lines:
-        if (line.path, line.code) == (path, code) and all(word in line for word in words):
+        missing = [word for word in words if word not in line]
+        if (line.path, line.code) == (path, code) and not missing:
             return True
     return False

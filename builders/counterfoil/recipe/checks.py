@@ -46,13 +46,15 @@ def _duplicate_ids(parts: RecipeParts) -> Iterator[RecipeProblem]:
         if class_id in first:
             name = mapping(parts.classes[index]).name
             other = mapping(parts.classes[first[class_id]]).name
-            hint = ""
+            problem = message("duplicate.id", found=class_id, first=first[class_id])
             if isinstance(name, str) and isinstance(other, str) and class_slug(name) == class_id:
-                hint = (
-                    f"; the names '{name[:80]}' and '{other[:80]}' give the same id: write an id"
-                    " for one of them"
+                problem = message(
+                    "duplicate.slug",
+                    found=class_id,
+                    first=first[class_id],
+                    name=name[:80],
+                    other=other[:80],
                 )
-            problem = message("duplicate.id", found=class_id, first=first[class_id], hint=hint)
             yield ("source", "classes", index, "id"), problem
         else:
             first[class_id] = index
@@ -512,8 +514,26 @@ def _pairs(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 _CHECKS: tuple[Callable[[RecipeParts], Iterator[RecipeProblem]], ...] = (
-    _duplicate_ids, _shift_names, _unknown_classes, _unknown_thresholds, _shifts_without_base, _without_a_class,
-    _words_of_classes, _nothing_to_draw, _of_its_kind, _levels, _unscreened, _thresholds, _open_quotas, _whole_cells,
-    _compared_with_nothing, _judges_apart, _second_opinion, _unknown_failures, _captions_of_rows, _pairs,
-    _ambiguous_keys, lambda parts: derive_task(parts.source).problems(parts),
-)  # fmt: skip
+    _duplicate_ids,
+    _shift_names,
+    _unknown_classes,
+    _unknown_thresholds,
+    _shifts_without_base,
+    _without_a_class,
+    _words_of_classes,
+    _nothing_to_draw,
+    _of_its_kind,
+    _levels,
+    _unscreened,
+    _thresholds,
+    _open_quotas,
+    _whole_cells,
+    _compared_with_nothing,
+    _judges_apart,
+    _second_opinion,
+    _unknown_failures,
+    _captions_of_rows,
+    _pairs,
+    _ambiguous_keys,
+    lambda parts: derive_task(parts.source).problems(parts),
+)

@@ -179,13 +179,30 @@ _LONGEST_SHOWN = 300
 KEEP_JUDGES = ("keep.*.models.*", "keep.*.*.models.*")
 # Keys whose values are names that may be folders.
 _NAMES = (
-    "source.dataset", "tokens.path", "generator.model", "generator.adapter", "generator.lora.*.path",
-    "generator.dataset", "generator.captioner", "generator.clip.model", "screen.model", "screen.judge",
-    "evaluate.models.*", "mine.target", "mine.on.*", "mine.others.*", "mine.settings.captions",
-    "mine.settings.captioner", "mine.settings.contexts", "mine.settings.seeds.*", "mine.settings.pooled.*",
-    "mine.settings.chat.model", "mine.settings.chat.base_url",
-    *(f"{section}.{judges}" for section in ("screen", "prompts.shifts.*") for judges in KEEP_JUDGES),
-)  # fmt: skip
+    "source.dataset",
+    "tokens.path",
+    "generator.model",
+    "generator.adapter",
+    "generator.lora.*.path",
+    "generator.dataset",
+    "generator.captioner",
+    "generator.clip.model",
+    "screen.model",
+    "screen.judge",
+    "evaluate.models.*",
+    "mine.target",
+    "mine.on.*",
+    "mine.others.*",
+    "mine.settings.captions",
+    "mine.settings.captioner",
+    "mine.settings.contexts",
+    "mine.settings.seeds.*",
+    "mine.settings.pooled.*",
+    "mine.settings.chat.model",
+    "mine.settings.chat.base_url",
+    *(f"screen.{judges}" for judges in KEEP_JUDGES),
+    *(f"prompts.shifts.*.{judges}" for judges in KEEP_JUDGES),
+)
 # Keys whose values are always paths, even without a leading `./`.
 _PATHS = ("mine.settings.examples.*.image", "mine.settings.chat.answers")
 

@@ -232,15 +232,12 @@ def _cut_problems(layer: LocatedMapping, recipe: LocatedMapping, file: str) -> I
         for key in values:
             if key in keys:
                 continue
-            reason = "not a threshold"
+            reason = "not-in-a-cut"
             if path == ("screen",) and key in Screen.model_fields:
-                reason = (
-                    "changes the scores, so images must be screened again; build the recipe"
-                    " into another folder"
-                )
+                reason = "not-in-a-cut.scores"
             elif path == ("prompts", "shifts"):
-                reason = "the dataset has no such shift"
-            problem = message("not-in-a-cut", reason=reason, hint=did_you_mean(key, list(keys)))
+                reason = "not-in-a-cut.shift"
+            problem = message(reason, hint=did_you_mean(key, keys))
             yield problem.at(shown_path((*path, key)), values.origins[key])
 
 

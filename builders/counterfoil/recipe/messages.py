@@ -85,7 +85,9 @@ invalid-value: A value that its section refuses. The line says what is expected.
   {text}
 
 duplicate: A value that may stand only once.
-  id: found '{found}' again, expected unique ids (first at classes[{first}]){hint}
+  id: found '{found}' again, expected unique ids (first at classes[{first}])
+  slug: found '{found}' again, expected unique ids (first at classes[{first}]); the names '{name}'
+    and '{other}' give the same id: write an id for one of them
   class: found '{found}' again, expected each class once
   judge: found '{found}' again, expected each judge once
   row: found a row again, expected each once
@@ -223,7 +225,10 @@ not-in-a-dataset: A dataset's own recipe, with something that `build` does not w
   labels: a dataset's own recipe lists its classes, each with its source_label
 
 not-in-a-cut: A cut that changes more than thresholds and keep settings.
-  {reason}{hint}
+  not a threshold{hint}
+  scores: changes the scores, so images must be screened again; build the recipe into another
+    folder{hint}
+  shift: the dataset has no such shift{hint}
   layer: found {found}, expected a layer of thresholds
   mapping: found {found}, expected a mapping
   shifts: found {{}}, which would drop every shift

@@ -258,7 +258,7 @@ unlicense: The Unlicense
 wtfpl: WTFPL
 zlib: zlib
 """
-LICENSE_NAMES = dict(line.split(": ") for line in _LICENSES.strip().splitlines())
+LICENSE_NAMES: dict[str, str] = dict(re.findall("(.+): (.+)", _LICENSES))
 _UNNAMED_LICENSES = """
 cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0
 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0
