@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from counterfoil.field_texts import paragraph_lines, texts_of
 from counterfoil.recipe.names import LONGEST_NAME, did_you_mean, quoted
 from counterfoil.recipe.parts import RecipePath, RecipeProblem
 from counterfoil.recipe.section import Section
@@ -126,7 +127,11 @@ def _message(
     field = _field_at(model, details["loc"])
     expected = _expected(field, details)
     if error_type == "missing":
-        about = field.description if isinstance(field, FieldInfo) else None
+        about = None
+        if isinstance(field, FieldInfo):
+            *parents, name = details["loc"]
+            section = _without_none(_annotation(_field_at(model, parents)))
+            about = field.description or paragraph_lines(texts_of(section).get(str(name), ""))
         return f"missing, expected {expected}" + (f": {about}" if about else "")
     value = details["input"]
     text = f"found {_shown(value)}, expected {expected}"
