@@ -76,17 +76,23 @@ class Given:
                 typed.append(parameter.opts[0])
         return [flag for flag in typed if flag not in taken]
 
-    def made(self, declared: type[T], flag: str = "", does: str = "", **others: Any) -> T:
+    def strange(self, flag: str, does: str, *taken: str) -> list[str]:
+        """Return a problem for each option on the command line that does not go with a flag. does:
+        why, as words after "which". taken: options that go with it."""
+        others = self.others(flag, *taken)
+        return [f"{other} does not go with {flag}, which {does}" for other in others]
+
+    def made(
+        self, declared: type[T], flag: str = "", does: str = "", *also: str, **others: Any
+    ) -> T:
         """Return the options of a verb. UserError with all that it needs and that was not typed.
 
         flag: the option that chooses this verb among those of the command; it refuses options of
-        other verbs. does: why, as words after "which".
+        other verbs, as `strange` does, except `also`.
         """
         described = options_of(declared)
         taken = [each.spelling for each in described]
-        strange = self.others(*taken, "--open", "--json", "--yes") if flag else []
-        why = f", which {does}" if does else ""
-        problems = [f"{other} does not go with {flag}{why}" for other in strange]
+        problems = self.strange(flag, does, *taken, *also, "--json") if flag else []
         values = {}
         for each in described:
             typed = self.get(each.spelling)
