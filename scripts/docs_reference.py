@@ -40,6 +40,7 @@ from counterfoil.recipe.kinds import KINDS, GeneratorKind
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
+from counterfoil.recipe.section import describe_sections
 from counterfoil.recipe.tasks import TASKS
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS
 
@@ -259,6 +260,7 @@ def commands_page() -> str:
 def keys() -> Iterator[tuple[str, str, FieldInfo]]:
     """Yield (section, key, field) of all keys of a recipe. Equal sections are listed once, where
     they come first."""
+    describe_sections()
     seen: set[type[BaseModel]] = set()
 
     def walk(section: type[BaseModel], at: str) -> Iterator[tuple[str, str, FieldInfo]]:
