@@ -75,7 +75,9 @@ def near_chance_on_base(
         np.array([units.counts[0] for units in kept]),
         chances[[label_of[units.class_id] for units in kept]],
     )
-    return near if subject.preview is None else replace(near, classes={}, chances={})
+    if subject.preview is not None:
+        near = replace(near, classes={}, chances={})
+    return near
 
 
 @dataclass(frozen=True)
@@ -199,20 +201,27 @@ class AllAnswers:
     measures share.
 
     Accuracies are over every class with an image. Drops leave out classes with few images and
-    classes that are `near_chance` on the base; averages over models leave out models that are.
-    Groups have the subject's indices; the base, if any, is first. `asking` scores more images.
-    `requests` are the options of single measures.
+    classes that are near chance on the base; averages over models leave out models that are.
     """
 
     subject: Subject
+    """The images. Groups have its indices; the base, if any, is first."""
     scored: tuple[Scored, ...]
+    """Each model with its answers, in the order in which models were named."""
     answers: ModelAnswers
+    """The same answers in arrays."""
     near_chance: NearChance
+    """The models and classes that are near chance on the base."""
     min_images: int
+    """The fewest images of a class that is measured."""
     seed: int
+    """The seed of every resampling."""
     asking: Asking
+    """Scores more images."""
     requests: tuple[Request, ...] = ()
+    """The options of single measures."""
     made: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
+    """What `once` has made, by key."""
 
     @classmethod
     def of(
@@ -248,7 +257,8 @@ class AllAnswers:
         units = subject.units
         if units is not None:
             in_groups = np.stack([units.of_image, subject.shifts])
-            shared = np.unique(in_groups, axis=1).shape[1] < len(subject.shifts)
+            different = np.unique(in_groups, axis=1).shape[1]
+            shared = different < len(subject.shifts)
             units = replace(units, seed=seed) if shared else None
             subject = replace(subject, units=units)
         return cls(
@@ -305,9 +315,10 @@ class AllAnswers:
 
     def rows(self, index: int) -> Ints:
         """Return the readable images of a group."""
+        readable = self.answers.readable
         return self.once(
             ("rows", index),
-            lambda: np.flatnonzero((self.subject.shifts == index) & self.answers.readable),
+            lambda: np.flatnonzero((self.subject.shifts == index) & readable),
         )
 
     def units(self, index: int) -> list[ClassUnits]:
@@ -329,7 +340,8 @@ class AllAnswers:
     def kept(self, index: int) -> list[ClassUnits]:
         """Return the classes of a drop: with enough images on both sides, and not near chance on
         the base."""
-        return [cls for cls in self.enough(index) if cls.class_id not in self.near_chance.classes]
+        near_chance = self.near_chance.classes
+        return [cls for cls in self.enough(index) if cls.class_id not in near_chance]
 
     def over(self, kept: Sequence[ClassUnits]) -> str:
         """Return over how many classes a drop is; empty for a drop over all of them."""
@@ -463,14 +475,17 @@ class Measure:
     """Returns one number each, named after the measure. None: a row for each model and group, of
     `resampled`."""
     title: str
+    """What tables call it."""
     unit: Literal["percent", "points", "share", "plain"]
+    """How its number is shown."""
     reading: str
-    """The unit, and how the number is read, as in `MeasureFacts`."""
+    """A sentence on how the number is read."""
     shown: tuple[ShownIn, ...] = ()
     """The pages that have its table (a row per group, a column per model), such as `EVERYWHERE`."""
     figure: Callable[[Results], str | None] | None = None
     """Draws SVG for the report."""
     lower_is_better: bool = False
+    """Whether a model with less of it is better."""
     resampled: Resampled | None = None
     """What a line of a gate measures: of all images of a group, or of those of one class."""
 

@@ -129,7 +129,8 @@ def pick_examples(answered: AllAnswers, results: Results) -> dict[str, list[Clas
     subject = answered.subject
     # Images that were not built form no pairs.
     built = [shift.name for shift in results.by_impact if shift.candidates is not None]
-    measured = [name for name in built if results.rows.value("impact", group=name) is not None]
+    impact = results.rows.value
+    measured = [name for name in built if impact("impact", group=name) is not None]
     index_of = {group.name: index for index, group in enumerate(subject.groups)}
     partners = failure_partners(answered, [index_of[name] for name in built])
     examples: dict[str, list[ClassExamples]] = {}
@@ -162,10 +163,12 @@ def _flipped(
     subject = answered.subject
     answers = answered.answers
     called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
-    rows = np.flatnonzero((subject.labels == label) & (subject.shifts == shift) & (partners >= 0))
+    of_class = (subject.labels == label) & (subject.shifts == shift)
+    rows = np.flatnonzero(of_class & (partners >= 0))
     flips = answers.correct[partners[rows]] & ~answers.correct[rows]
+    order = np.argsort(-flips.sum(axis=1), kind="stable")
     pairs = []
-    for index in np.argsort(-flips.sum(axis=1), kind="stable")[:PAIRS_A_CLASS].tolist():
+    for index in order[:PAIRS_A_CLASS].tolist():
         models = np.flatnonzero(flips[index]).tolist()
         if not models:
             continue

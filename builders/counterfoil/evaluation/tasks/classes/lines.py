@@ -257,7 +257,8 @@ class ClassLines:
                     chosen_by.append(stored.name)
             if chosen_by:
                 return f"its images were chosen because {chosen_by[0]} gets them wrong"
-        guessing = [name for index, name in names.items() if answered.near_chance.models[index]]
+        near = answered.near_chance.models
+        guessing = [name for index, name in names.items() if near[index]]
         if stored:
             if stored.near_chance:
                 guessing.append(stored.name)
@@ -270,7 +271,9 @@ class ClassLines:
         if checks is None or checks.own:
             return ""
         # Images from elsewhere, scored beside a dataset, have their own labels.
-        own_groups = subject.parts[1].first if len(subject.parts) > 1 else len(subject.groups)
+        own_groups = len(subject.groups)
+        if len(subject.parts) > 1:
+            own_groups = subject.parts[1].first
         if group < own_groups and not checks.of(answered.group(group).name).checked:
             return "nobody checked its labels"
         if drop and not checks.of(answered.group(0).name).checked:

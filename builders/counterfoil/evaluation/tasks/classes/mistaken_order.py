@@ -57,8 +57,9 @@ def better_order(
     for label in range(classes):
         first[np.flatnonzero(labels == label)[::2]] = True
     known = answers >= 0
+    counted = first & known
     counts = np.zeros((classes, classes), dtype=np.int64)
-    np.add.at(counts, (answers[first & known], labels[first & known]), 1)
+    np.add.at(counts, (answers[counted], labels[counted]), 1)
 
     from scipy.optimize import linear_sum_assignment
 
@@ -79,9 +80,10 @@ def better_order(
     if not total:
         return None
     judged &= known
-    given = wilson_estimate(int((judged & (answers == labels)).sum()), total)
-    meant = means[answers.clip(0)]
-    better = wilson_estimate(int((judged & (meant == labels)).sum()), total)
+    right = judged & (answers == labels)
+    given = wilson_estimate(int(right.sum()), total)
+    right = judged & (means[answers.clip(0)] == labels)
+    better = wilson_estimate(int(right.sum()), total)
     assert better.low is not None and given.high is not None
     if better.low < max(given.high + LEAST_GAIN, chance_line(1 / classes)):
         return None

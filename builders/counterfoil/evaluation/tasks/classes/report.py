@@ -121,7 +121,8 @@ def _sections(results: Results, pictures: Mapping[str, Sequence[Any]]) -> Iterat
         if name not in NESTED:
             yield ReportSection(template=f"report-{name}.html.j2", fold=_FOLDED.get(name, ""))
             continue
-        drawn = [*NESTED_MEASURES[name].draw(results), *pictures.get(name, ())]
+        drawn = list(NESTED_MEASURES[name].draw(results))
+        drawn += pictures.get(name, ())
         section = NESTED[name].section(results, drawn)
         if section is not None:
             yield section
@@ -216,7 +217,9 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
     rows = []
     for by_shift in by_class.values():
         measured = [numbers.drops for numbers in by_shift.values() if numbers.impact is not None]
-        drops = [sum(of_model) / len(of_model) for of_model in zip(*measured, strict=True)]
+        drops = []
+        for of_model in zip(*measured, strict=True):
+            drops.append(sum(of_model) / len(of_model))
         first = next(iter(by_shift.values()))
         known = next((numbers for numbers in by_shift.values() if numbers.accuracy), first)
         average = results.mean_of_sound(drops) if drops else None

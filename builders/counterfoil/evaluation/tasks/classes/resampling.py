@@ -149,14 +149,17 @@ def resampled_numbers(answered: AllAnswers, samples: Sequence[Resample]) -> list
     for (value_of, rows, group), draws in zip(groups, drawn, strict=True):
         value = math.nan
         if len(rows):
-            value = float(value_of(group, np.ones((1, len(rows))))[0])
-        count = np.unique(np.stack([strata[rows], units[rows]]), axis=1).shape[1]
+            each_once = np.ones((1, len(rows)))
+            value = float(value_of(group, each_once)[0])
+        units_drawn = np.stack([strata[rows], units[rows]])
+        count = np.unique(units_drawn, axis=1).shape[1]
         if subject.units is not None:  # as in `UnitDraws.mean`
             draws = value + (draws - value) * math.sqrt(count / max(count - 1, 1))
         bias = 0.0
         if np.isfinite(draws).any():
             bias = float(np.nanmean(draws)) - value
-        numbers.append(Drawn(value, draws, bias, (0.0, 0.0), count, by_units=count < len(rows)))
+        by_units = count < len(rows)
+        numbers.append(Drawn(value, draws, bias, (0.0, 0.0), count, by_units=by_units))
     return numbers
 
 

@@ -220,11 +220,11 @@ def image_answers(answered: AllAnswers) -> dict[str, Any]:
     subject = answered.subject
     answers = answered.answers
     absent = ~answers.readable
-    labels = subject.labels.tolist()
+    classes = [subject.classes[label] for label in subject.labels.tolist()]
     columns: dict[str, pa.Array] = {
         "label": pa.array(subject.labels, pa.int64()),
-        "class_id": pa.array([subject.classes[label].id for label in labels], pa.string()),
-        "class": pa.array([subject.classes[label].name for label in labels], pa.string()),
+        "class_id": pa.array([cls.id for cls in classes], pa.string()),
+        "class": pa.array([cls.name for cls in classes], pa.string()),
     }
     for index, (model, class_map) in enumerate(zip(answered.models, answered.maps, strict=True)):
         called = answer_names(subject.classes, class_map)

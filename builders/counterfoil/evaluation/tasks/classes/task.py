@@ -242,7 +242,9 @@ class ClassesTask(Task):
         if not isinstance(classifier, RecordedClassifier):
             return classifier.read
         parts = [(part.images.keys, part.images.paths) for part in subject.parts]
-        answers = None if subject.preview is not None else int(scored.predictions.readable.sum())
+        answers = None
+        if subject.preview is None:
+            answers = int(scored.predictions.readable.sum())
         return classifier.told(parts, answers)
 
     def warnings(self, results: Results) -> Iterable[str]:

@@ -158,7 +158,8 @@ class MultilabelSubject:
         rows = rows_in_every_group(dataset, np.flatnonzero(readable))
         of_base = truth.of(rows[0])
         having = of_base.having
-        if (truth.having[rows] != having).any() or (truth.known[rows] != of_base.known).any():
+        other = (truth.having[rows] != having) | (truth.known[rows] != of_base.known)
+        if other.any():
             raise RunFailure(
                 f"{dataset.directory}: an image has other conditions than its base image", VERIFY
             )

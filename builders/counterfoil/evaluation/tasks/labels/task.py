@@ -203,10 +203,12 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
         having = truth.having[:, None]
         lacking = truth.lacking[:, None]
         wrong = (having & ~answers) | (lacking & answers)
-        for group, image in np.argwhere(wrong.any(axis=(2, 3))).tolist():
+        failing = wrong.any(axis=(2, 3))
+        for group, image in np.argwhere(failing).tolist():
             labels = names[having[image, 0]]
             of_models = []
-            for answered, mistaken in zip(answers[group, image], wrong[group, image], strict=True):
+            of_image = wrong[group, image]
+            for answered, mistaken in zip(answers[group, image], of_image, strict=True):
                 given = list(names[answered])
                 columns = {
                     "conditions": "; ".join(labels),
@@ -214,7 +216,8 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
                     "wrongly_given": "; ".join(names[mistaken & answered]),
                 }
                 right = not mistaken.any()
-                of_models.append(ModelAnswer(_labels(given), right, columns, [{"answer": given}]))
+                coco = [{"answer": given}]
+                of_models.append(ModelAnswer(_labels(given), right, columns, coco))
             row = int(subject.rows[group, image])
             shift = self.subject.groups[group].name
             annotations = []

@@ -42,7 +42,8 @@ def precision_curve(matches: Matches) -> Floats:
         of_category = (matches.category == category) & ~matches.ignored[0, 0]
         right = np.cumsum(matches.matched[0, 0, of_category])
         precision = right / (np.arange(1, len(right) + 1) + np.spacing(1))
-        envelope = np.append(np.maximum.accumulate(precision[::-1])[::-1], 0.0)
+        highest = np.maximum.accumulate(precision[::-1])
+        envelope = np.append(highest[::-1], 0.0)
         curves[category] = envelope[np.searchsorted(right / totals[category], RECALLS)]
     return mean_of_finite(curves)
 

@@ -70,12 +70,15 @@ class ModelDetections:
     """The d detections of a model, in arrays of length d."""
 
     name: str
+    """What the model is called."""
     row: Ints
     """The image's place in the dataset's order."""
     box: Floats
     """(d, 4), x, y, width and height in pixels."""
     category: Ints
+    """The index in the dataset's categories."""
     score: Floats
+    """How sure the model is."""
     matched: str = ""
     """A sentence on how categories were matched."""
     sha256: str = ""
@@ -261,10 +264,13 @@ def _box(entry: Mapping[str, Any]) -> list[float] | None:
         box = [entry.get(name) for name in _SIDES]
         corners: Any = [entry.get(name) for name in _CORNERS]
         if is_box(corners):
-            box = [corners[0], corners[1], corners[2] - corners[0], corners[3] - corners[1]]
+            left, top, right, bottom = corners
+            box = [left, top, right - left, bottom - top]
     # A box with zero width is valid but matches nothing. A negative width means that the box has
     # another form.
-    return [*map(float, box)] if is_box(box) and box[2] >= 0 and box[3] >= 0 else None
+    if is_box(box) and box[2] >= 0 and box[3] >= 0:
+        return list(map(float, box))
+    return None
 
 
 def _entries(

@@ -43,7 +43,8 @@ class ErrorKinds:
     def counts(self) -> dict[str, int]:
         """Return how many errors there are of each kind, in the order of `KINDS`, and the missed
         objects."""
-        of_kind = np.bincount(self.kind[self.kind >= 0], minlength=len(KINDS)).tolist()
+        kinds = self.kind[self.kind >= 0]
+        of_kind = np.bincount(kinds, minlength=len(KINDS)).tolist()
         counts = dict(zip(KINDS, of_kind, strict=True))
         counts[MISSED] = int(self.missed.sum())
         return counts
@@ -75,7 +76,8 @@ def error_kinds(
     kind[false] = BACKGROUND
     false = false[np.argsort(matches.image[false], kind="stable")]
     images, starts = np.unique(matches.image[false], return_index=True)
-    for image, of_image in zip(images, np.split(false, starts[1:]), strict=False):
+    parts = np.split(false, starts[1:])
+    for image, of_image in zip(images, parts, strict=False):
         first, last = np.searchsorted(objects.image, [image, image + 1])
         shown = first + np.flatnonzero(~objects.crowd[first:last])
         if not len(shown):
@@ -105,7 +107,8 @@ def _kinds(
     -1. shown: the rows of the image's objects; at least one."""
     first = np.repeat(boxes, len(shown), axis=0)
     second = np.tile(objects.box[shown], (len(boxes), 1))
-    iou = box_iou(first, second, np.zeros(len(first), np.bool_)).reshape(len(boxes), len(shown))
+    no_crowd = np.zeros(len(first), np.bool_)
+    iou = box_iou(first, second, no_crowd).reshape(len(boxes), len(shown))
     same = category[:, None] == objects.category[shown]
     of_category = np.where(same, iou, 0.0)
     of_others = np.where(same, 0.0, iou)

@@ -82,8 +82,8 @@ def detection_failures(
     order = np.argsort(-lost[tuple(failing.T)], kind="stable")
     failing = failing[order]
     cell = failing[:, 0] * len(groups) + failing[:, 1]
-    chosen = np.sort(np.argsort(ranks_in_cells(cell), kind="stable")[:most])
-    shown = failing[chosen]
+    in_turn = np.argsort(ranks_in_cells(cell), kind="stable")
+    shown = failing[np.sort(in_turn[:most])]
     images = np.unique(shown[:, 2]).tolist()
     answers: dict[tuple[int, int, int], int] = {}
     pictures: dict[tuple[int, int], int] = {}

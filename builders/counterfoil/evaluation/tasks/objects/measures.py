@@ -62,13 +62,17 @@ class MeasuredModel(ResampledModel):
     """The names of the groups, the base first. Answers, matches, scores and errors have an item for
     each."""
     answers: tuple[Detections, ...]
+    """Its detections on the images of a group."""
     matches: tuple[Matches, ...]
+    """These detections, matched with the objects."""
     score: float
     """The score from which on a detection counts for F1, chosen on the base."""
     scores: tuple[DetectorScores, ...]
+    """The measures, each with its resamples."""
     f1: Floats
-    """(groups, images)."""
+    """(groups, images), the F1 of each image."""
     errors: tuple[ErrorKinds, ...]
+    """The errors from that score on."""
 
     @property
     def near_chance(self) -> bool:

@@ -127,14 +127,18 @@ def truth_notes(subject: DetectionSubject) -> Iterator[str]:
     ids: list[int] = []
     for row in subject.rows[0].tolist():
         ids += subject.objects[row]["id"]
+    unique = len(set(ids)) == len(ids) > 1
     # Numbers that count the objects of each image are no ids.
-    if ids.count(0) == 1 and len(set(ids)) == len(ids) > 1 and len(np.unique(image)) > 1:
+    if ids.count(0) == 1 and unique and len(np.unique(image)) > 1:
         yield (
             "An object has the annotation id 0. In the file that it comes from, pycocotools counts"
             " it as missed (its issue 332); here it is matched like any other."
         )
     shortest = subject.dataset.recipe.generator.get("size")
-    reduced = 0 if shortest is None else int((subject.sides.min(axis=1) == shortest).sum())
+    reduced = 0
+    if shortest is not None:
+        shorter_sides = subject.sides.min(axis=1)
+        reduced = int((shorter_sides == shortest).sum())
     if reduced:
         yield (
             f"{counted(reduced, 'image')} of {subject.images:,} were reduced to a shorter side of"

@@ -74,7 +74,9 @@ def misplaced_objects(subject: DetectionSubject) -> str:
             " source.boxes: yolo."
         )
     sides = subject.sides[subject.truth.image]
-    outside = _outside(box[:, :2] / sides, (box[:, :2] + box[:, 2:]) / sides)
+    start = box[:, :2]
+    end = start + box[:, 2:]
+    outside = _outside(start / sides, end / sides)
     if len(box) < _FEWEST or outside.mean() <= _MOST_OUTSIDE:
         return ""
     return (

@@ -68,9 +68,8 @@ def _category_table(results: Results, model: ModelFacts) -> Table:
         base = results.rows.estimate(BY_CATEGORY, group=results.base or "", **key)
         if base is None:
             continue
-        cells = [text_cell(cls.name)]
-        cells.append(count_cell(int(results.rows.value(OBJECTS, class_id=cls.id) or 0)))
-        cells.append(points_cell(base))
+        objects = int(results.rows.value(OBJECTS, class_id=cls.id) or 0)
+        cells = [text_cell(cls.name), count_cell(objects), points_cell(base)]
         drops = results.rows.where(DROP, at=BY_CATEGORY, **key)
         worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
         if worst is None:
@@ -98,7 +97,8 @@ def _error_table(results: Results, model: ModelFacts) -> Table:
         key = {"model": model.name, "group": group.name}
         counts = []
         for kind in (*KINDS, MISSED):
-            counts.append(count_cell(int(results.rows.value(ERRORS, at=kind, **key) or 0)))
+            count = results.rows.value(ERRORS, at=kind, **key)
+            counts.append(count_cell(int(count or 0)))
         rows.append((group.name, *counts))
     columns = (TableColumn("group", "shift"), *KINDS, MISSED)
     return Table.of(of_model(results, model, "kinds of errors"), columns, rows)
@@ -108,7 +108,8 @@ def _confusion_table(results: Results, model: ModelFacts) -> Table:
     """Return a row for each pair of categories, the most frequent under any shift first."""
     counts: dict[tuple[str, str], dict[str, int]] = {}
     for taken in results.rows.where(TAKEN_FOR, model=model.name):
-        counts.setdefault((taken.class_id, taken.against), {})[taken.group] = int(taken.value or 0)
+        by_group = counts.setdefault((taken.class_id, taken.against), {})
+        by_group[taken.group] = int(taken.value or 0)
     rows = []
     for (true, detected), by_group in counts.items():
         objects = int(results.rows.value(OBJECTS, class_id=true) or 0)

@@ -77,7 +77,9 @@ class DetectionSubject:
         """Width and height in pixels, (images, 2). All images made from one source row have one
         size."""
         keys = self.keys_of(0)
-        sizes = {key: open_size(encoded) for key, encoded in self.dataset.images(frozenset(keys))}
+        sizes = {}
+        for key, encoded in self.dataset.images(frozenset(keys)):
+            sizes[key] = open_size(encoded)
         return np.array([sizes[key] for key in keys], np.int64)
 
 
@@ -109,7 +111,8 @@ def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSub
     left_out = len(objects) - rows.size
     if limit is not None:
         indices = [str(index) for index in dataset.indices[rows[0]].tolist()]
-        rows = rows[:, evenly_chosen(indices, np.zeros(len(indices), np.int64), limit)]
+        one_class = np.zeros(len(indices), np.int64)
+        rows = rows[:, evenly_chosen(indices, one_class, limit)]
     for first, *others in rows.T.tolist():
         for other in others:
             if objects[other] != objects[first]:

@@ -113,7 +113,7 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
 
     def choose_models(self, against: Sequence[str]) -> Sequence[str]:
         models = self.named
-        problems: list[str]
+        problems: Sequence[str]
         if isinstance(models, Mapping):
             self.detectors = dict(models)
             unknown = [name for name in against if name not in models]
@@ -187,6 +187,10 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
         )
 
     def _facts(self, model: MeasuredModel) -> ModelFacts:
+        cut = ""
+        if not model.detections.complete:
+            groups = list(zip(model.answers, model.matches, strict=True))
+            cut = cut_sentence(model.groups, groups)
         return ModelFacts(
             name=model.name,
             short_name=short_name(model.name),
@@ -202,13 +206,8 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
             chance=0.0,
             near_chance=model.near_chance,
             tied=0,
-            matched="; ".join(filter(None, (model.detections.matched, self._cut(model)))),
+            matched="; ".join(filter(None, (model.detections.matched, cut))),
         )
-
-    def _cut(self, model: MeasuredModel) -> str:
-        if model.detections.complete:
-            return ""
-        return cut_sentence(model.groups, list(zip(model.answers, model.matches, strict=True)))
 
     def tables(self, results: Results) -> dict[str, tuple[str, str]]:
         return {"detection": (self.table, detection_csv(results))}
@@ -258,12 +257,14 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     def failures(self) -> Iterator[Failure]:
         subject = self.objects
         truth = self.objects.truth
-        f1 = np.stack([model.f1 for model in self.models], axis=-1)
+        f1 = np.stack([model.f1 for model in self.models])
+        failing = (f1 < 1).any(axis=0)
         _, columns = self.image_columns()
-        for group, image in np.argwhere((f1 < 1).any(axis=-1)).tolist():
+        for group, image in np.argwhere(failing).tolist():
             number = group * subject.images + image
             annotations = []
-            for index in np.flatnonzero((truth.image == image) & ~truth.crowd).tolist():
+            shown = (truth.image == image) & ~truth.crowd
+            for index in np.flatnonzero(shown).tolist():
                 annotation = _coco_box(truth, index)
                 annotation["area"] = float(truth.area[index])
                 annotation["iscrowd"] = 0

@@ -22,10 +22,10 @@ def _over_images(
     name: str,
     correct: Bools,
 ) -> Iterator[ResultRow]:
-    places = [(answered.group(index).name, answered.rows(index)) for index in answered.places]
+    rows_of = {answered.group(index).name: answered.rows(index) for index in answered.places}
     if not answered.subject.base:
-        places.append(("", np.flatnonzero(answered.answers.readable)))
-    for group, rows in places:
+        rows_of[""] = np.flatnonzero(answered.answers.readable)
+    for group, rows in rows_of.items():
         if not len(rows):
             continue
         units = answered.unit_count(rows)
@@ -156,7 +156,8 @@ def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
         labels = answered.subject.labels[rows]
         images = np.bincount(labels, minlength=len(classes))
         # An output that belongs to no class is listed under the name of the output.
-        outputs = np.where(answered_labels < 0, answered.answers.prediction[rows, model], -1)
+        predicted = answered.answers.prediction[rows, model]
+        outputs = np.where(answered_labels < 0, predicted, -1)
         answers = np.stack([labels, answered_labels, outputs])
         different, counts = np.unique(answers, axis=1, return_counts=True)
         of_group = tuple(answered.key(model, index).values())
@@ -241,7 +242,8 @@ def _either_way(measure: str, way: Outputs) -> Measure:
                     correct = scores.predictions.correct
                 right = np.bincount(labels, weights=correct[rows], minlength=classes)[seen]
                 value = float((right / images).mean())
-                yield row(measure, value, n=int(images.sum()), **answered.key(model, index))
+                key = answered.key(model, index)
+                yield row(measure, value, n=int(images.sum()), **key)
 
     over = "the outputs of the dataset's classes alone"
     if way == "all":

@@ -52,7 +52,8 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
             errors_of[model, index] = error
     for model, index, _, right in groups:
         error = errors_of[model, index]
-        yield row("calibration_error", error, n=len(right), **answered.key(model, index))
+        key = answered.key(model, index)
+        yield row("calibration_error", error, n=len(right), **key)
 
 
 def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
@@ -63,7 +64,8 @@ def _resampled_error(images: AnsweredGroup, weights: Floats) -> Floats:
     bins = confidence_bins(confidence)
     distance = images.correct - confidence
     apart = (bins[:, None] == np.unique(bins)) * distance[:, None]
-    return np.abs(weights @ apart).sum(axis=1) / weights.sum(axis=1)
+    error = np.abs(weights @ apart).sum(axis=1)
+    return error / weights.sum(axis=1)
 
 
 def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:

@@ -82,9 +82,11 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         samples = []
         for label in np.unique(labels):
             rows_of_class = rows_of_group[labels == label]
-            samples.append((gain[rows_of_class], len(np.unique(units[rows_of_class]))))
+            different = np.unique(units[rows_of_class])
+            samples.append((gain[rows_of_class], len(different)))
         if samples:
-            reaches[index] = np.linalg.norm(_reaches_of_equal_gains(samples), axis=0) / len(samples)
+            of_classes = _reaches_of_equal_gains(samples)
+            reaches[index] = np.linalg.norm(of_classes, axis=0) / len(samples)
         described = subject.groups[group]
         is_base = subject.base and group == 0
         groups.append(ComparedGroup(described.name, described.kind, is_base, len(samples)))
@@ -171,18 +173,22 @@ def _compared(
     classes = np.unique(labels)
     n = len(rows)
     mended, original = correct[rows].T
-    only = [int((mended & ~original).sum()), int((original & ~mended).sum())]
+    only = []
     name = subject.groups[group].name
     accuracies = []
     result_rows = []
-    for right, alone, of_original in zip((mended, original), only, (False, True), strict=True):
-        key = comparison.key(name, of_original=of_original)
+    for of_original, right in enumerate((mended, original)):
+        other = mended if of_original else original
+        alone = int((right & ~other).sum())
+        only.append(alone)
+        key = comparison.key(name, of_original=bool(of_original))
         accuracy = None
         share = None
         if n:
-            accuracy = float(np.mean([right[labels == label].mean() for label in classes]))
-            share = alone / n
+            by_class = [right[labels == label].mean() for label in classes]
+            accuracy = float(np.mean(by_class))
             accuracies.append(accuracy)
+            share = alone / n
         result_rows.append(row(ACCURACY, accuracy, n=n, **key))
         result_rows.append(row(ONLY_RIGHT, share, n=n, **key))
     gain = None
@@ -191,7 +197,8 @@ def _compared(
         value = accuracies[0] - accuracies[1]
         gain = interval_of_draws(value, replicates, reach, units=answered.unit_count(rows))
         p = sign_test(*only)
-    result_rows.append(row(GAIN, gain, n=n, test=MCNEMAR, p=p, **comparison.key(name)))
+    key = comparison.key(name)
+    result_rows.append(row(GAIN, gain, n=n, test=MCNEMAR, p=p, **key))
     return result_rows
 
 
@@ -240,8 +247,12 @@ def _reaches_of_equal_gains(samples: Sequence[tuple[Floats, int]]) -> Floats:
     of each sample alone made intervals up to 2.5 times as wide, which held in 100 % of
     simulations.) Gains of 1 or of -1 have Wilson's interval.
     """
-    images = sum(len(gains) for gains, _ in samples)
-    share = (sum(np.count_nonzero(gains) for gains, _ in samples) + 1) / (images + 2)
+    images = 0
+    gained = 0
+    for gains, _ in samples:
+        images += len(gains)
+        gained += np.count_nonzero(gains)
+    share = (gained + 1) / (images + 2)
     reaches = np.zeros((len(samples), 2))
     for reach, (gains, units) in zip(reaches, samples, strict=True):
         if (gains != gains[0]).any():
@@ -250,7 +261,8 @@ def _reaches_of_equal_gains(samples: Sequence[tuple[Floats, int]]) -> Floats:
             reach[:] = NORMAL * math.sqrt(share / units)
         else:
             # The mean gain can only be nearer to 0.
-            reach[0 if gains[0] > 0 else 1] = 1 - wilson_interval(units, units)[0]
+            low, _ = wilson_interval(units, units)
+            reach[0 if gains[0] > 0 else 1] = 1 - low
     return reaches
 
 

@@ -112,8 +112,8 @@ def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
     drops = [measured.drops.drop for measured in _measured(answered)]
     if drops:
         for model, name in enumerate(answered.models):
-            by_shift = [float(drop[model]) for drop in drops]
-            yield row("average_drop", float(np.mean(by_shift)), model=name, n=len(by_shift))
+            mean = float(np.mean([float(drop[model]) for drop in drops]))
+            yield row("average_drop", mean, model=name, n=len(drops))
 
 
 def _impact(answered: AllAnswers) -> Iterator[ResultRow]:

@@ -52,7 +52,10 @@ def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...]
     scored = answered.scored
     if not mined.shifts:
         return (), []
-    names = [scores.classifier.name for scores in scored if scores.classifier.recorded(()) is None]
+    names = []
+    for scores in scored:
+        if scores.classifier.recorded(()) is None:
+            names.append(scores.classifier.name)
     stored: dict[str, Scored] = {}
     if mined.images is not None and names:
         folder = answered.subject.workplace / "predictions"
@@ -321,8 +324,10 @@ def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:
     shift = 0
     base = 0
     for cls in kept:
-        shift += int((cls.shift_present & ~cls.shift_correct[:, column]).sum())
-        base += int((cls.base_present & ~cls.base_correct[:, column]).sum())
+        shift_wrong = cls.shift_present & ~cls.shift_correct[:, column]
+        base_wrong = cls.base_present & ~cls.base_correct[:, column]
+        shift += int(shift_wrong.sum())
+        base += int(base_wrong.sum())
     return shift, base
 
 

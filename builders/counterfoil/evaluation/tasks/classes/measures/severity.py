@@ -92,8 +92,8 @@ def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories
     subject = answered.subject
     classes = len(subject.classes)
     base = np.bincount(subject.labels[answered.rows(0)], minlength=classes)
-    chosen = base >= answered.min_images
-    chosen &= np.isin(np.arange(classes), subject.groups[places[-1]].class_labels)
+    planned = subject.groups[places[-1]].class_labels
+    chosen = (base >= answered.min_images) & np.isin(np.arange(classes), planned)
     for label, cls in enumerate(subject.classes):
         if cls.id in answered.near_chance.classes:
             chosen[label] = False
@@ -106,11 +106,13 @@ def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories
     cells, scene = np.unique(keys, axis=0, return_inverse=True)
     rows_of_cells = np.full((len(cells), sides), -1, dtype=np.int64)
     rows_of_cells[scene.ravel(), side_of[subject.shifts[rows]]] = rows
+    levels = [subject.groups[index].level for index in places]
+    present = rows_of_cells >= 0
     return Trajectories(
-        levels=np.array([subject.groups[index].level for index in places], dtype=np.float64),
+        levels=np.array(levels, dtype=np.float64),
         labels=cells[:, 0],
         rows=rows_of_cells,
-        right=answered.answers.correct[rows_of_cells] & (rows_of_cells >= 0)[:, :, None],
+        right=answered.answers.correct[rows_of_cells] & present[:, :, None],
         units=answered.shared_units(rows_of_cells.max(axis=1)),
     )
 
@@ -124,14 +126,16 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
         return (), rows
     for shift, places in shifts_with_levels(subject).items():
         scenes = trajectories_of(answered, places)
-        curve = _Curve.of(answered, shift, scenes, answered.drops(places[-1]))
+        drops = answered.drops(places[-1])
+        curve = _Curve.of(answered, shift, scenes, drops)
         with_base = scenes.present[:, 0]
-        lost = (~scenes.present[with_base]).sum(axis=0)[1:].tolist()
+        lost = (~scenes.present[with_base, 1:]).sum(axis=0).tolist()
         levels = []
         for index, missing in zip(places, lost, strict=True):
             group = subject.groups[index]
+            level = group.level or 0.0
             accepted = int((subject.shifts == index).sum())
-            levels.append(names.SeverityLevel(group.level or 0.0, group.name, accepted, missing))
+            levels.append(names.SeverityLevel(level, group.name, accepted, missing))
         left_out = np.setdiff1d(scenes.labels, curve.labels).tolist()
         severities.append(
             names.Severity(
@@ -145,7 +149,8 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
             )
         )
         rows += curve.rows()
-        rows += _Curve.of(answered, shift, scenes.only(scenes.complete)).rows(names.COMPLETE)
+        complete = _Curve.of(answered, shift, scenes.only(scenes.complete))
+        rows += complete.rows(names.COMPLETE)
         rows += _failures(answered, shift, scenes)
         rows += _compared(answered, shift, scenes, curve)
     return tuple(severities), rows
@@ -170,6 +175,7 @@ class _Curve:
     """Accuracy of m models at the base and at K levels, for k classes and averaged over them."""
 
     answered: AllAnswers
+    """The answers that it is computed from."""
     shift: str
     """The name of the shift."""
     drops_of_top: Drops | None
@@ -264,13 +270,15 @@ class _Curve:
                         base_of_pairs, level_of_pairs, first, last
                     )
                     widened[:, side] = np.maximum(widened[:, side], reach)
-            drops_of_label = accuracy[0] - accuracy
-            drop_ends.append(stats.percentile_ends(drops_of_label, drawn[:, :1] - drawn, widened))
+            drop = accuracy[0] - accuracy
+            drawn_drop = drawn[:, :1] - drawn
+            drop_ends.append(stats.percentile_ends(drop, drawn_drop, widened))
         with np.errstate(invalid="ignore"):
             replicates = total / np.where(counted == 0, np.nan, counted)
         units = None
         if scenes.units is not None:
-            units = len(np.unique(scenes.units[np.isin(scenes.labels, labels)]))
+            averaged = np.isin(scenes.labels, labels)
+            units = len(np.unique(scenes.units[averaged]))
         if shared is not None and labels:
             replicates = np.stack([shared.average(side) for side in right_of_units], axis=1)
         if drops is not None and set(drops.classes) != class_ids:
@@ -459,7 +467,8 @@ def _compared(
     few = curve.units is not None and curve.units < FEWEST_IMAGES
     if not len(curve.labels) or len(sound) < 2 or few:
         return
-    models = sound[np.argsort(-curve.accuracy[0, sound], kind="stable")][: names.MOST_COMPARED]
+    order = np.argsort(-curve.accuracy[0, sound], kind="stable")
+    models = sound[order[: names.MOST_COMPARED]]
     called = [answered.models[model] for model in models]
     ats = ["0", *map(names.at, curve.levels.tolist())]
     first, other = np.triu_indices(len(models), 1)
@@ -502,8 +511,10 @@ def _compared(
         for name, rank in zip(called, ranks, strict=True):
             of_model = {"model": name, "group": shift, "at": level}
             yield row(names.RANK, stats.Estimate(*rank), n=len(models), **of_model)
-    runs = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:, models])
-    scores = trajectory_stats.failure_scores(*runs, scenes.right_at_base[:, models], scenes.levels)
+    at_levels = scenes.right[:, 1:, models]
+    runs = trajectory_stats.failure_runs(scenes.present[:, 1:], at_levels)
+    at_base = scenes.right_at_base[:, models]
+    scores = trajectory_stats.failure_scores(*runs, at_base, scenes.levels)
     apart = scores[:, first] - scores[:, other]
     units = np.arange(len(apart))
     if scenes.units is not None:
@@ -512,8 +523,8 @@ def _compared(
     swapped = np.zeros((units.max() + 1, apart.shape[1]))
     np.add.at(swapped, units, np.nan_to_num(apart))
     p = trajectory_stats.swap_test(swapped, stats.seeded(answered.seed, "swaps", shift))
-    tested = zip(keys, apart.T, p, stats.holm(p), strict=True)
-    for key, difference, p_of_pair, q in tested:
+    adjusted = stats.holm(p)
+    for key, difference, p_of_pair, q in zip(keys, apart.T, p, adjusted, strict=True):
         known = np.isfinite(difference)
         n = int(known.sum())
         mean = None

@@ -85,7 +85,9 @@ def prepared_distances(
     Raise UserError if a named model can give no features or `against` is wrong, and RunFailure if
     `against` cannot be reached. If the recipe's source is not available, the result has the reason.
     """
-    wanted = tuple(dict.fromkeys([names] if isinstance(names, str) else names or ()))
+    if isinstance(names, str):
+        names = [names]
+    wanted = tuple(dict.fromkeys(names or ()))
     errors: list[CounterfoilError] = []
     for name in wanted:
         try:
@@ -264,7 +266,9 @@ def _features(
         )
     # KID's kernel is (x·y/d + 1)³. For unit vectors x·y/d is small, and the constant 1 would
     # dominate.
-    return features * np.float32(np.sqrt(features.shape[1])) if model.scaled else features
+    if model.scaled:
+        features = features * np.float32(np.sqrt(features.shape[1]))
+    return features
 
 
 def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], Bools]]:
@@ -346,8 +350,8 @@ def _compared(
         images, kid_subset=kid.subset, kid_source_subset=kid.other_subset, fid_biased=biased
     )
     estimate = Estimate(kid.value, kid.low, kid.high)
-    n = images.images
-    return images, [row(KID, estimate, n=n, **key), row(FID, fid, n=n, **key)]
+    kid_row = row(KID, estimate, n=images.images, **key)
+    return images, [kid_row, row(FID, fid, n=images.images, **key)]
 
 
 # The CLIP model that the recipe screens with.
@@ -413,7 +417,8 @@ def load_features(
     pin_text = f"sha256 {pin.sha256}" if pin.sha256 else "not pinned"
     if pin.revision:
         pin_text = f"commit {pin.revision}"
-    return FeatureModel(pin.name, pin_text, clip_embedder(clip, pin, screen.weights), scaled=True)
+    embedder = clip_embedder(clip, pin, screen.weights)
+    return FeatureModel(pin.name, pin_text, embedder, scaled=True)
 
 
 # A larger split is thinned to this many rows. FID of 2,048 features needs 10,000 images (Heusel

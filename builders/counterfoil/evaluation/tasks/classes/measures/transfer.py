@@ -66,8 +66,9 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
     for name, wrong in subject.judged.wrong.items():
         rows = np.flatnonzero(wrong)  # `wrong` covers the images of the dataset, which come first
         rows = rows[readable[rows]]
-        left_out = np.unique(subject.labels[rows][near[subject.labels[rows]]])
-        rows = rows[~near[subject.labels[rows]]]
+        labels = subject.labels[rows]
+        left_out = np.unique(labels[near[labels]])
+        rows = rows[~near[labels]]
         judge = _judge(name, answered)
         family = architecture_family(judge.architecture, name)
         models = []
@@ -199,7 +200,9 @@ def _rates(
     captions, caption = _captions(subject, rows)
     images = np.bincount(caption, minlength=len(captions))
     mixture = np.bincount(subject.labels[rows], minlength=len(subject.classes))
-    base = _rows_of(subject, readable, 0, mixture) if subject.base else np.empty(0, np.int64)
+    base = np.empty(0, np.int64)
+    if subject.base:
+        base = _rows_of(subject, readable, 0, mixture)
     # By these rules the judge is wrong about every image by construction. Under every rule its
     # first answer is not the label; under top-3 rules none of its first three is.
     constructed = names.RULES
@@ -264,7 +267,8 @@ def _rows_of(
     mixture: Ints,
 ) -> Ints:
     """Return the readable images of a group whose classes are in a mixture."""
-    return np.flatnonzero((subject.shifts == group) & readable & (mixture[subject.labels] > 0))
+    of_group = (subject.shifts == group) & readable
+    return np.flatnonzero(of_group & (mixture[subject.labels] > 0))
 
 
 def _matched(
