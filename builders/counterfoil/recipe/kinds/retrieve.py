@@ -1,4 +1,5 @@
-"""Kind `retrieve`: the rows of a pool that a CLIP ranks nearest to each prompt, each row once."""
+"""Kind `retrieve`: the rows of a pool that a CLIP ranks nearest to each prompt, each row once unless
+rows may repeat."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class RetrievalClip(Section):
 
 
 class RetrieveKind(PoolKind):
-    """The rows of a pool that a CLIP ranks nearest to each prompt, each row once."""
+    """The rows of a pool that a CLIP ranks nearest to each prompt, each row once unless rows may
+    repeat."""
 
     table = "retrieved"
     models = (RETRIEVAL,)
@@ -57,6 +59,11 @@ class RetrieveKind(PoolKind):
     kind: Literal["retrieve"] = "retrieve"
     clip: RetrievalClip | None = Field(
         default=None, description="The CLIP that ranks the pool; null: the screen's."
+    )
+    repeats: bool = Field(
+        default=False,
+        description="Whether a row may be retrieved for several prompts, as in Dataset Interfaces;"
+        " by default each row is retrieved once.",
     )
 
     def inputs(
