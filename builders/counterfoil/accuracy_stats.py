@@ -73,6 +73,15 @@ class ClassUnits:
     def counts(self) -> tuple[int, int]:
         return int(self.base_present.sum()), int(self.shift_present.sum())
 
+    @property
+    def base_accuracy(self) -> Floats:
+        """Each model's share of right answers to the base images, (models,); NaN without images."""
+        return _share_right(self.base_present, self.base_correct)
+
+    @property
+    def shift_accuracy(self) -> Floats:
+        return _share_right(self.shift_present, self.shift_correct)
+
     def pairs(self) -> ClassUnits:
         both = self.base_present & self.shift_present
         return replace(self, base_present=both, shift_present=both)
@@ -161,7 +170,7 @@ class Slope:
     n_models: int
 
 
-def accuracy_per_class(present: Bools, correct: Bools) -> Floats:
+def _share_right(present: Bools, correct: Bools) -> Floats:
     """Return each model's share of right answers to the present images, (models,), from (n,) and
     (n, models)."""
     if not present.any():
@@ -207,8 +216,8 @@ def drops(
     squares = np.zeros((2, models))
     per_class: dict[str, Estimate | None] = {}
     for cls in classes:
-        base_of_class = accuracy_per_class(cls.base_present, cls.base_correct)
-        shift_of_class = accuracy_per_class(cls.shift_present, cls.shift_correct)
+        base_of_class = cls.base_accuracy
+        shift_of_class = cls.shift_accuracy
         base += base_of_class
         shift += shift_of_class
         rng = seeded(seed, salt, cls.class_id)
@@ -296,7 +305,7 @@ def averages(
     total = np.zeros((replicates, models))
     squares = np.zeros((2, models))
     for cls in classes:
-        of_class = accuracy_per_class(cls.base_present, cls.base_correct)
+        of_class = cls.base_accuracy
         right = cls.base_correct[cls.base_present].astype(np.float64)
         accuracy += of_class
         rng = seeded(seed, salt, cls.class_id)

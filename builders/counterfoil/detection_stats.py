@@ -184,6 +184,10 @@ class Matches:
     counted: Bools
     """(a, o) bool, the objects that a detector is expected to find."""
 
+    def counting(self, score: float) -> Bools:
+        """Return which detections of at least this score count at the lowest threshold, (d,)."""
+        return (self.score >= score) & ~self.ignored[0, 0]
+
 
 def match(objects: Objects, detections: Detections, images: int, categories: int) -> Matches:
     """Match the detections of each image and category with its objects, by falling score, as
@@ -467,7 +471,7 @@ def image_f1(matches: Matches, score: float) -> Floats:
     F1 is 2 · found / (objects + detections) over all categories. An image without objects and
     detections has an F1 of 1.
     """
-    detected = (matches.score >= score) & ~matches.ignored[0, 0]
+    detected = matches.counting(score)
     right = np.bincount(matches.image[detected & matches.matched[0, 0]], minlength=matches.images)
     whole = np.bincount(matches.image[detected], minlength=matches.images)
     whole += np.bincount(matches.object_image[matches.counted[0]], minlength=matches.images)

@@ -25,6 +25,7 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from counterfoil.errors import CounterfoilError, UserError, first_of
+from counterfoil.field_texts import paragraph_lines
 from counterfoil.regular_files import on_a_line, read_regular, visible
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -224,17 +225,15 @@ def plain(value: Any) -> Any:
     return item() if callable(item) else value
 
 
-def without_titles(schema: Any, *, of_properties: bool = False) -> Any:
-    """Return a schema without titles, which only repeat the names of properties."""
-    if isinstance(schema, list):
-        return [without_titles(entry) for entry in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: without_titles(value, of_properties=key in ("properties", "$defs"))
-        for key, value in schema.items()
-        if of_properties or key != "title"
-    }
+def unwrapped_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON Schema with one line for each paragraph of a description."""
+
+    def unwrap(part: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(part.get("description"), str):
+            part["description"] = paragraph_lines(part["description"])
+        return part
+
+    return json.loads(json.dumps(schema), object_hook=unwrap)
 
 
 @cache

@@ -373,7 +373,7 @@ def choose_models(
         # Without a recipe, ids of classes are numbers, which may equal names of outputs by chance.
         classes = tuple(replace(cls, id=cls.name) for cls in classes)
     # labels of an image are no folders
-    folders = recipe is None or recipe.task.name != "labels"
+    folders = recipe is None or recipe.task.folders
     trained: Sequence[str] | None = subject.parts[0].images.label_names
     if trained is None and recipe is not None:
         source = placed(recipe.source, subject.pins.get("source"))
