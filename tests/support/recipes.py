@@ -29,7 +29,7 @@ def problems(call: Callable[..., object], *arguments: Any, **options: Any) -> li
 
 def says(lines: Sequence[Problem], path: str, code: str, *words: str) -> bool:
     """Return whether a problem has this path and code, and says these words: a near name, or what
-    tells it from others of its code."""
+    distinguishes it from others of its code."""
     for line in lines:
         missing = [word for word in words if word not in line]
         if (line.path, line.code) == (path, code) and not missing:
