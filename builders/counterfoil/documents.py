@@ -175,13 +175,11 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
         value = waiting.pop()
         if isinstance(value, float):
             finite = finite and math.isfinite(value)
-        inner = (
-            list(value.values())
-            if isinstance(value, dict)
-            else value
-            if isinstance(value, list)
-            else []
-        )
+        inner: list[Any] = []
+        if isinstance(value, dict):
+            inner = list(value.values())
+        elif isinstance(value, list):
+            inner = value
         count += len(inner)
         if len(inner) > form.longest:
             raise UserError(
@@ -253,7 +251,8 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = 
     columns = list(rows[0]) if columns is None else columns
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(map(as_cell, columns))
-    writer.writerows([as_cell(row.get(column)) for column in columns] for row in rows)
+    for row in rows:
+        writer.writerow([as_cell(row.get(column)) for column in columns])
     return file.getvalue()
 
 
@@ -436,12 +435,11 @@ def _named(value: Any) -> Mapping[str, Any] | None:
         return value
     if not isinstance(value, list | tuple):
         return None
-    for name in ("id", "name", "shift"):
-        names: list[Any] = [
-            entry.get(name) if isinstance(entry, Mapping) else None for entry in value
-        ]
-        if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
-            return dict(zip(names, value, strict=True))
+    if all(isinstance(entry, Mapping) for entry in value):
+        for key in ("id", "name", "shift"):
+            names = [entry.get(key) for entry in value]
+            if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
+                return dict(zip(names, value, strict=True))
     return {f"[{position}]": entry for position, entry in enumerate(value)}
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
+    create_model,
     field_validator,
     model_serializer,
     model_validator,
@@ -164,14 +165,25 @@ class ClassEntry(Section):
         return value
 
 
+_OF_TASKS: dict[str, Any] = {
+    name: (task.section | None, Field(default=None, description=task.section.__doc__))
+    for name, task in TASKS.items()
+    if task.section is not None
+}
 # Keys of a source that were added later, and that older datasets lack.
-_LATER_KEYS = ("exif", "objects", "categories", "category_ids", "boxes")
+_LATER_KEYS = ("exif", "objects", "categories", "category_ids", "boxes", *_OF_TASKS)
+if TYPE_CHECKING:
+    TaskName: TypeAlias = str
+    SectionsOfTasks: TypeAlias = Section
+else:
+    TaskName = Literal[tuple(TASKS)]
+    SectionsOfTasks = create_model("SectionsOfTasks", __base__=Section, **_OF_TASKS)
 
 
-class Source(Section):
+class Source(SectionsOfTasks):
     """The input dataset and its classes."""
 
-    task: Literal["classes", "objects", "labels"] | None = None
+    task: TaskName | None = None
     """What an image has: one of the `classes`, `objects` with boxes, or any number of `labels`
     (`conditions` without classes). null: what the other keys say; a task that disagrees with them
     is an error."""

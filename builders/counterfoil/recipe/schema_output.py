@@ -13,7 +13,6 @@ from counterfoil.recipe.names import GROUP_NAME, LONGEST_NAME, REPOSITORY, quote
 from counterfoil.recipe.section import Section, checked, refuse
 
 PAIRED_BY = "paired_by"
-PAIRS_SHARE = "samples.pairs is attention"  # how messages begin that are about pairs
 
 
 def pair_columns(pairs: str) -> dict[str, Column]:

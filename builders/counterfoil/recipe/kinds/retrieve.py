@@ -10,6 +10,7 @@ from pydantic import Field
 
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.kinds.kind import RETRIEVAL, PoolKind
+from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import nameless_problem, without_folders
 from counterfoil.recipe.section import Section, checked
 
@@ -38,7 +39,7 @@ class RetrieveKind(PoolKind):
     models = (RETRIEVAL,)
     tags = ((), ())
     names_pool = True
-    no_tokens = "a pool is searched by class names, and a CLIP knows no class token, expected null"
+    no_tokens = message("wrong-kind.retrieved-tokens")
     row_columns: ClassVar[Mapping[str, Column]] = {
         **PoolKind.row_columns,
         RANK: Column(
