@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from counterfoil.errors import Problem, UserError
+from counterfoil.errors import ProblemLine, UserError
 from counterfoil.recipe import Recipe, dump_recipe, load_own_recipe, load_recipe, load_recipe_text
 from counterfoil.recipe.kinds import KINDS
 from counterfoil.recipe.kinds.drawing import (
@@ -555,7 +555,7 @@ BESIDE = "samples.pairs=attention"
 DRAWN = "prompts.shifts.red.embedding={file: hard.safetensors, key: '{class_id}_hard'}"
 
 
-def problems(*changes: str) -> list[Problem]:
+def problems(*changes: str) -> list[ProblemLine]:
     return refused_for(mini, BESIDE, *changes)
 
 
