@@ -141,7 +141,10 @@ def first_of(lines: Sequence[str], most: int = MOST_SHOWN, count: int | None = N
     """Return at most `most` lines, then a line with the number of those left out. `count` defaults
     to `len(lines)`."""
     count = len(lines) if count is None else count
-    return [*lines[:most], *([f"… and {count - most:,} more"] if count > most else [])]
+    first = list(lines[:most])
+    if count > most:
+        first.append(f"… and {count - most:,} more")
+    return first
 
 
 def some_of(
@@ -149,10 +152,14 @@ def some_of(
 ) -> str:
     """Join at most `most` names, then say how many more of `what` there are. `count` is the number
     of all names."""
-    more = (len(names) if count is None else count) - len(names[:most])
-    return ", ".join(names[:most]) + (
-        f" and {more:,} more{' ' if what else ''}{what}" if more > 0 else ""
-    )
+    count = len(names) if count is None else count
+    text = ", ".join(names[:most])
+    more = count - len(names[:most])
+    if more > 0:
+        text += f" and {more:,} more"
+        if what:
+            text += f" {what}"
+    return text
 
 
 @contextmanager
@@ -172,13 +179,14 @@ def raise_together(errors: Sequence[CounterfoilError], hint: str | None = None) 
         return
     if len(errors) == 1:
         error = errors[0]
-        raise type(error)(
-            error.problems, " ".join(part for part in (error.hint, hint) if part) or None
-        )
+        hints = filter(None, (error.hint, hint))
+        raise type(error)(error.problems, " ".join(hints) or None)
+    kind: type[CounterfoilError] = RunFailure
     lines: list[str] = []
     for error in errors:
         lines += error.problems
-        lines[-1] += f" ({error.hint})" if error.hint else ""
-    raise (UserError if any(isinstance(error, UserError) for error in errors) else RunFailure)(
-        lines, hint
-    )
+        if error.hint:
+            lines[-1] += f" ({error.hint})"
+        if isinstance(error, UserError):
+            kind = UserError
+    raise kind(lines, hint)

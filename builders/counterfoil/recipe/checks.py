@@ -36,7 +36,7 @@ from counterfoil.recipe.parts import (
 from counterfoil.recipe.prompts import ABOUT_CLASS, asks_caption, template_problem, uses
 from counterfoil.recipe.schema_output import HeldFromBase
 from counterfoil.recipe.severity import MOST_SEVERE, level_name
-from counterfoil.recipe.tasks import derive_task
+from counterfoil.recipe.tasks import task_problems
 
 _MOST_SUGGESTIONS = 20
 
@@ -546,5 +546,5 @@ _CHECKS: tuple[Callable[[RecipeParts], Iterator[RecipeProblem]], ...] = (
     _captions_of_rows,
     _pairs,
     _ambiguous_keys,
-    lambda parts: derive_task(parts.source).problems(parts),
+    task_problems,
 )

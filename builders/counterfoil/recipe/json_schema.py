@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from counterfoil.documents import unwrapped_schema
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.kinds import KINDS
 from counterfoil.recipe.names import (
@@ -23,6 +24,7 @@ from counterfoil.recipe.names import (
 )
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_output import ADDRESS, DOI
+from counterfoil.recipe.section import describe_sections
 from counterfoil.recipe.severity import MOST_SEVERE
 
 _PART = "InPart"
@@ -35,6 +37,7 @@ _CLASSES_ALONE = {
 
 def recipe_json_schema() -> dict[str, Any]:
     """Return the schema of a recipe file, draft 2020-12."""
+    describe_sections()
     whole = Recipe.model_json_schema()
     sections: dict[str, Any] = whole.pop("$defs")
     sections["Recipe"] = whole
@@ -58,7 +61,7 @@ def recipe_json_schema() -> dict[str, Any]:
         for key in keys:
             if key not in kind.model_fields:
                 of_part[key] = _NULL  # null drops an inherited key
-    return {
+    schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Counterfoil recipe",
         "if": {"required": ["extends"]},
@@ -66,6 +69,7 @@ def recipe_json_schema() -> dict[str, Any]:
         "else": {"$ref": "#/$defs/Recipe"},
         "$defs": dict(sorted((sections | parts).items())),
     }
+    return unwrapped_schema(schema)
 
 
 def recipe_json_schema_text() -> str:

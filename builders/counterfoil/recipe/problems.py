@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from counterfoil.errors import ProblemLine
+from counterfoil.field_texts import paragraph_lines, texts_of
 from counterfoil.recipe.messages import message
 from counterfoil.recipe.names import LONGEST_NAME, did_you_mean, quoted
 from counterfoil.recipe.parts import RecipePath, RecipeProblem
@@ -151,7 +152,11 @@ def _problem(
     field = _field_at(model, details["loc"])
     expected = _expected(field, details)
     if error_type == "missing":
-        about = field.description if isinstance(field, FieldInfo) else None
+        about = None
+        if isinstance(field, FieldInfo):
+            *parents, name = details["loc"]
+            section = _without_none(_annotation(_field_at(model, parents)))
+            about = field.description or paragraph_lines(texts_of(section).get(str(name), ""))
         return message("missing-key", expected=expected, about=f": {about}" if about else "")
     value = details["input"]
     around: Any = raw

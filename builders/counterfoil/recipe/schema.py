@@ -26,7 +26,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import SerializeAsAny, field_validator
 
 from counterfoil.documents import canonical_json, sha256_json
 from counterfoil.errors import UserError
@@ -95,31 +95,34 @@ from counterfoil.registry import GROUPS, Plugin, plugin_of
 class Recipe(Section):
     """A recipe: everything that a dataset is made from."""
 
-    recipe: Literal[1] = Field(description="Version of this schema.")
-    name: str = Field(
-        description="Name of the dataset, as the Hub takes it: at most 96 letters, digits, '.', '_'"
-        " and '-'."
-    )
-    license: str = Field(
-        default="other", description="Licence of the dataset, as the Hub spells it."
-    )
-    description: str = Field(default="", description="What the dataset is, in a sentence or two.")
-    source: Source = Field(description="The input dataset and its classes.")
-    generator: SerializeAsAny[GeneratorKind] = Field(description="What renders the samples.")
-    tokens: Tokens | None = Field(
-        default=None, description="Class tokens; null: prompts use the class names."
-    )
-    prompts: Prompts = Field(description="The base and the shifts.")
-    screen: Screen = Field(
-        default=Screen(), description="How candidates are screened. kind corrupt does not need it."
-    )
-    samples: Samples = Field(description="Samples per cell.")
-    output: Output = Field(default=Output(), description="How the dataset is stored.")
-    evaluate: Evaluate = Field(default=Evaluate(), description="How models are scored.")
-    publish: Publish = Field(default=Publish(), description="Where the dataset is published.")
-    mine: Mine | None = Field(
-        default=None, description="How to search for failures of a classifier."
-    )
+    recipe: Literal[1]
+    """Version of this schema."""
+    name: str
+    """Name of the dataset, as the Hub takes it: at most 96 letters, digits, '.', '_' and '-'."""
+    license: str = "other"
+    """Licence of the dataset, as the Hub spells it."""
+    description: str = ""
+    """What the dataset is, in a sentence or two."""
+    source: Source
+    """The input dataset and its classes."""
+    generator: SerializeAsAny[GeneratorKind]
+    """What renders the samples."""
+    tokens: Tokens | None = None
+    """Class tokens; null: prompts use the class names."""
+    prompts: Prompts
+    """The base and the shifts."""
+    screen: Screen = Screen()
+    """How candidates are screened. kind corrupt does not need it."""
+    samples: Samples
+    """Samples per cell."""
+    output: Output = Output()
+    """How the dataset is stored."""
+    evaluate: Evaluate = Evaluate()
+    """How models are scored."""
+    publish: Publish = Publish()
+    """Where the dataset is published."""
+    mine: Mine | None = None
+    """How to search for failures of a classifier."""
 
     _name = checked("name", by=dataset_name_problem)
 
@@ -271,6 +274,7 @@ class Recipe(Section):
         rules = {type(rule) for rule in self._rules}
         named = {
             "counterfoil.generators": [self.kind.name],
+            "counterfoil.tasks": [self.task.name],
             "counterfoil.corruptions": [shift.corruption or "" for shift in self.all_shifts()],
             "counterfoil.keep_rules": [name for name, rule in KEEP_RULES.items() if rule in rules],
             "counterfoil.classifiers": [judge.partition(":")[0] for judge in self.judges],

@@ -26,6 +26,7 @@ from counterfoil.recipe.keep.cells import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
+from counterfoil.recipe.tasks.task import WholeImages
 from counterfoil.report.headline import by_loss, headline_of
 from counterfoil.report.labels import LabelChecks, labels_table, share_words, worst_classes
 from counterfoil.report.reference import (
@@ -244,9 +245,15 @@ def known_of(
         return None, doubts
     ends = wilson_interval(known.right, known.n)
     accuracy = known.right / known.n
-    return ZeroShotAnswers(
-        known.caption, known.captions, known.n, known.chance, accuracy, *ends
-    ), doubts
+    answers = ZeroShotAnswers(
+        known.caption,
+        known.captions,
+        known.n,
+        known.chance,
+        accuracy,
+        *ends,
+    )
+    return answers, doubts
 
 
 # What a person reads; evaluation/ has all of it. The first table, the only one that is not folded,
@@ -294,9 +301,17 @@ def robustness_of(results: Results) -> Robustness:
         rows.append(cells)
     shown = models[:MOST_COLUMNS]
     heads = [TableColumn(model.name, note=model.note, named=True) for model in shown]
+    shift_columns = [
+        TableColumn("shift", "name"),
+        "all models",
+        "relative drop",
+        "slope",
+        "classes",
+        *heads,
+    ]
     by_shift = Table.of(
         "Drops in accuracy from the base",
-        [TableColumn("shift", "name"), "all models", "relative drop", "slope", "classes", *heads],
+        shift_columns,
         [_shift_row(results, shift, shown) for shift in results.by_impact],
     )
     by_shift = by_shift.without_empty().first(MOST_SHIFTS, "shifts", "robustness.csv")
@@ -370,11 +385,10 @@ def _shift_row(
 
 
 def _cell(estimate: Estimate | None, unit: str) -> TableCell:
-    return (
-        TableCell(NOTHING)
-        if estimate is None
-        else TableCell(f"{points(estimate.value)}{unit}", between(estimate))
-    )
+    if estimate is None:
+        return TableCell(NOTHING)
+    text = f"{points(estimate.value)}{unit}"
+    return TableCell(text, between(estimate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,44 +396,31 @@ class LeadDrops:
     """The lead measure of detectors or of classifiers of several labels, and its drops, for their
     section of the card.
 
-    A row a model, a row a shift, and sentences on models near chance.
+    A row a model, a row a shift, sentences on models near chance and on what the measure is, and
+    the file with all rows.
     """
 
     summary: Table
     shifts: Table
     near_chance: tuple[str, ...]
+    reading: str
+    file: str
 
 
-# By the measure that people see first: what a model is, the file with all rows, measures of all
-# shifts together with their heads, and why the drops of a model near chance mean nothing.
-_LEAD_WORDS = {
-    "AP": (
-        "detector",
-        "detection.csv",
-        {"mPC": "mean AP (mPC)"},
-        "finds next to nothing on the base, so its drops mean little.",
-    ),
-    "mAP": (
-        "classifier",
-        "multilabel.csv",
-        {},
-        "is near chance on the base for every label, so it has no drops.",
-    ),
-}
-
-
-def lead_drops_of(results: Results) -> LeadDrops:
+def lead_drops_of(results: Results, task: WholeImages) -> LeadDrops:
     """Make the section: the best models and the largest drops first."""
     models = results.best_first
     lead = results.lead
-    noun, file, means, why = _LEAD_WORDS[lead]
-    heads = (f"base {lead}", *means.values(), "loses most under", "next most")
+    noun = task.noun
+    heads = (f"base {lead}", *task.means.values(), "loses most under", "next most")
     rows = []
     for model in models:
-        overall = (results.rows.estimate(mean, model=model.name, at=lead) for mean in means)
-        cells = (_cell(number, " %") for number in (results.base_number(model.name), *overall))
+        overall = (results.rows.estimate(mean, model=model.name, at=lead) for mean in task.means)
+        numbers = (results.base_number(model.name), *overall)
+        cells = (_cell(number, " %") for number in numbers)
         rows.append((_model_cell(model), *cells, *_largest_drops(results, model)))
-    summary = Table.of(f"{noun.capitalize()}s", (TableColumn(noun, "name"), *heads), rows)
+    columns = (TableColumn(noun, "name"), *heads)
+    summary = Table.of(f"{noun.capitalize()}s", columns, rows)
     shown = models[:MOST_COLUMNS]
     shifts = []
     for shift in results.shifts:
@@ -435,18 +436,26 @@ def lead_drops_of(results: Results) -> LeadDrops:
                 base = results.rows.value(DROP_BASE, model=drop.model, group=drop.group, at=drop.at)
                 unit = f" points of {percent(base)} {drop.note}"
             cells.append(_cell(None if drop is None else drop.estimate, unit))
-        shifts.append(((drops[0] and drops[0].value) or 0.0, (shift.name, *cells)))
+        first = (drops[0] and drops[0].value) or 0.0
+        shifts.append((first, (shift.name, *cells)))
     shifts.sort(key=lambda entry: -entry[0])
     columns = (
         TableColumn("shift", "name"),
         *(TableColumn(model.name, named=True) for model in shown),
     )
     rows = [row for _, row in shifts]
-    by_shift = Table.of(f"Drops of {lead} from the base", columns, rows).first(
-        MOST_SHIFTS, "shifts", file
+    by_shift = Table.of(f"Drops of {lead} from the base", columns, rows)
+    by_shift = by_shift.first(MOST_SHIFTS, "shifts", task.table)
+    near_chance = tuple(f"{model.name} {task.guesses}" for model in models if model.near_chance)
+    summary = summary.first(MOST_COLUMNS, f"{noun}s", task.table)
+    reading = task.reading.replace("{names}", f"{len(results.classes):,}")
+    return LeadDrops(
+        summary=summary,
+        shifts=by_shift,
+        near_chance=near_chance,
+        reading=reading,
+        file=task.table,
     )
-    near_chance = tuple(f"{model.name} {why}" for model in models if model.near_chance)
-    return LeadDrops(summary.first(MOST_COLUMNS, f"{noun}s", file), by_shift, near_chance)
 
 
 def _model_cell(model: ModelFacts) -> TableCell:
@@ -457,9 +466,8 @@ def _largest_drops(results: Results, model: ModelFacts) -> list[TableCell]:
     """Return the shifts that cost a model most, by the rule of every headline."""
     lead = "" if results.lead == "accuracy" else results.lead
     cells = []
-    for row in by_loss(results, results.rows.where("drop", model=model.name, class_id="", at=lead))[
-        :MOST_LARGEST
-    ]:
+    drops = results.rows.where("drop", model=model.name, class_id="", at=lead)
+    for row in by_loss(results, drops)[:MOST_LARGEST]:
         below = ", ".join(filter(None, (between(row.estimate), row.note)))
         cells.append(TableCell(f"{row.group}: {points(row.value)}", below))
     return cells + [TableCell(NOTHING)] * (MOST_LARGEST - len(cells))

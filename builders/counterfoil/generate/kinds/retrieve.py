@@ -13,8 +13,8 @@ from counterfoil.errors import UserError
 from counterfoil.generate.kinds.kind import ChosenTable
 from counterfoil.generate.kinds.rows import RowsMaker
 from counterfoil.generate.nearest_rows import nearest_rows
+from counterfoil.models.arithmetic import one_thread
 from counterfoil.models.clip import load_clip, pin_clip
-from counterfoil.models.devices import one_thread
 from counterfoil.models.names import Pin
 from counterfoil.plan.layout import RowTable
 from counterfoil.prediction.embedding import clip_embedder, contents_of, embed, first_of_content
