@@ -81,6 +81,12 @@ def test_a_datasets_recipe_says_what_came_later_only_where_it_is_said() -> None:
         )
 
 
+def test_a_retrieved_datasets_recipe_says_that_rows_repeat_only_if_they_do() -> None:
+    plain = load_recipe("wardrobe-retrieved")
+    repeating = load_recipe("wardrobe-retrieved", ["generator.repeats=true"])
+    assert "repeats" not in plain.portable_yaml and "repeats: true" in repeating.portable_yaml
+
+
 def test_the_recipe_of_rows_is_written_as_well() -> None:
     rows = (
         "generator={kind: rows, model: null, steps: null, guidance: null, rows: {base: {'00':"
