@@ -50,8 +50,21 @@ from counterfoil.store.receipts import Receipt, counts_of, preview_images
 from counterfoil.store.replacement import settle_directory
 
 
+class _Rendered:
+    """What a result of a build tells of the run."""
+
+    __slots__ = ()
+
+    @property
+    def images_per_second(self: PartResult | BuildResult) -> float | None:
+        """Rendering speed of this run, with the loading of models; None if it rendered nothing."""
+        if not self.images_made or self.seconds <= 0:
+            return None
+        return self.images_made / self.seconds
+
+
 @dataclass(frozen=True, slots=True)
-class PartResult:
+class PartResult(_Rendered):
     """The result of building a part."""
 
     directory: Path
@@ -71,13 +84,6 @@ class PartResult:
     notes: tuple[str, ...] = ()
     """Sentences about what could not be measured."""
 
-    @property
-    def images_per_second(self) -> float | None:
-        """Rendering speed of this run, with the loading of models; None if it rendered nothing."""
-        if not self.images_made or self.seconds <= 0:
-            return None
-        return self.images_made / self.seconds
-
 
 @dataclass(frozen=True, slots=True)
 class BuildProgress:
@@ -96,7 +102,7 @@ class BuildProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildResult:
+class BuildResult(_Rendered):
     """The result of a finished build, with counts by shift and reason over the whole dataset."""
 
     directory: Path
@@ -118,13 +124,6 @@ class BuildResult:
     """Doubts about classes that CLIP may not know, or None."""
     preview: int | None = None
     """The largest number of images of a shift if this is a preview, else None."""
-
-    @property
-    def images_per_second(self) -> float | None:
-        """Rendering speed of this run, with the loading of models; None if it rendered nothing."""
-        if not self.images_made or self.seconds <= 0:
-            return None
-        return self.images_made / self.seconds
 
 
 _Whole = ParamSpec("_Whole")
@@ -292,9 +291,7 @@ class DatasetBuild:
         )
         plan = make_plan(recipe, inputs.placeholders, edited=inputs.counted(recipe))
         hashes = {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash}
-        recipe_yaml = self.recipe_yaml
-        if recipe_yaml is None:
-            recipe_yaml = recipe.portable_yaml
+        recipe_yaml = recipe.portable_yaml if self.recipe_yaml is None else self.recipe_yaml
         return DatasetStore.open(
             self.out,
             plan,

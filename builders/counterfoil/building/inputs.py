@@ -73,10 +73,14 @@ class Inputs:
         The recipe has only the largest number of these rows, so this table decides how many there
         are.
         """
-        kind = recipe.kind
-        if self.rows is None or kind.table is None or not kind.counts_rows:
+        return self.table(recipe) if recipe.kind.counts_rows else None
+
+    def table(self, recipe: Recipe) -> RowTable | None:
+        """Return the table of rows that the build chose, or None for a kind without a table."""
+        kind = recipe.kind.table
+        if self.rows is None or kind is None:
             return None
-        return RowTable.read(self.rows, ROWS, kind.table)
+        return RowTable.read(self.rows, ROWS, kind)
 
     def settled(self, recipe: Recipe) -> Recipe:
         """Return the recipe with the scales that were measured for its realised levels."""
@@ -87,11 +91,10 @@ class Inputs:
         """Return the pinned commit of the generator, the screen and the adapter. A commit may be
         None."""
         models = self.document["models"]
-        commits = {}
-        for name in ("generator", "screen", "adapter"):
-            pin = models.get(name) or {}
-            commits[name] = pin.get("revision")
-        return commits
+        return {
+            name: (models.get(name) or {}).get("revision")
+            for name in ("generator", "screen", "adapter")
+        }
 
     @property
     def placeholders(self) -> Mapping[str, str] | None:
@@ -150,10 +153,7 @@ def resolve_inputs(
             scales = called_on(device, realised_scales, recipe, device, pins, tokens)
         pins[LEVELS] = scales
     rows, row_notes = _rows_of(recipe, out, begun, pins, device)
-    entries: Mapping[Measured, ThresholdEntry] = {}
-    classes = None
-    if begun is not None:
-        entries, classes = _measured_before(out, begun)
+    entries, classes = ({}, None) if begun is None else _measured_before(out, begun)
     screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
     arguments = (recipe, entries, device, screen, source, classes)
     if needs_validation(recipe, entries):

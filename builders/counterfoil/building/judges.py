@@ -139,9 +139,7 @@ class Judges:
         return cls(plan, judges, device)
 
     def answers(
-        self,
-        samples: Sequence[Sample],
-        images: Sequence[bytes | None],
+        self, samples: Sequence[Sample], images: Sequence[bytes | None]
     ) -> list[dict[str, float]]:
         """Return the answers to each image by column. A missing image has no answers."""
         answers: list[dict[str, float]] = [{} for _ in samples]

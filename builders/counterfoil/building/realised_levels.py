@@ -179,8 +179,9 @@ def _measured(
                 by = plan.shift(scene.shift).by
                 assert by is not None
                 base = plan.base_prompt_of(scene.class_id)
-                ways = [None if point == 1 else Between(by, point, base) for point in POINTS]
-                samples += [replace(scene, between=between) for between in ways]
+                for point in POINTS:
+                    between = None if point == 1 else Between(by, point, base)
+                    samples.append(replace(scene, between=between))
             scores: list[float | None] = []
             for start in range(0, len(samples), generator.batch_size):
                 batch = samples[start : start + generator.batch_size]

@@ -248,12 +248,11 @@ def compare(
     # Another version of Counterfoil may write other words in a card, and the stack does not record
     # this version.
     alike += [path for path in others if not lines and path not in _DESCRIBING]
-    listed_left_out = [path for path in sorted(left_out) if path in listed]
     return Comparison(
         shard_files=sum(map(_is_shard, paths)),
         differing=differing,
         others=others,
-        left_out=tuple(listed_left_out),
+        left_out=tuple(path for path in sorted(left_out) if path in listed),
         stack=tuple(dict.fromkeys(lines)),
         unexplained=tuple(alike),
         rows=rows,

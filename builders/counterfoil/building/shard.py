@@ -94,9 +94,9 @@ class ShardMaker:
         """Return the image of the row for each edit that a keep rule compares with its row, or None
         for others."""
         sources: list[Image.Image | None] = [None] * len(batch)
-        rules = [self.plan.shift(sample.shift).keep for sample in batch]
         compared = []
-        for index, keep in enumerate(rules):
+        for index, sample in enumerate(batch):
+            keep = self.plan.shift(sample.shift).keep
             if any(SOURCE_SIMILARITY in rule.measures for rule in keep):
                 compared.append(index)
         images = self.renderer.sources([batch[index] for index in compared])

@@ -30,12 +30,12 @@ from counterfoil.generate.pictures import encoding_threads
 from counterfoil.generate.screen.scores import Scorer
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on, holds_context, rendering_stack
-from counterfoil.plan.layout import LazySequence, Plan, RowTable, Shard, make_plan
+from counterfoil.plan.layout import LazySequence, Plan, Shard, make_plan
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import remove_durably, write_atomically
 from counterfoil.store.dataset_store import ShardWriter
 from counterfoil.store.directory_lock import FolderMark
-from counterfoil.store.layout import LOCK, ROWS, WHATS, parse_shard_path, shard_path
+from counterfoil.store.layout import LOCK, WHATS, parse_shard_path, shard_path
 from counterfoil.store.lock import refuse_other_stack
 from counterfoil.store.receipts import Receipt, write_receipt
 from counterfoil.store.rows import Candidate
@@ -99,9 +99,7 @@ class SpansToCollect(LazySequence[SpanToCollect]):
 
 
 def write_collected(
-    writer: ShardWriter,
-    came: ShardFiles,
-    pending: Collection[tuple[str, int, int]],
+    writer: ShardWriter, came: ShardFiles, pending: Collection[tuple[str, int, int]]
 ) -> None:
     """Write a shard from a worker into the directory of the writer, unless the shard is there
     already.
@@ -110,7 +108,8 @@ def write_collected(
     for any other shard, for a damaged shard, and for a shard that names files of other shards.
     """
     receipt = came.receipt
-    if (receipt.group, receipt.shard, receipt.of) not in pending:
+    sent_shard = (receipt.group, receipt.shard, receipt.of)
+    if sent_shard not in pending:
         raise RunFailure(
             f"a worker sent a shard that was not requested: {receipt.shard} of {receipt.of} of"
             f" {receipt.group[:80]!r}",
@@ -130,7 +129,7 @@ def write_collected(
     for path in expected:
         shard = parse_shard_path(path)
         shard_id = None if shard is None else (shard.group, shard.number, shard.of)
-        sound = sound and shard_id == (receipt.group, receipt.shard, receipt.of)
+        sound = sound and shard_id == sent_shard
     if not sound or dict(receipt.hashes) != dict(writer.hashes):
         raise RunFailure(
             f"{receipt.path}: the files that a worker sent do not match their receipt",
@@ -206,12 +205,8 @@ class Job:
         if self.mark is not None:
             self.mark.refuse_unseen()
         writer = self._writer_here()
-        kind = self.recipe.kind.table
-        rows = self.inputs.rows
         pool = self.inputs.pool
-        table = None
-        if rows is not None and kind is not None:
-            table = RowTable.read(rows, ROWS, kind)
+        table = self.inputs.table(self.recipe)
         with computing_on(self.device):
             maker = self._maker(make_plan(self.recipe, self.inputs.placeholders, table))
 

@@ -226,14 +226,12 @@ def doubts_of(
     near = known is not None and known.is_near_chance(known.right, known.n)
     if not doubted and not near:
         return None
-
-    def worst_first(cls: DoubtedClass) -> tuple[float, float]:
-        accuracy = 1.0
-        if cls.n and cls.right is not None:
-            accuracy = cls.right / cls.n
-        return accuracy, cls.margin or 0.0
-
-    doubted.sort(key=worst_first)
+    doubted.sort(
+        key=lambda cls: (
+            cls.right / cls.n if cls.n and cls.right is not None else 1.0,
+            cls.margin or 0.0,
+        )
+    )
     measured = len({*least, *classes})
     if known is None:
         return ScreenDoubts(tuple(doubted), measured, decides=decides)

@@ -157,7 +157,7 @@ class Inversion:
         slots]."""
         settings = self.settings
         times = int(self.noise.config["num_train_timesteps"])
-        schedules = [plan_steps(settings, cls.class_id, len(cls.images), times) for cls in group]
+        schedules = [plan_steps(settings, cls.class_id, cls.images.count, times) for cls in group]
         for cls, schedule in zip(group, schedules, strict=True):
             self.latents.fill(cls.class_id, cls.images, schedule.rows, schedule.flips)
         starts = [self.start(cls.initial_words) for cls in group]
@@ -387,9 +387,6 @@ class TrainingImages:
 
     count: int
     image: Callable[[int], Image.Image]
-
-    def __len__(self) -> int:
-        return self.count
 
 
 def centred_square(image: Image.Image, side: int) -> np.ndarray:

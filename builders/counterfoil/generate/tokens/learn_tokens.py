@@ -167,7 +167,7 @@ class LearningTask:
                     **identity,
                     "class_id": cls.id,
                     "initial_words": learned.initial_words,
-                    "images": len(learned.images),
+                    "images": learned.images.count,
                     "loss": token.loss,
                 }
                 placeholder = placeholder_of(cls.id, cls.name)
