@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from counterfoil.errors import UserError
@@ -34,6 +35,7 @@ GROUPS = {
     "counterfoil.generators": "kind of generator",
     "counterfoil.keep_rules": "keep rule",
     "counterfoil.methods": "mining method",
+    "counterfoil.tasks": "task",
     "counterfoil.trackers": "tracker",
 }
 
@@ -72,7 +74,7 @@ class Registry(Mapping[str, Registered]):
         self.problem = problem
 
     def __getitem__(self, name: str) -> Registered:
-        points = [point for point in _points(self.group) if point.name == name]
+        points = [point for point in _points()[self.group] if point.name == name]
         claimed = [
             *(["counterfoil"] if name in self.bundled else []),
             *(str(_plugin_of(point)) for point in points),
@@ -103,13 +105,25 @@ class Registry(Mapping[str, Registered]):
 
     def __iter__(self) -> Iterator[str]:
         yield from self.bundled
-        yield from sorted({point.name for point in _points(self.group)} - set(self.bundled))
+        yield from (name for name in plugin_names(self.group) if name not in self.bundled)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.bundled or any(point.name == name for point in _points(self.group))
+        return name in self.bundled or any(point.name == name for point in _points()[self.group])
+
+
+def part_named(reference: str) -> Any:
+    """Return what `package.module:name` names. So a lower layer, or a plugin, names a part that
+    only a higher layer imports, and when it is used."""
+    try:
+        return resolve_name(reference)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"{reference} cannot be imported: {type(error).__name__}: {error}",
+            "Repair or uninstall the package that names it.",
+        ) from error
 
 
 def uncallable(registered: Any) -> str | None:
@@ -129,16 +143,22 @@ def with_functions(*functions: str) -> Callable[[Any], str | None]:
     return problem
 
 
+def plugin_names(group: str) -> list[str]:
+    """Return the names that installed packages register in a group, sorted."""
+    return sorted({point.name for point in _points()[group]})
+
+
 def plugin_of(group: str, name: str) -> Plugin | None:
     """Return an installed package that registers a name in a group, or None."""
-    return next((_plugin_of(point) for point in _points(group) if point.name == name), None)
+    return next((_plugin_of(point) for point in _points()[group] if point.name == name), None)
 
 
 @functools.cache
-def _points(group: str) -> tuple[EntryPoint, ...]:
+def _points() -> dict[str, tuple[EntryPoint, ...]]:
     from importlib.metadata import entry_points
 
-    return tuple(entry_points(group=group))
+    every = entry_points()
+    return {group: tuple(every.select(group=group)) for group in GROUPS}
 
 
 def _plugin_of(point: EntryPoint) -> Plugin:

@@ -11,13 +11,13 @@ from counterfoil.corrupting.corruptions import MATCH
 from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.labels import conditions_of, labels_of
 from counterfoil.data.listed_folders import listed_rows
-from counterfoil.data.objects import objects_of
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.truth import RowTruth
 from counterfoil.errors import UserError
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import LOCK, ROWS
+from counterfoil.registry import part_named
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -79,7 +79,7 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
         columns = ("label_column", "shift_column", "index_column", "license_column")
         rows.need("generator", **{key: generator.get(key) for key in columns}, **named_columns)
         return rows
-    labelled = generator.reads_labels and pool.objects is None
+    labelled = generator.reads_labels and recipe.task.labelled
     rows = open_source(pool, pin=pin).rows(generator.get("split"), labelled=labelled)
     named_columns = {key: generator.get(key) for key in ("license_column", "caption_column")}
     rows.need(**named_columns, objects=pool.objects)
@@ -126,17 +126,11 @@ def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
     return partners_of
 
 
-_READ: Mapping[str, Callable[[Any, Any], RowTruth]] = {
-    "objects": objects_of,
-    "labels": conditions_of,
-}
-
-
 def truth_of(recipe: Recipe, rows: Rows) -> RowTruth:
     """Read what the rows of a recipe's input dataset show, by its task. Raise UserError for
     unsuitable columns."""
-    name = recipe.task.name
-    return _READ[name](rows, recipe.source) if name in _READ else RowTruth()
+    reader = recipe.task.reader
+    return RowTruth() if reader is None else part_named(reader)(rows, recipe.source)
 
 
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], Bools]:

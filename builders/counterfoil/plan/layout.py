@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, chain, islice, pairwise
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -82,8 +82,10 @@ class RowTable:
             indices = [row.index or 0 for row in rows]
             if fewer and any(index >= later for index, later in pairwise(indices)):
                 yield f"{named}: its indices do not rise"
-        every = [row.row for rows in self.rows.values() for row in rows]
-        repeated = len(every) - len(set(every))
+        groups = [[row.row for row in rows] for rows in self.rows.values()]
+        if not recipe.generator.get("repeats"):
+            groups = [list(chain(*groups))]
+        repeated = sum(len(rows) - len(set(rows)) for rows in groups)
         if repeated:
             yield f"{repeated:,} rows appear more than once"
 

@@ -60,6 +60,7 @@ from counterfoil.errors import UserError
 from counterfoil.generate.screen.thresholds import Thresholds, open_shifts, stored_thresholds
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
+from counterfoil.recipe.tasks.task import WholeImages
 from counterfoil.report.results import NESTED
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words, measure_tables, points, preview_sentence
@@ -186,8 +187,8 @@ def card_page(
         nested = [section for section in sections if section is not None]
         if results.lead == "accuracy":
             robustness = robustness_of(results)
-        else:
-            lead_drops = lead_drops_of(results)
+        elif isinstance(recipe.task, WholeImages):
+            lead_drops = lead_drops_of(results, recipe.task)
     looked_at = []
     if reviewed:
         names = {shift.name for shift in shifts}

@@ -26,6 +26,7 @@ from counterfoil.recipe.keep.cells import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
+from counterfoil.recipe.tasks.task import WholeImages
 from counterfoil.report.headline import by_loss, headline_of
 from counterfoil.report.labels import LabelChecks, labels_table, share_words, worst_classes
 from counterfoil.report.reference import (
@@ -319,9 +320,17 @@ def robustness_of(results: Results) -> Robustness:
         rows.append(cells)
     shown = models[:MOST_COLUMNS]
     heads = [TableColumn(model.name, note=model.note, named=True) for model in shown]
+    shift_columns = [
+        TableColumn("shift", "name"),
+        "all models",
+        "relative drop",
+        "slope",
+        "classes",
+        *heads,
+    ]
     by_shift = Table.of(
         "Drops in accuracy from the base",
-        [TableColumn("shift", "name"), "all models", "relative drop", "slope", "classes", *heads],
+        shift_columns,
         [_shift_row(results, shift, shown) for shift in results.by_impact],
     )
     by_shift = by_shift.without_empty().first(MOST_SHIFTS, "shifts", "robustness.csv")
@@ -413,40 +422,27 @@ class LeadDrops:
     """A row for each shift."""
     near_chance: tuple[str, ...]
     """Sentences on models near chance."""
+    reading: str
+    """A sentence on what the measure is."""
+    file: str
+    """The file with all rows."""
 
 
-# By the measure that people see first: what a model is, the file with all rows, measures of all
-# shifts together with their heads, and why the drops of a model near chance mean nothing.
-_LEAD_WORDS = {
-    "AP": (
-        "detector",
-        "detection.csv",
-        {"mPC": "mean AP (mPC)"},
-        "finds next to nothing on the base, so its drops mean little.",
-    ),
-    "mAP": (
-        "classifier",
-        "multilabel.csv",
-        {},
-        "is near chance on the base for every label, so it has no drops.",
-    ),
-}
-
-
-def lead_drops_of(results: Results) -> LeadDrops:
+def lead_drops_of(results: Results, task: WholeImages) -> LeadDrops:
     """Make the section: the best models and the largest drops first."""
     models = results.best_first
     lead = results.lead
-    noun, file, means, why = _LEAD_WORDS[lead]
-    heads = (f"base {lead}", *means.values(), "loses most under", "next most")
+    noun = task.noun
+    heads = (f"base {lead}", *task.means.values(), "loses most under", "next most")
     rows = []
     for model in models:
         numbers = [results.base_number(model.name)]
-        for mean in means:
+        for mean in task.means:
             numbers.append(results.rows.estimate(mean, model=model.name, at=lead))
         cells = [_cell(number, " %") for number in numbers]
         rows.append((_model_cell(model), *cells, *_largest_drops(results, model)))
-    summary = Table.of(f"{noun.capitalize()}s", (TableColumn(noun, "name"), *heads), rows)
+    columns = (TableColumn(noun, "name"), *heads)
+    summary = Table.of(f"{noun.capitalize()}s", columns, rows)
     shown = models[:MOST_COLUMNS]
     shifts = []
     for shift in results.shifts:
@@ -468,10 +464,18 @@ def lead_drops_of(results: Results) -> LeadDrops:
     columns = [TableColumn("shift", "name")]
     columns += [TableColumn(model.name, named=True) for model in shown]
     rows = [row for _, row in shifts]
-    table = Table.of(f"Drops of {lead} from the base", columns, rows)
-    by_shift = table.first(MOST_SHIFTS, "shifts", file)
-    near_chance = tuple(f"{model.name} {why}" for model in models if model.near_chance)
-    return LeadDrops(summary.first(MOST_COLUMNS, f"{noun}s", file), by_shift, near_chance)
+    by_shift = Table.of(f"Drops of {lead} from the base", columns, rows)
+    by_shift = by_shift.first(MOST_SHIFTS, "shifts", task.table)
+    near_chance = tuple(f"{model.name} {task.guesses}" for model in models if model.near_chance)
+    summary = summary.first(MOST_COLUMNS, f"{noun}s", task.table)
+    reading = task.reading.replace("{names}", f"{len(results.classes):,}")
+    return LeadDrops(
+        summary=summary,
+        shifts=by_shift,
+        near_chance=near_chance,
+        reading=reading,
+        file=task.table,
+    )
 
 
 def _model_cell(model: ModelFacts) -> TableCell:
