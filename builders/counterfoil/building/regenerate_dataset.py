@@ -133,34 +133,33 @@ Shards = Mapping[tuple[str, int], Receipt]
 class DecisionChange:
     """A candidate for which the original and the rebuilt dataset have different decisions.
 
-    A decision is None if the candidate was not rendered.
+    there: the decision in the original. here: the decision in the rebuilt dataset. A decision is
+    None if the candidate was not rendered.
     """
 
     key: str
     there: str | None
-    """The decision in the original."""
     here: str | None
-    """The decision in the rebuilt dataset."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowDifferences:
-    """The differences between the rows of shards that differ."""
+    """The differences between the rows of shards that differ.
+
+    rows: the number of compared rows, at most 200. same_bytes: the number of rows whose images have
+    equal bytes.
+    same_pixels: the number of rows whose images have equal pixels. least_psnr, median_psnr: the
+    PSNR of the other rows, in decibels. decisions: the number of candidates with another decision.
+    changed: the first of these candidates.
+    """
 
     rows: int
-    """The number of compared rows, at most 200."""
     same_bytes: int
-    """The number of rows whose images have equal bytes."""
     same_pixels: int
-    """The number of rows whose images have equal pixels."""
     least_psnr: float | None
-    """The lowest PSNR of the other rows, in decibels."""
     median_psnr: float | None
-    """The median PSNR of the other rows, in decibels."""
     decisions: int
-    """The number of candidates with another decision."""
     changed: tuple[DecisionChange, ...]
-    """The first of these candidates."""
 
 
 @dataclass(frozen=True, slots=True)

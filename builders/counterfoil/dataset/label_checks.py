@@ -290,13 +290,13 @@ _Selected = Annotated[CheckedShare, AfterValidator(_in_order)]
 
 @dataclass(frozen=True, slots=True)
 class ControlsPassed:
-    """How many controls a person saw, and how many of them the person passed."""
+    """Controls shown and passed. real: images of the class, to be selected; without: images without
+    the label, not to be.
+    """
 
     real: Count = 0
-    """Images of the class, which should be selected."""
     real_passed: Count = 0
     without: Count = 0
-    """Images without the label, which should not be selected."""
     without_passed: Count = 0
 
     def __add__(self, other: ControlsPassed) -> ControlsPassed:
@@ -337,14 +337,13 @@ class RaterResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """People's answers about a shift, under one task."""
+    """A shift under one task; `kappa` is Fleiss', over `kappa_images`, `selected` the mean
+    selection frequency."""
 
     images: _Some
     answers: _Some
     selected: _Selected
-    """The mean selection frequency."""
     kappa: Annotated[float, Field(ge=-1, le=1)] | None
-    """Fleiss' kappa over `kappa_images`."""
     kappa_images: Count
 
 

@@ -129,17 +129,15 @@ Outcome = Literal["identical bytes", "identical pixels", "different", "not rende
 
 @dataclass(frozen=True, slots=True)
 class Rerendered:
-    """A row that was rendered again."""
+    """A row rendered again. psnr (dB), greatest (of 255): how much pixels differ. stack: fields
+    that differ here."""
 
     path: str
     key: str
     outcome: Outcome
     psnr: float | None
-    """The PSNR of different pixels, in dB."""
     greatest: int | None
-    """The greatest difference of pixels, in levels of 255."""
     stack: tuple[str, ...]
-    """The fields of the stack that differ here."""
 
 
 @dataclass(frozen=True, slots=True)
