@@ -46,8 +46,8 @@ class ProblemLine(str):
 
     def at(self, path: str, origin: object = None) -> ProblemLine:
         """Return the problem with its key or file before its line, and where the key is written."""
-        place = f"{path} ({origin})" if origin else path
-        return ProblemLine(f"{place}: {self}", self.code, path, self.values)
+        where = f"{path} ({origin})" if origin else path
+        return ProblemLine(f"{where}: {self}", self.code, path, self.values)
 
 
 @dataclass(frozen=True)
