@@ -424,8 +424,8 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
             if is_reason or column in (_CANDIDATES, _REASONS_AFTER):
                 count = expected.get(column.strip("`"), 0)
                 if cell.replace(",", "") != str(count):
-                    place = f"for {name} under {column} in the table of yields"
-                    yield f"has {cell} {place}, expected {count}"
+                    cell_name = f"for {name} under {column} in the table of yields"
+                    yield f"has {cell} {cell_name}, expected {count}"
             is_reason = is_reason or column == _REASONS_AFTER
 
 
