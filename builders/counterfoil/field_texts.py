@@ -96,5 +96,5 @@ def _own_names(group: str) -> list[str]:
     for node in ast.walk(code):
         match node:
             case ast.Call(ast.Name("Registry"), [_, ast.Dict(keys), *_]):
-                return [key.value for key in keys if isinstance(key, ast.Constant)]
+                return [str(ast.literal_eval(key)) for key in keys if key is not None]
     raise KeyError(group)

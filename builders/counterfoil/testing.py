@@ -280,12 +280,12 @@ def check_task(name: str) -> None:
     left = sorted(getattr(task, "__abstractmethods__", ()))
     assert not left, f"{name}: {task.__name__} is without {', '.join(left)}"
     assert task.name == name, f"{name}: the name of {task.__name__} is {task.name!r}"
-    said = [word for word in ("of_dataset", "table", "truth_columns") if not hasattr(task, word)]
-    assert not said, f"{name}: {task.__name__} does not say {', '.join(said)}"
-    if isinstance(source, WholeImages):
-        for word in ("table", "noun"):
-            pair = getattr(source, word), getattr(task, word)
-            assert pair[0] == pair[1], f"{name}: its {word} is {pair[0]!r}, and {pair[1]!r} there"
+    for word in ("of_dataset", "table", "truth_columns", "answer_columns"):
+        assert hasattr(task, word), f"{name}: {task.__name__} does not say its {word}"
+    for word in ("table", *(["noun"] if isinstance(source, WholeImages) else [])):
+        ours = getattr(source, word)
+        its = getattr(task, word)
+        assert ours == its, f"{name}: its {word} is {ours!r}, that of {task.__name__} {its!r}"
 
 
 def check_export(name: str) -> None:

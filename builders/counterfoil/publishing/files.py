@@ -26,6 +26,7 @@ from huggingface_hub.lfs import UploadInfo
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.mended import MENDED
+from counterfoil.recipe.tasks import TASKS
 from counterfoil.regular_files import irregularity
 from counterfoil.store import layout
 from counterfoil.store.manifest import Entry, manifest_document, parse_manifest, published_paths
@@ -233,6 +234,7 @@ _FILES = frozenset({
     layout.CARD, layout.RECIPE, layout.LOCK, layout.MANIFEST, layout.TIMM_INFO, layout.THRESHOLDS, layout.CROISSANT,
     layout.EMBEDDINGS, layout.ROWS,
 })  # fmt: skip
+_OF_TASKS = "|".join(re.escape(task.table) for task in TASKS.bundled.values())
 _BELOW = {
     **dict.fromkeys(layout.WHATS, re.compile(r".+\.(parquet|tar)")),
     layout.RECEIPTS: re.compile(r"[^/]+-\d{5,}\.json"),
@@ -240,7 +242,8 @@ _BELOW = {
     layout.TOKENS: re.compile(r"[^/]+\.safetensors|manifest\.json"),
     layout.EVALUATION: re.compile(
         r"results\.json|eval_results/[^/]+\.yaml"
-        r"|(results|robustness|shifts|classes|measures|detection|multilabel|labels|findings|transfer|distances)\.csv"
+        rf"|{_OF_TASKS}"
+        r"|(results|shifts|classes|measures|labels|findings|transfer|distances)\.csv"
     ),
     layout.REVIEW: re.compile(r"selection\.(json|csv)"),
 }

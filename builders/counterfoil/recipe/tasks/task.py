@@ -33,9 +33,9 @@ class SourceTask:
     taken once, and its row stores what the image shows. labelled: whether rows of the input dataset
     need labels. folders: whether the names of classes may be those of folders. reader: a function
     from rows and source to a `RowTruth` (`data/truth.py`). measured_by: a `Task`
-    (`evaluation/task.py`). nouns: what `names` are, one and several. measures: a phrase for what
-    results have. models: a kind of models of the task, as their names begin. hub: the Hub's names
-    of the task, and of the task's form.
+    (`evaluation/task.py`). table: the file with the rows that people see first. nouns: what `names`
+    are, one and several. measures: a phrase for what results have. models: a kind of models of the
+    task, as their names begin. hub: the Hub's names of the task, and of the task's form.
     """
 
     name = "classes"
@@ -45,6 +45,7 @@ class SourceTask:
     folders = True
     reader: str | None = None
     measured_by = "counterfoil.evaluation.tasks.classes.task:ClassesTask"
+    table = "robustness.csv"
     nouns: tuple[str, str] = ("class", "classes")
     measures = "Accuracies and drops of classifiers"
     models = "local-dir"
@@ -105,9 +106,9 @@ class WholeImages(SourceTask):
 
     undivided, unmade, unmined, unscreened: why there are no classes, why other kinds than corrupt
     make no images, and why nothing is mined or judged by a class. noun: what a model is called.
-    table: the file with the rows that people see first. means: measures of all shifts together,
-    with their heads in tables. reading: what the card says of the measure that leads and of its
-    drops, with `{names}` for the number of `names`. guesses: what a model near chance does.
+    means: measures of all shifts together, with their heads in tables. reading: what the card says
+    of the measure that leads and of its drops, with `{names}` for the number of `names`. guesses:
+    what a model near chance does.
     """
 
     by_class = False
@@ -118,7 +119,7 @@ class WholeImages(SourceTask):
     unmined = "mining looks for failures of classifiers of one class an image, expected null"
     unscreened = "an image without a class cannot be screened by one, expected null"
     noun = "model"
-    table: str
+    table = "shifts.csv"
     means: ClassVar[Mapping[str, str]] = {}
     reading: str
     guesses = "is near chance on the base, so its drops mean little."
