@@ -152,9 +152,9 @@ class Judges:
                     rules[index] = rule
             if not rules:
                 continue
-            asked = [images[index] for index in rules]
+            judged_images = [images[index] for index in rules]
             labels = np.array([samples[index].label for index in rules])
-            columns = self._ask(name, asked, labels, list(rules.values()))
+            columns = self._ask(name, judged_images, labels, list(rules.values()))
             for index, answer in zip(rules, columns, strict=True):
                 answers[index] |= answer
         return answers

@@ -246,8 +246,8 @@ def ask(
     continues with the other models. If no model is left, the pass ends.
     """
     position = models[0].done
-    asked = [answering.model for answering in models]
-    batches = prepared_batches(images, asked, batch_size, device, photographs)
+    asked_models = [answering.model for answering in models]
+    batches = prepared_batches(images, asked_models, batch_size, device, photographs)
     for readable, inputs in batches:
         at = np.arange(position, position + len(readable))
         position += len(readable)
