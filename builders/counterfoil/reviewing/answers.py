@@ -99,11 +99,8 @@ class RaterAnswers:
             shown = tuple(id for id in grid.shown if (grid.task, grid.label, id) not in answered)
             replaced += len(grid.shown) - len(shown)
             if shown:
-                left.append(
-                    replace(
-                        grid, shown=shown, selected=tuple(id for id in grid.selected if id in shown)
-                    )
-                )
+                selected = tuple(id for id in grid.selected if id in shown)
+                left.append(replace(grid, shown=shown, selected=selected))
         grids = (*left, *later.grids)
         others = (*self.others, later.path)
         again = self.again + replaced
@@ -122,9 +119,11 @@ class Asked:
     def can_show(self, task: ReviewTask, label: str, id: str) -> bool:
         """Check whether a page can show a picture under a label, of it or as a control."""
         picture = self.known.get(id)
+        if picture is None:
+            return False
         if isinstance(picture, RealControl):
             return task == "class" and self.classes[picture.label] == label
-        return picture is not None and (task == "class" or picture.shift in (label, self.shifts[0]))
+        return task == "class" or picture.shift in (label, self.shifts[0])
 
 
 def read_answers(paths: Sequence[str | Path], questions: Asked) -> list[RaterAnswers]:
@@ -162,9 +161,9 @@ def read_answers(paths: Sequence[str | Path], questions: Asked) -> list[RaterAns
             letters = [letter if letter.isprintable() else " " for letter in page.rater]
             name = " ".join("".join(letters).split())
             rater = RaterAnswers(path, name, page.grids)
-            raters[page.token] = (
-                raters[page.token].with_later(rater) if page.token in raters else rater
-            )
+            if page.token in raters:
+                rater = raters[page.token].with_later(rater)
+            raters[page.token] = rater
     if problems:
         raise UserError(problems, _HINT)
     return list(raters.values())
@@ -190,25 +189,25 @@ def _problems(page: AnsweredPage, questions: Asked) -> Iterator[str]:
                 " not have"
             )
             continue
-        if strange := [
-            id for id in grid.shown if not questions.can_show(grid.task, grid.label, id)
-        ]:
+        shown = [questions.can_show(grid.task, grid.label, id) for id in grid.shown]
+        strange = shown.count(False)
+        if strange:
             yield (
-                f"grid {number}: {len(strange)} of {len(grid.shown)} images belong to no page of"
-                " this dataset"
+                f"grid {number}: {strange} of {len(shown)} images belong to no page of this dataset"
             )
         if not set(grid.selected) <= set(grid.shown):
             yield f"grid {number}: selects images that it does not show"
         grid_ids = {(grid.task, grid.label, id) for id in grid.shown}
-        if again := grid_ids & answered:
+        again = grid_ids & answered
+        if again:
             yield f"answers {len(again)} images twice under the {grid.task} {grid.label!r:.40}"
         answered |= grid_ids
-    real = any(
-        isinstance(questions.known.get(id), RealControl) for grid in page.grids for id in grid.shown
-    )
-    if real and not any(grid.selected for grid in page.grids):
+    if any(grid.selected for grid in page.grids):
+        return
+    pictures = [questions.known.get(id) for grid in page.grids for id in grid.shown]
+    if any(isinstance(picture, RealControl) for picture in pictures):
         # A person who looked at the grids would have selected some real images.
-        grids = (
-            "its grid" if len(page.grids) == 1 else f"any of its {counted(len(page.grids), 'grid')}"
-        )
+        grids = "its grid"
+        if len(page.grids) > 1:
+            grids = f"any of its {counted(len(page.grids), 'grid')}"
         yield f"has no answers: no image is selected in {grids}, not even a real one"

@@ -105,40 +105,40 @@ def read_slider_pictures(
     chosen: set[tuple[int, int]] = set()
     for unit in shown:
         score = scores[unit]
-        ranks = chosen_places(
-            score.scores, score.has_image, score.threshold, int(share * MOST_A_SHIFT)
-        )
+        most = int(share * MOST_A_SHIFT)
+        ranks = chosen_places(score.scores, score.has_image, score.threshold, most)
         chosen |= {(unit, rank) for rank in ranks}
         if score.contrast is not None:
             order = np.argsort(score.contrast, kind="stable")
+            contrast = score.contrast[order]
+            images = score.has_image[order]
             most = int(share * MOST_A_CONTRAST)
-            indices = chosen_places(
-                score.contrast[order], score.has_image[order], score.least_contrast, most
-            )
+            indices = chosen_places(contrast, images, score.least_contrast, most)
             chosen |= {(unit, int(order[index])) for index in indices}
     for class_scores in objects:
         most = int(share * MOST_A_CLASS)
         line = class_scores.threshold
         indices = chosen_places(class_scores.scores, class_scores.has_image, line, most)
-        chosen |= {
-            (int(class_scores.units[index]), int(class_scores.ranks[index])) for index in indices
-        }
+        units = class_scores.units[indices].tolist()
+        chosen |= set(zip(units, class_scores.ranks[indices].tolist(), strict=True))
     keys: dict[int, dict[str, tuple[int, int]]] = {}
     for unit, rank in sorted(chosen):
         score = scores[unit]
-        key = sample_key(
-            score.shift.name, classes[int(score.labels[rank])].id, int(score.indices[rank])
-        )
-        keys.setdefault(int(score.shards[rank]), {})[key] = (unit, rank)
+        cls = classes[int(score.labels[rank])]
+        key = sample_key(score.shift.name, cls.id, int(score.indices[rank]))
+        of_shard = keys.setdefault(int(score.shards[rank]), {})
+        of_shard[key] = (unit, rank)
     pictures: dict[tuple[int, int], Picture] = {}
     for at, wanted_keys in sorted(keys.items()):
         uris: dict[str, str] = {}
-        for file in filter(None, (receipts[at].file("data"), receipts[at].file("rejected"))):
+        for what in ("data", "rejected"):
+            file = receipts[at].file(what)
             left = wanted_keys.keys() - uris.keys()
-            for key, encoded in encoded_images(directory / file.path, left) if left else ():
-                uris[key] = data_uri(
-                    webp(decode_reduced(encoded, f"{file.path}: {key}", SIDE), _QUALITY, method=6)
-                )
+            if file is None or not left:
+                continue
+            for key, encoded in encoded_images(directory / file.path, left):
+                image = decode_reduced(encoded, f"{file.path}: {key}", SIDE)
+                uris[key] = data_uri(webp(image, _QUALITY, method=6))
         for key, uri in uris.items():
             unit, rank = wanted_keys[key]
             score = scores[unit]
@@ -166,14 +166,14 @@ def chosen_places(
     if available.size <= most:
         return available.tolist()
     ends = min(_AT_THE_ENDS, most // 6)
-    chosen = dict.fromkeys([*range(ends), *range(available.size - ends, available.size)])
+    chosen = {*range(ends), *range(available.size - ends, available.size)}
     if line is not None:
         at = int(np.searchsorted(scores[available], np.float32(line), side="left"))
         half = min(_NEXT_TO_THE_LINE, most // 3) // 2
-        chosen |= dict.fromkeys(range(max(0, at - half), min(available.size, at + half)))
-    left = most - len(chosen)
-    chosen |= dict.fromkeys(np.linspace(0, available.size - 1, left).round().astype(int).tolist())
-    return sorted(int(available[index]) for index in chosen)
+        chosen.update(range(max(0, at - half), min(available.size, at + half)))
+    spread = np.linspace(0, available.size - 1, most - len(chosen))
+    chosen.update(spread.round().astype(int).tolist())
+    return available[sorted(chosen)].tolist()
 
 
 @dataclass(frozen=True)
@@ -212,8 +212,13 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
     stores: dict[str, list[tuple[int, Picture]]] = {}
     for at, picture in enumerate(pictures):
         stores.setdefault(picture.shift, []).append((at, picture))
+    names_of = {}
+    for at, group in enumerate(groups):
+        names_of[at] = [scores[unit].shift.name for unit in group.units]
     shifts = recipe.all_shifts()
     used_kinds = {type(rule) for shift in shifts for rule in shift.keep}
+    others = sorted(KEEP_RULES.keys() - set(_KNOWN))
+    quotas = {shift.accepted for shift in shifts if shift.accepted is not None}
     return environment.get_template(TEMPLATE).render(
         name=recipe.name,
         preview=scored.preview,
@@ -221,9 +226,7 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
         shifts=[scores[unit] for unit in scored.shown],
         shown=scored.shown,
         groups=scored.shown_groups,
-        names_of={
-            at: [scores[unit].shift.name for unit in group.units] for at, group in enumerate(groups)
-        },
+        names_of=names_of,
         data=_page_data(scored, pictures),
         stores=stores,
         exact=scored.exact,
@@ -233,12 +236,8 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
         n_shifts=scored.n_shifts,
         n_objects=sum(len(group.objects) for group in groups),
         n_shown_objects=sum(len(group.objects) for group in scored.shown_groups),
-        other_rules=[
-            name
-            for name, kind in sorted(KEEP_RULES.items())
-            if name not in _KNOWN and kind in used_kinds
-        ],
-        quotas=sorted({shift.accepted for shift in shifts if shift.accepted is not None}),
+        other_rules=[name for name in others if KEEP_RULES[name] in used_kinds],
+        quotas=sorted(quotas),
         doubts=scored.doubts,
         version=__version__,
     )
@@ -282,13 +281,10 @@ def _page_data(scored: ScoredShifts, pictures: Sequence[Picture]) -> dict[str, A
                 {"unit": unit, "starts": starts, "thresholds": list(range(256)), "keep": rules}
             )
     groups = []
-    everywhere = len(scored.groups) == 1 and all(
-        specs[each.shift.of].object_threshold is None for each in scores
-    )
+    of_shifts = [specs[score.shift.of].object_threshold for score in scores]
+    everywhere = len(scored.groups) == 1 and all(spec is None for spec in of_shifts)
     for group, chosen in zip(scored.groups, scored.shown_groups, strict=True):
-        thresholds = {
-            class_scores.cls.label: class_scores.threshold for class_scores in group.objects
-        }
+        thresholds = {each.cls.label: each.threshold for each in group.objects}
         sliders = [
             {
                 "id": class_scores.cls.id,
@@ -307,9 +303,10 @@ def _page_data(scored: ScoredShifts, pictures: Sequence[Picture]) -> dict[str, A
     picture_data = []
     for picture in pictures:
         score = scores[picture.unit]
+        first = sum(shift.scores.size for shift in scores[: picture.unit])
         picture_data.append({
             "unit": picture.unit,
-            "row": sum(shift.scores.size for shift in scores[: picture.unit]) + picture.rank,
+            "row": first + picture.rank,
             "label": int(score.labels[picture.rank]),
             "shift": picture.score,
             "object": picture.object_score,
@@ -330,24 +327,28 @@ def _page_data(scored: ScoredShifts, pictures: Sequence[Picture]) -> dict[str, A
 
 def _rows(scores: Sequence[ShiftScores]) -> dict[str, str]:
     """Return the scores of all candidates, shift after shift, as little-endian arrays in base64."""
-    visible = np.concatenate([shift.visible for shift in scores])
-    kept = np.concatenate([shift.has_image for shift in scores])
-    measured = any(shift.contrast is not None for shift in scores)
+    flags = [shift.has_image + 2 * shift.visible for shift in scores]
     contrasts = []
+    measured = False
     for shift in scores:
         contrast = shift.contrast
-        contrasts.append(np.full(shift.scores.size, np.inf) if contrast is None else contrast)
+        if contrast is None:
+            contrast = np.full(shift.scores.size, np.inf)
+        else:
+            measured = True
+        contrasts.append(contrast)
     return {
-        "shift": _packed(np.concatenate([shift.scores for shift in scores]), "<f4"),
-        "object": _packed(np.concatenate([shift.object_scores for shift in scores]), "<f4"),
-        "label": _packed(np.concatenate([shift.labels for shift in scores]), "<u2"),
-        "flags": _packed(kept + 2 * visible, "u1"),
-        "contrast": _packed(np.concatenate(contrasts), "<f4") if measured else "",
+        "shift": _packed([shift.scores for shift in scores], "<f4"),
+        "object": _packed([shift.object_scores for shift in scores], "<f4"),
+        "label": _packed([shift.labels for shift in scores], "<u2"),
+        "flags": _packed(flags, "u1"),
+        "contrast": _packed(contrasts, "<f4") if measured else "",
     }
 
 
-def _packed(values: np.ndarray, form: str) -> str:
-    return base64.b64encode(values.astype(form).tobytes()).decode()
+def _packed(arrays: Sequence[np.ndarray], form: str) -> str:
+    values = np.concatenate(arrays).astype(form)
+    return base64.b64encode(values.tobytes()).decode()
 
 
 def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
@@ -395,11 +396,9 @@ class ShiftCut:
     @property
     def passed(self) -> float | None:
         """The yield; None without a candidate or a threshold."""
-        return (
-            self.accepted / self.candidates
-            if self.candidates and self.threshold is not None
-            else None
-        )
+        if self.candidates and self.threshold is not None:
+            return self.accepted / self.candidates
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,55 +444,61 @@ def calibrate(given: CalibrateOptions) -> Calibration:
         )
     unknown = [name for name in given.shifts or () if name not in screened]
     if unknown:
-        raise UserError(
-            [
-                f"found '{name}', expected a screened shift{did_you_mean(name, screened)}"
-                for name in unknown
-            ],
-            f"The screened shifts: {', '.join(screened[:20])}{' …' if len(screened) > 20 else ''}",
-        )
+        problems = [
+            f"found '{name}', expected a screened shift{did_you_mean(name, screened)}"
+            for name in unknown
+        ]
+        more = " …" if len(screened) > 20 else ""
+        raise UserError(problems, f"The screened shifts: {', '.join(screened[:20])}{more}")
     selected = [name for name in screened if not given.shifts or name in given.shifts]
     counts = [reasons for receipt in receipts for reasons in receipt.counts.values()]
     candidates = sum(sum(reasons.values()) for reasons in counts)
     exact = candidates <= MOST_CANDIDATES
-    every = [shift.name for shift in recipe.all_shifts()] if exact else selected
+    every = selected
+    if exact:
+        every = [shift.name for shift in recipe.all_shifts()]
     units = scores_of(directory, recipe, receipts, every)
-    scores = [each for each in units if each.shift.name in selected]
-    shown = [unit for unit, each in enumerate(units) if each.shift.name in selected][:MOST_SHIFTS]
+    with_slider = [unit for unit, each in enumerate(units) if each.shift.name in selected]
     groups = object_groups(recipe, units) if exact else ()
     lines = () if doubts is None else doubts.lines()
     if lines:
         warn("\n".join(lines))
     preview = preview_sentence(preview_images(recipe, receipts))
-    name = directory.resolve().name
     scored = ScoredShifts(
-        recipe,
-        name,
-        units,
-        shown,
-        groups,
-        shown_groups(groups),
-        candidates,
-        len(scores),
-        lines,
-        preview,
+        recipe=recipe,
+        directory=directory.resolve().name,
+        scores=units,
+        shown=with_slider[:MOST_SHIFTS],
+        groups=groups,
+        shown_groups=shown_groups(groups),
+        candidates=candidates,
+        n_shifts=len(with_slider),
+        doubts=lines,
+        preview=preview,
     )
     pictures = read_slider_pictures(directory, receipts, scored)
     write_atomically(page_path, calibration_page(scored, pictures).encode())
     if given.page is None:
         write_index(directory)
-    cuts = tuple(
-        ShiftCut(
-            shift=each.shift.name,
-            caption=each.shift.caption or "",
-            open=each.is_open,
-            percentile=each.shift.threshold.percentile if each.shift.threshold else None,
-            threshold=each.threshold,
-            candidates=each.candidates,
-            accepted=0 if each.threshold is None else each.accepted_at(each.threshold),
+    cuts = []
+    layer = {}
+    for unit in with_slider:
+        score = units[unit]
+        spec = score.shift.threshold
+        threshold = score.threshold
+        accepted = 0
+        if threshold is not None:
+            accepted = score.accepted_at(threshold)
+            layer[score.shift.name] = {"threshold": threshold}
+        cut = ShiftCut(
+            shift=score.shift.name,
+            caption=score.shift.caption or "",
+            open=score.is_open,
+            percentile=spec.percentile if spec else None,
+            threshold=threshold,
+            candidates=score.candidates,
+            accepted=accepted,
         )
-        for each in scores
-    )
-    layer = {cut.shift: {"threshold": cut.threshold} for cut in cuts if cut.threshold is not None}
+        cuts.append(cut)
     text = layer_text({"prompts": {"shifts": layer}}, recipe)
-    return Calibration(directory, page_path, cuts, len(shown), text, doubts)
+    return Calibration(directory, page_path, tuple(cuts), len(scored.shown), text, doubts)

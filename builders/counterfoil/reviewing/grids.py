@@ -120,15 +120,20 @@ def choose_images(
     whole_classes: take few classes, so that each class fills a grid. Raise UserError if there are
     no images, or if a page cannot hold them.
     """
-    images_by_shift = {
-        shift: [image for image in images if image.shift == shift] for shift in shifts
-    }
-    if not any(images_by_shift.values()):
+    images_by_shift: dict[str, list[AcceptedImage]] = {shift: [] for shift in shifts}
+    labels = set()
+    for image in images:
+        if image.shift in images_by_shift:
+            images_by_shift[image.shift].append(image)
+            labels.add(image.label)
+    if not labels:
         raise UserError("no image of these shifts was accepted, so there is nothing to review")
-    wanted = min(IMAGES_A_SHIFT, max(1, MOST_IMAGES // len(shifts))) if each is None else each
+    fits = MOST_IMAGES // len(shifts)
+    wanted = each
+    if wanted is None:
+        wanted = min(IMAGES_A_SHIFT, max(1, fits))
     total = sum(min(wanted, len(shift_images)) for shift_images in images_by_shift.values())
     if total > MOST_IMAGES:
-        fits = MOST_IMAGES // len(shifts)
         hint = f"Use at most {fits} per shift, or name" if fits else "Name"
         raise UserError(
             f"a page holds at most {MOST_IMAGES:,} images, and {wanted:,} of each of"
@@ -136,9 +141,9 @@ def choose_images(
             f" {total:,}",
             f"{hint} fewer shifts with --shift.",
         )
-    labels = {image.label for shift_images in images_by_shift.values() for image in shift_images}
-    labels = sorted(labels, key=lambda label: rank(seed, "class", f"{label}"))
-    taken = labels[: max(1, total // FEWEST_A_CLASS)] if whole_classes else labels
+    taken = sorted(labels, key=lambda label: rank(seed, "class", f"{label}"))
+    if whole_classes:
+        taken = taken[: max(1, total // FEWEST_A_CLASS)]
     chosen: list[AcceptedImage] = []
     for shift in shifts:
         turns = []
@@ -149,7 +154,8 @@ def choose_images(
         # Take one image of each class in turn.
         turns.sort(key=lambda turn: turn[:2])
         chosen += [image for *_, image in turns[:wanted]]
-    return Chosen(tuple(chosen), tuple(sorted({image.label for image in chosen})), wanted)
+    classes = sorted({image.label for image in chosen})
+    return Chosen(tuple(chosen), tuple(classes), wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +208,8 @@ def _grids(
     grids."""
     if not labelled:
         return []
-    count = -(-len(labelled) // (GRID - CONTROLS))
+    room = GRID - CONTROLS
+    count = -(-len(labelled) // room)
     shuffled = sorted(labelled, key=lambda image: rank(seed, task, label, image.key))
     left = sorted(without, key=lambda image: rank(seed, task, label, "without", image.key))
     spare = list(real)
@@ -210,25 +217,23 @@ def _grids(
     for number in range(count):
         dealt: list[ShownPicture] = [*shuffled[number::count]]
         # Small grids have fewer controls, at least one of each kind.
-        controls = max(2, -(-CONTROLS * len(dealt) // (GRID - CONTROLS)))
+        controls = max(2, -(-CONTROLS * len(dealt) // room))
         half = controls // 2 if real else 0
-        dealt += spare[:half] + left[: controls - half]
-        del spare[:half], left[: controls - half]
+        others = controls - half
+        dealt += spare[:half] + left[:others]
+        del spare[:half], left[:others]
         dealt.sort(key=lambda picture: rank(seed, task, label, "place", *_words(picture)))
         grids.append(Grid(task, label, tuple(dealt)))
     return grids
 
 
 def _words(picture: ShownPicture) -> tuple[str, str]:
-    return (
-        ("image", picture.key)
-        if isinstance(picture, AcceptedImage)
-        else ("control", str(picture.number))
-    )
+    if isinstance(picture, AcceptedImage):
+        return ("image", picture.key)
+    return ("control", str(picture.number))
 
 
 def _shuffled(grids: Sequence[Grid], seed: int) -> list[Grid]:
-    numbered = sorted(
-        enumerate(grids), key=lambda each: rank(seed, "grid", each[1].label, str(each[0]))
-    )
-    return [grid for _, grid in numbered]
+    ranks = [rank(seed, "grid", grid.label, str(index)) for index, grid in enumerate(grids)]
+    order = sorted(range(len(grids)), key=ranks.__getitem__)
+    return [grids[index] for index in order]

@@ -166,11 +166,9 @@ def recut(given: RecutOptions) -> RecutResult:
     settle_directory(directory)
     # A directory without write access cannot change while it is read.
     writable = out is None or os.access(directory, os.W_OK)
-    with (
-        directory_lock(directory)
-        if (directory / LOCK).is_file() and writable
-        else contextlib.nullcontext()
-    ):
+    with contextlib.ExitStack() as stack:
+        if writable and (directory / LOCK).is_file():
+            stack.enter_context(directory_lock(directory))
         dataset = read_dataset(directory, "thresholds", "receipts", "rows").finished()
         recipe = load_cut(directory / RECIPE, named_path(given.cut))
         changed = tuple(differences(dataset.recipe.screen_document, recipe.screen_document))
@@ -184,21 +182,18 @@ def recut(given: RecutOptions) -> RecutResult:
         losses = new.refuse_missing()
         if out is None and losses and given.before is not None:
             given.before(losses)
-        target = replacement_folder(directory) if out is None else out
-        if (
-            out is None
-            and (other := read_lock(target)) is not None
-            and dict(other.hashes) != new.hashes
-        ):
+        if out is not None:
+            receipts = new.write(out)
+            return _result(out, recipe, dataset, receipts, new.thresholds, changed)
+        target = replacement_folder(directory)
+        other = read_lock(target)
+        if other is not None and dict(other.hashes) != new.hashes:
             # an earlier cut by other thresholds began this replacement
             discard_replacement(directory)
         receipts = new.write(target)
-        if out is None:
-            replace_dataset(directory)
-            write_index(directory)
-        return _result(
-            directory if out is None else target, recipe, dataset, receipts, new.thresholds, changed
-        )
+        replace_dataset(directory)
+        write_index(directory)
+        return _result(directory, recipe, dataset, receipts, new.thresholds, changed)
 
 
 def _place(directory: Path, out: str | Path | None, in_place: bool) -> Path | None:
@@ -238,7 +233,8 @@ class _New:
                 " screen images again",
                 "Build the recipe into another folder.",
             )
-        if problems := [*_never_asked(old.recipe, recipe)]:
+        problems = list(_never_asked(old.recipe, recipe))
+        if problems:
             raise UserError(
                 problems,
                 "Build the recipe into another folder: a cut does not screen images again.",
@@ -247,7 +243,8 @@ class _New:
         measuring = recipe
         if source is not None:  # a directory's recipe has no path of a local folder
             lies = {"dataset": str(named_path(source).resolve())}
-            measuring = recipe.model_copy(update={"source": recipe.source.model_copy(update=lies)})
+            moved = recipe.source.model_copy(update=lies)
+            measuring = recipe.model_copy(update={"source": moved})
         pin = _same_pins(old, measuring) if needs_validation(recipe, known) else None
         resolved = resolve_device(device)
         # Only the lock's facts on the CLIP model are taken.
@@ -258,13 +255,15 @@ class _New:
         judges = inputs.pop("judges", None) or {}
         if recipe.judges:
             names = list(map(without_folders, recipe.judges))
-            if unknown := [name for name in names if name not in judges]:
+            unknown = [name for name in names if name not in judges]
+            if unknown:
                 raise RunFailure(
                     f"{old.directory / LOCK} does not pin {', '.join(unknown)}",
                     "Restore it from a copy.",
                 )
             inputs["judges"] = {name: judges[name] for name in names}
-        return cls(old, recipe, make_plan(recipe, edited=old.plan.table), thresholds, inputs)
+        plan = make_plan(recipe, edited=old.plan.table)
+        return cls(old, recipe, plan, thresholds, inputs)
 
     @property
     def hashes(self) -> dict[str, str]:
@@ -316,7 +315,7 @@ class _New:
         if self.old.recipe.screen.store_embeddings and not self.recipe.screen.store_embeddings:
             columns.append("embedding")
         folders = [path.partition("/")[0] for path in published_paths(self.old.directory)]
-        results = {folder: count for folder in _RESULTS if (count := folders.count(folder))}
+        results = {folder: folders.count(folder) for folder in _RESULTS if folder in folders}
         return CutLosses(lost, candidates, tuple(columns), results)
 
     def write(self, target: Path) -> list[Receipt]:
@@ -332,14 +331,14 @@ class _New:
             for path in paths
             if path not in rewritten and path.partition("/")[0] not in folders
         ]
-        odd = [path for path in kept if is_outside(path)]
-        if odd:
+        problems = [
+            f"{self.old.directory}: the file name {path!r} is a path on some systems"
+            for path in kept
+            if is_outside(path)
+        ]
+        if problems:
             raise UserError(
-                [
-                    f"{self.old.directory}: the file name {path!r} is a path on some systems"
-                    for path in odd[:10]
-                ],
-                "No build writes such a file: rename it, or move it elsewhere.",
+                problems[:10], "No build writes such a file: rename it, or move it elsewhere."
             )
         attachments = {path: (self.old.directory / path).read_bytes() for path in kept}
         attachments[THRESHOLDS] = self.thresholds.content()
@@ -367,10 +366,11 @@ class _New:
         return zip(self.plan.shards, self.old.receipts, strict=True)
 
     def _cells(self, shard: Shard, receipt: Receipt) -> Iterator[_CutCell]:
-        embeddings = self.recipe.screen.store_embeddings
         # Columns that no rule needs any more are left behind.
         form = TableForm.of(self.recipe)
-        columns = [*_SCORED, *form.added, *(["embedding"] if embeddings else [])]
+        columns = [*_SCORED, *form.added]
+        if self.recipe.screen.store_embeddings:
+            columns.append("embedding")
         rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
         for row in planned_rows(
             self.old.directory, self.plan, shard, receipt, "candidates", columns, form
@@ -383,19 +383,14 @@ class _New:
             short = False
             beyond = []
             if cell.accepted is not None:
-                rendered = drawn(rules, verdicts, map(len, self.plan.batches(cell)), cell.accepted)
+                batches = map(len, self.plan.batches(cell))
+                rendered = drawn(rules, verdicts, batches, cell.accepted)
                 short = rendered > len(cell_rows)
                 beyond = cell_rows[rendered:]
                 cell_rows = cell_rows[:rendered]
                 verdicts = verdicts[:rendered]
-            yield _CutCell(
-                cell,
-                cell_rows,
-                verdicts,
-                decide_cell(rules, verdicts, cell.accepted),
-                short,
-                beyond,
-            )
+            reasons = decide_cell(rules, verdicts, cell.accepted)
+            yield _CutCell(cell, cell_rows, verdicts, reasons, short, beyond)
 
     def _verdict(self, row: Mapping[str, Any]) -> Verdict:
         thresholds = self.thresholds.of(row["shift"], row["class_id"])
@@ -411,18 +406,17 @@ class _New:
         return False
 
     def _has_image(self, row: Mapping[str, Any]) -> bool:
-        return row["reason"] == ACCEPTED or keeps_image(
-            row["reason"], self.old.recipe.screen.keep_rejected
-        )
+        reason = row["reason"]
+        return reason == ACCEPTED or keeps_image(reason, self.old.recipe.screen.keep_rejected)
 
     def _candidates(self, shard: Shard, receipt: Receipt) -> Iterator[Candidate]:
         directory = self.old.directory
         # A damaged file must not enter the new dataset.
-        if faults := [*file_faults(directory, receipt.files)]:
-            problems = [
-                f"{directory / file.path} is missing or differs from {receipt.path}"
-                for file, _ in faults
-            ]
+        problems = [
+            f"{directory / file.path} is missing or differs from {receipt.path}"
+            for file, _ in file_faults(directory, receipt.files)
+        ]
+        if problems:
             raise RunFailure(problems, repair_hint(directory))
         images = {}
         for what in ("data", "rejected"):
@@ -431,20 +425,21 @@ class _New:
         samples = {sample.key: sample for sample in shard.samples(self.plan)}
         for cut in self._cells(shard, receipt):
             for row, verdict, reason in zip(cut.rows, cut.verdicts, cut.reasons, strict=True):
-                if reason == ACCEPTED and images.get(row["key"]) is None:
+                key = row["key"]
+                image = images.get(key)
+                if reason == ACCEPTED and image is None:
                     raise RunFailure(
-                        f"{receipt.path}: {row['key']} has no image", "Restore it from a copy."
+                        f"{receipt.path}: {key} has no image", "Restore it from a copy."
                     )
                 # The prompt holds the class's placeholder token, which is not in the recipe.
-                sample = replace(samples[row["key"]], prompt=row["prompt"])
+                sample = replace(samples[key], prompt=row["prompt"])
                 columns = [*self.recipe.generator.columns()]
                 if self.recipe.stored_units is not None:
                     columns.append(UNIT)
                 columns += self.recipe.given(self.plan.shift(row["shift"]))
                 values = {name: row[name] for name in columns}
-                yield Candidate(
-                    sample, verdict, reason, images.get(row["key"]), row.get("embedding"), values
-                )
+                embedding = row.get("embedding")
+                yield Candidate(sample, verdict, reason, image, embedding, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,14 +460,13 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
     """Return the pin of the input dataset. Raise UserError if it, or CLIP, is not the one in the
     lock."""
     screen = measuring.screen
-    source = open_source(measuring.source, old.lock.inputs.get("source"), as_recorded=True).pin
-    current = json.loads(
-        json.dumps([pin_clip(screen.clip, screen.weights).document(), source.document()])
-    )
-    recorded = [old.lock.inputs["models"]["screen"], old.lock.inputs.get("source")]
+    recorded = old.lock.inputs.get("source")
+    source = open_source(measuring.source, recorded, as_recorded=True).pin
+    clip = pin_clip(screen.clip, screen.weights)
+    stored_clip, stored_source = json.loads(json.dumps([clip.document(), source.document()]))
     lines = [
-        *differences(recorded[0], current[0], "screen"),
-        *differences(recorded[1], current[1], "source"),
+        *differences(old.lock.inputs["models"]["screen"], stored_clip, "screen"),
+        *differences(recorded, stored_source, "source"),
     ]
     if lines:
         raise UserError(
@@ -492,28 +486,27 @@ def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
     """
     rules: dict[tuple[str, str], str] = {}
     for shift in before.all_shifts():
-        rules |= {
-            (shift.name, without_folders(judge)): rule
-            for judge, rule in _judges(before, shift).items()
-        }
+        for judge, rule in _judges(before, shift).items():
+            rules[shift.name, without_folders(judge)] = rule
     missing: dict[tuple[str, str], list[str]] = {}  # the text before the shifts, and after them
     for shift in after.all_shifts():
         for judge, rule in _judges(after, shift).items():
             known = rules.get((shift.name, without_folders(judge)))
             if known is None or rule not in (TOP1, known):
-                by_rule = "" if known is None else f" by the failure rule '{rule}'"
+                by_rule = ""
+                if known is not None:
+                    by_rule = f" by the failure rule '{rule}'"
                 missing.setdefault((f"{judge} did not judge", by_rule), []).append(shift.name)
-    taken = {
-        shift.name: {name for rule in shift.keep for name in rule.measures}
-        for shift in before.all_shifts()
-    }
+    taken = {shift.name: _measures(shift) for shift in before.all_shifts()}
     for shift in after.all_shifts():
-        for name in sorted(
-            {name for rule in shift.keep for name in rule.measures} - taken[shift.name]
-        ):
+        for name in sorted(_measures(shift) - taken[shift.name]):
             missing.setdefault((f"{name} was not measured on", ""), []).append(shift.name)
     for (what, by_rule), shifts in missing.items():
         yield f"{what} the images of {some_of(shifts, 3, what='shifts')}{by_rule}"
+
+
+def _measures(shift: Shift) -> set[str]:
+    return {name for rule in shift.keep for name in rule.measures}
 
 
 def _judges(recipe: Recipe, shift: Shift) -> dict[str, str]:

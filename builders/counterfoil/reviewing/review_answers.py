@@ -68,18 +68,19 @@ def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, 
     groups: dict[int, list[tuple[int, int]]] = {}
     for ratings in shared or answers.values():
         if len(ratings) > 1:
-            groups.setdefault(len(ratings), []).append(
-                (sum(ratings.values()), len(ratings) - sum(ratings.values()))
-            )
-    kappas = [
-        (kappa, len(counts))
-        for counts in groups.values()
-        if (kappa := fleiss_kappa(counts)) is not None
-    ]
-    images = sum(count for _, count in kappas)
+            selected = sum(ratings.values())
+            of_size = groups.setdefault(len(ratings), [])
+            of_size.append((selected, len(ratings) - selected))
+    weighted = []
+    images = 0
+    for counts in groups.values():
+        kappa = fleiss_kappa(counts)
+        if kappa is not None:
+            weighted.append(kappa * len(counts))
+            images += len(counts)
     if not images:
         return None, 0
-    return sum(kappa * count for kappa, count in kappas) / images, images
+    return sum(weighted) / images, images
 
 
 def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
@@ -104,14 +105,19 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
             real = {id for id in grid.shown if isinstance(task_list.known[id], RealControl)}
             without = set(grid.shown) - images_of_dataset.keys() - real
             passed += ControlsPassed(
-                len(real), len(real & selected), len(without), len(without - selected)
+                real=len(real),
+                real_passed=len(real & selected),
+                without=len(without),
+                without_passed=len(without - selected),
             )
             images += len(images_of_dataset)
         people.append(
             RaterResult(f"rater-{index}", len(rater.grids), images, passed, passed.failed)
         )
     controls = sum((rater.controls for rater in people), ControlsPassed())
-    real_share = share_of(controls.real_passed, controls.real) if controls.real else None
+    real_share = None
+    if controls.real:
+        real_share = share_of(controls.real_passed, controls.real)
     without_share = None
     if controls.without:
         without_share = share_of(controls.without_passed, controls.without)
@@ -161,8 +167,10 @@ def _task_result(answers: Mapping[str, Mapping[int, bool]]) -> TaskResult | None
     if selected is None:
         return None
     kappa, compared = agreement(answers)
-    kappa = None if kappa is None else round(kappa, _DIGITS)
-    return TaskResult(len(answers), sum(count for _, count in counts), selected, kappa, compared)
+    if kappa is not None:
+        kappa = round(kappa, _DIGITS)
+    given = sum(count for _, count in counts)
+    return TaskResult(len(answers), given, selected, kappa, compared)
 
 
 def _rounded(share: CheckedShare | None) -> CheckedShare | None:
@@ -238,24 +246,20 @@ def review_answers(given: AnswersOptions) -> Review:
     shifts = list(task_list.shifts)
     rows = []
     images = [image for image in task_list.known.values() if isinstance(image, AcceptedImage)]
+    images.sort(key=lambda image: (shifts.index(image.shift), image.key))
     for task, answers_of_task in selection.images.items():
-        for image in sorted(images, key=lambda image: (shifts.index(image.shift), image.key)):
-            if answer := answers_of_task.get(image.key):
-                row = (
-                    task,
-                    image.key,
-                    image.shift,
-                    task_list.classes[image.label],
-                    answer.shown,
-                    answer.selected,
-                )
-                rows.append(
-                    dict(
-                        zip(_COLUMNS, (*row, f"{answer.selected / answer.shown:.6g}"), strict=True)
-                    )
-                )
+        for image in images:
+            answer = answers_of_task.get(image.key)
+            if answer is None:
+                continue
+            class_id = task_list.classes[image.label]
+            frequency = f"{answer.selected / answer.shown:.6g}"
+            counted = (answer.shown, answer.selected, frequency)
+            values = (task, image.key, image.shift, class_id, *counted)
+            rows.append(dict(zip(_COLUMNS, values, strict=True)))
     table = csv_text(rows, _COLUMNS).encode()
-    close_again(directory, REVIEWED.files(selection.to_json(), {TABLE: table}), content, REVIEWED)
+    files = REVIEWED.files(selection.to_json(), {TABLE: table})
+    close_again(directory, files, content, REVIEWED)
     replaced = len(before.raters) if before else 0
     return Review(directory, directory / REVIEWED.name, selection, tuple(raters), replaced)
 
@@ -265,7 +269,9 @@ def asked_of(dataset: SoundDataset) -> Asked:
     content = content_of_receipts(dataset.receipts)
     images = accepted_images(dataset.directory, dataset.plan, dataset.receipts)
     classes = dataset.recipe.classes
-    shifts = tuple(shift.name for shift in dataset.recipe.all_shifts())
     return Asked(
-        content, known_ids(content, images, classes), tuple(cls.id for cls in classes), shifts
+        content=content,
+        known=known_ids(content, images, classes),
+        classes=tuple(cls.id for cls in classes),
+        shifts=tuple(shift.name for shift in dataset.recipe.all_shifts()),
     )

@@ -98,16 +98,21 @@ def page_of_review(
         else:
             ids[picture] = control_id(content, recipe.classes[picture.label].id, picture.number)
     class_questions = {cls.id: asked_of_class(cls) for cls in recipe.classes}
-    shifts = {shift.name: asked_of_shift(shift) for shift in recipe.all_shifts()}
-    shown: list[dict[str, Any]] = [
-        {
+    shift_questions = {shift.name: asked_of_shift(shift) for shift in recipe.all_shifts()}
+    shown: list[dict[str, Any]] = []
+    described = []
+    for grid in grids:
+        questions = class_questions if grid.task == "class" else shift_questions
+        grid_ids = [ids[picture] for picture in grid.pictures]
+        described.append([grid.task, grid.label, grid_ids])
+        shown.append({
             "task": grid.task,
             "label": grid.label,
-            "asked": (class_questions if grid.task == "class" else shifts)[grid.label],
-            "shown": [ids[picture] for picture in grid.pictures],
-        }
-        for grid in grids
-    ]
+            "asked": questions[grid.label],
+            "shown": grid_ids,
+        })  # fmt: skip
+    sheet = sha256_json([content, described])
+    uris = {ids[picture]: uri for picture, uri in pictures.items()}
     environment = template_environment(TEMPLATE)
     return environment.get_template(TEMPLATE).render(
         name=recipe.name,
@@ -116,17 +121,11 @@ def page_of_review(
         data={
             **FORM,
             "content": content,
-            "sheet": sha256_json(
-                [content, [[grid["task"], grid["label"], grid["shown"]] for grid in shown]]
-            )[:_SHEET],
+            "sheet": sheet[:_SHEET],
             "grids": shown,
-            "pictures": {
-                ids[picture]: uri
-                for picture, uri in sorted(pictures.items(), key=lambda each: ids[each[0]])
-            },
+            "pictures": dict(sorted(uris.items())),
         },
         most_name=MOST_NAME,
-        tasks=sorted({grid.task for grid in grids}),
         version=__version__,
     )
 
@@ -151,9 +150,8 @@ def read_page_pictures(
         file = receipt.file("data")
         assert file is not None  # its rows were read
         for key, encoded in encoded_images(directory / file.path, set(by_key)):
-            pictures[by_key[key]] = page_picture(
-                decode_reduced(encoded, f"{file.path}: {key}", SIDE)
-            )
+            image = decode_reduced(encoded, f"{file.path}: {key}", SIDE)
+            pictures[by_key[key]] = page_picture(image)
         missing = [key for key, image in by_key.items() if image not in pictures]
         if missing:
             raise RunFailure(
@@ -179,7 +177,8 @@ def asked_of_class(cls: RecipeClass) -> str:
     # A name that looks plural (“trousers”), or starts without a letter, takes no article.
     plural = name.endswith("s") and not name.endswith(("ss", "us", "is"))
     if not plural and name[:1].isalpha():
-        name = f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+        article = "an" if name[0].lower() in "aeiou" else "a"
+        name = f"{article} {name}"
     return f"Select every image that shows {name}"
 
 
@@ -195,7 +194,9 @@ def asked_of_shift(shift: Shift) -> str:
 
 def _short(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST - 1]}…"
+    return text
 
 
 def _real_images(
@@ -208,8 +209,8 @@ def _real_images(
     counts = Counter(image.label for image in chosen.images)
     wanted = {}
     for label in chosen.classes:
-        count = counts[label]
-        wanted[label] = min(MOST_CONTROLS, CONTROLS // 2 * (1 + count // IMAGES_A_SHIFT))
+        grids = 1 + counts[label] // IMAGES_A_SHIFT
+        wanted[label] = min(MOST_CONTROLS, CONTROLS // 2 * grids)
     try:
         return _opened(dataset, wanted, seed, source), None
     except reading_errors() as error:
@@ -242,8 +243,9 @@ def _opened(
     images = labelled_split(lies, lies.validation_split, recipe.classes, pin, units=False)
     chosen: dict[str, int] = {}
     for label, most in wanted.items():
-        keys = [images.keys[row] for row in np.flatnonzero(images.labels == label).tolist()]
-        chosen |= dict.fromkeys(sorted(keys, key=lambda key: rank(seed, "real", key))[:most], label)
+        rows = np.flatnonzero(images.labels == label).tolist()
+        keys = sorted((images.keys[row] for row in rows), key=lambda key: rank(seed, "real", key))
+        chosen |= dict.fromkeys(keys[:most], label)
     images_of_label: dict[int, list[Image]] = {}
     for key, encoded in images.images(frozenset(chosen)):
         image = images.decoded(encoded)
@@ -300,7 +302,8 @@ def review(given: ReviewOptions) -> ReviewPage:
         for task in tasks
         if task not in TASKS
     ]
-    problems += [] if tasks else ["task: found none, expected one"]
+    if not tasks:
+        problems.append("task: found none, expected one")
     if problems:
         raise UserError(problems)
     dataset = read_dataset(directory, "receipts").finished()
@@ -332,7 +335,8 @@ def review(given: ReviewOptions) -> ReviewPage:
         )
     content = content_of_receipts(dataset.receipts)
     pictures = read_page_pictures(directory, dataset.receipts, grids, real)
-    without = [name for name in names if all(image.shift != name for image in chosen.images)]
+    shown = {image.shift for image in chosen.images}
+    without = [name for name in names if name not in shown]
     preview = preview_sentence(preview_images(recipe, dataset.receipts))
     html = page_of_review(recipe, directory.resolve().name, content, grids, pictures, preview)
     write_atomically(page_path, html.encode())
@@ -342,7 +346,7 @@ def review(given: ReviewOptions) -> ReviewPage:
         directory=directory,
         page=page_path,
         tasks=tuple(task for task in TASKS if task in tasks),
-        shifts=tuple(name for name in names if name not in without),
+        shifts=tuple(name for name in names if name in shown),
         classes=tuple(recipe.classes[label].id for label in chosen.classes),
         all_shifts=len(recipe.all_shifts()),
         all_classes=len(recipe.classes),
@@ -363,21 +367,21 @@ def _shifts(
     threshold yet."""
     known = [shift.name for shift in dataset.recipe.all_shifts()]
     base, *others = known
-    unknown = [name for name in requested or () if name not in known]
-    if unknown:
-        raise UserError(
-            [
-                f"found '{name[:80]}', expected a shift{did_you_mean(name, known)}"
-                for name in unknown
-            ],
-            f"The shifts: {', '.join(known[:20])}{' …' if len(known) > 20 else ''}",
-        )
+    problems = [
+        f"found '{name[:80]}', expected a shift{did_you_mean(name, known)}"
+        for name in requested or ()
+        if name not in known
+    ]
+    if problems:
+        more = " …" if len(known) > 20 else ""
+        raise UserError(problems, f"The shifts: {', '.join(known[:20])}{more}")
     if requested is None and len(known) > MOST_SHIFTS:
         others.sort(key=lambda name: rank(seed, "shift", name))
         requested = [base, *others[: MOST_SHIFTS - 1]]
-    chosen = [name for name in known if requested is None or name in requested]
-    # The base has no shift to ask about.
-    names = chosen if "class" in tasks else [name for name in chosen if name != base] or chosen
+    names = [name for name in known if requested is None or name in requested]
+    if "class" not in tasks and names != [base]:
+        # The base has no shift to ask about.
+        names = [name for name in names if name != base]
     waiting = [name for name in open_shifts(dataset.recipe) if name in names]
     if waiting and not set(names) - {*waiting, BASE}:
         raise UserError(

@@ -4,7 +4,7 @@ step of a slider."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,16 +84,21 @@ class ShiftScores:
         number has the fewest digits that give the same float32.
         """
         spec = self.shift.threshold
-        if spec is None or spec.percentile is None:
-            return None if spec is None else spec.value
+        if spec is None:
+            return None
+        if spec.percentile is None:
+            return spec.value
         return self.at_percentile(spec.percentile)
 
     def at_percentile(self, percentile: float) -> float | None:
-        return shortest(percentile_of(self.scores, percentile)) if self.scores.size else None
+        if not self.scores.size:
+            return None
+        return shortest(percentile_of(self.scores, percentile))
 
     def accepted_at(self, threshold: float) -> int:
         """Return the number of candidates that a threshold accepts."""
-        return int((self.others_pass & (self.scores >= np.float32(threshold))).sum())
+        reaches = self.scores >= np.float32(threshold)
+        return int((self.others_pass & reaches).sum())
 
 
 def shortest(value: float) -> float:
@@ -123,55 +128,56 @@ def scores_of(
         if rows.keys().isdisjoint(receipt.counts):
             continue
         for row in read_shard(directory, receipt, [*_COLUMNS, *measured], "candidates", form):
-            if row["shift"] not in rows:
+            name = row["shift"]
+            if name not in rows:
                 continue
-            if row["object_score"] is None or (
-                row["shift"] in screened and row["shift_score"] is None
-            ):
-                failed[row["shift"]] += 1
+            label = row["label"]
+            index = row["index"]
+            object_score = row["object_score"]
+            score = row["shift_score"] if name in screened else np.inf
+            if object_score is None or score is None:
+                failed[name] += 1
                 continue
-            if not 0 <= row["label"] < len(recipe.classes) or row["index"] < 0:
+            if not 0 <= label < len(recipe.classes) or index < 0:
                 raise RunFailure(
                     f"{directory / receipt.path}: a candidate has a label that the recipe does not",
                     VERIFY,
                 )
-            score = row["shift_score"] if row["shift"] in screened else np.inf
-            least = -1.0 if row["object_threshold"] is None else row["object_threshold"]
-            kept = row["reason"] == ACCEPTED or keeps_image(
-                row["reason"], recipe.screen.keep_rejected
-            )
+            least = row["object_threshold"]
+            if least is None:
+                least = -1.0
+            reason = row["reason"]
+            kept = reason == ACCEPTED or keeps_image(reason, recipe.screen.keep_rejected)
             contrast = row.get("contrast")
-            most_black, most_white, least_similar = limits[row["shift"]]
-            visible = most_black is None or (row.get("black") or 0.0) <= np.float32(most_black)
-            visible = visible and (
-                most_white is None or (row.get("white") or 0.0) <= np.float32(most_white)
-            )
-            similarity = row.get(SOURCE_SIMILARITY)
-            if (
-                similarity is not None
-                and least_similar is not None
-                and similarity < np.float32(least_similar)
-            ):
-                visible = False
-            rows[row["shift"]].append(
+            if contrast is None:
+                contrast = np.nan
+            rows[name].append(
                 (
-                    score, row["object_score"], least, kept, row["label"], row["index"], at,
-                    np.nan if contrast is None else contrast, visible,
+                    score,
+                    object_score,
+                    least,
+                    kept,
+                    label,
+                    index,
+                    at,
+                    contrast,
+                    _is_visible(row, *limits[name]),
                 )
-            )  # fmt: skip
+            )
     scores = []
     for shift in recipe.all_shifts():
         if shift.name not in rows:
             continue
         shift_rows = sorted(rows[shift.name], key=lambda row: (row[0], row[4], row[5]))
         columns = list(zip(*shift_rows, strict=True)) or [()] * len(_TYPES)
-        *arrays, contrasts, passing = (np.array(c, t) for c, t in zip(columns, _TYPES, strict=True))
-        measured_contrasts = contrasts if contrasts.size and not np.isnan(contrasts).any() else None
+        *arrays, contrasts, passing = map(np.array, columns, _TYPES)
+        if not contrasts.size or np.isnan(contrasts).any():
+            contrasts = None
         scores.append(
             ShiftScores(
                 shift,
                 *arrays,
-                contrast=measured_contrasts,
+                contrast=contrasts,
                 visible=passing,
                 failed=failed[shift.name],
             )
@@ -179,11 +185,28 @@ def scores_of(
     return tuple(scores)
 
 
+def _is_visible(
+    row: Mapping[str, Any],
+    most_black: float | None,
+    most_white: float | None,
+    least_similar: float | None,
+) -> bool:
+    for name, most in (("black", most_black), ("white", most_white)):
+        if most is not None and not (row.get(name) or 0.0) <= np.float32(most):
+            return False
+    similarity = row.get(SOURCE_SIMILARITY)
+    if similarity is None or least_similar is None:
+        return True
+    return not similarity < np.float32(least_similar)
+
+
 def _limit(shift: Shift, name: str) -> float | None:
     """Return a setting of the shift's keep rules, or None if no rule has it."""
-    return next(
-        (value for rule in shift.keep if (value := getattr(rule, name, None)) is not None), None
-    )
+    for rule in shift.keep:
+        value = getattr(rule, name, None)
+        if value is not None:
+            return value
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +251,8 @@ def object_groups(recipe: Recipe, scores: Sequence[ShiftScores]) -> tuple[Object
         members.setdefault((shift.object_caption, spec), []).append(unit)
     groups = []
     for index, ((caption, _), units) in enumerate(members.items()):
-        groups.append(
-            ObjectGroup(index, caption, tuple(units), tuple(_objects(recipe, scores, units)))
-        )
+        objects = _objects(recipe, scores, units)
+        groups.append(ObjectGroup(index, caption, tuple(units), tuple(objects)))
     return tuple(groups)
 
 
@@ -240,7 +262,8 @@ def shown_groups(groups: Sequence[ObjectGroup]) -> tuple[ObjectGroup, ...]:
     every = []
     for group in groups:
         every += [(scores.rejected, -group.index, -at) for at, scores in enumerate(group.objects)]
-    chosen = {(-index, -at) for _, index, at in sorted(every, reverse=True)[:MOST_OBJECTS]}
+    every.sort(reverse=True)
+    chosen = {(-index, -at) for _, index, at in every[:MOST_OBJECTS]}
     shown = []
     for group in groups:
         objects = [scores for at, scores in enumerate(group.objects) if (group.index, at) in chosen]
@@ -251,25 +274,29 @@ def shown_groups(groups: Sequence[ObjectGroup]) -> tuple[ObjectGroup, ...]:
 def _objects(
     recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]
 ) -> list[ObjectScores]:
-    of_unit = np.concatenate([np.full(scores[unit].scores.size, unit) for unit in units])
-    ranks = np.concatenate([np.arange(scores[unit].scores.size) for unit in units])
-    names = ("labels", "object_scores", "object_thresholds", "has_image")
-    arrays = [np.concatenate([getattr(scores[unit], name) for unit in units]) for name in names]
-    labels, values, least, kept = arrays
+    members = [scores[unit] for unit in units]
+    sizes = [each.scores.size for each in members]
+    of_unit = np.repeat(units, sizes)
+    ranks = np.concatenate([np.arange(size) for size in sizes])
+    labels = np.concatenate([each.labels for each in members])
+    values = np.concatenate([each.object_scores for each in members])
+    least = np.concatenate([each.object_thresholds for each in members])
+    kept = np.concatenate([each.has_image for each in members])
     objects = []
     for label in np.unique(labels):
-        of_class = np.flatnonzero(labels == label)
-        of_class = of_class[np.argsort(values[of_class], kind="stable")]
+        rows = np.flatnonzero(labels == label)
+        rows = rows[np.argsort(values[rows], kind="stable")]
         cls = recipe.classes[int(label)]
-        caption = object_caption_for(scores[units[0]].shift, cls)
-        threshold = shortest(float(least[of_class[0]]))
-        class_units = of_unit[of_class]
-        class_ranks = ranks[of_class]
-        scored = values[of_class]
-        images = kept[of_class]
-        objects.append(
-            ObjectScores(cls, caption, threshold, class_units, class_ranks, scored, images)
+        of_class = ObjectScores(
+            cls=cls,
+            caption=object_caption_for(members[0].shift, cls),
+            threshold=shortest(float(least[rows[0]])),
+            units=of_unit[rows],
+            ranks=ranks[rows],
+            scores=values[rows],
+            has_image=kept[rows],
         )
+        objects.append(of_class)
     return objects
 
 
@@ -307,6 +334,5 @@ def steps_of(
 
 def _at_or_above(scores: np.ndarray, edges: np.ndarray) -> tuple[int, ...]:
     ordered = np.sort(scores.astype(np.float32))
-    return tuple(
-        int(count) for count in ordered.size - np.searchsorted(ordered, edges, side="left")
-    )
+    below = np.searchsorted(ordered, edges, side="left")
+    return tuple((ordered.size - below).tolist())
