@@ -137,25 +137,28 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
         key = comparison.key(group.name)
         original = comparison.key(group.name, of_original=True)
         gain = rows.one(GAIN, **key)
+        images = 0
+        p = text_cell(NOTHING)
+        if gain is not None:
+            images = gain.n or 0
+            if gain.q is not None:
+                shown_p = "< 0.001" if gain.q < 0.0005 else f"{gain.q:.3f}"
+                p = TableCell(shown_p, sort=gain.q)
         cells = (
             text_cell(group.name),
-            count_cell((gain.n or 0) if gain else 0),
+            count_cell(images),
             points_cell(rows.value(ACCURACY, **original)),
             points_cell(rows.value(ACCURACY, **key)),
             points_cell(rows.estimate(GAIN, **key), signed=True, tint=True),
             points_cell(rows.estimate(DROP_GAIN, **key), signed=True),
             count_cell(_only(rows, key)),
             count_cell(_only(rows, original)),
-            text_cell(NOTHING)
-            if gain is None or gain.q is None
-            else TableCell("< 0.001" if gain.q < 0.0005 else f"{gain.q:.3f}", sort=gain.q),
+            p,
             text_cell(comparison.says(group.name, rows)),
         )
         shown.append(TableRow(cells, "base" if group.is_base else ""))
-    table = Table.of(
-        f"{comparison.mended} against {comparison.original}, paired by image", columns, shown
-    )
-    return table.without_empty()
+    caption = f"{comparison.mended} against {comparison.original}, paired by image"
+    return Table.of(caption, columns, shown).without_empty()
 
 
 def comparison_sentences(

@@ -125,11 +125,11 @@ class ResultRows(tuple[ResultRow, ...]):
 
     def where(self, measure: str, **key: str) -> list[ResultRow]:
         """Return all rows of a measure that agree with these names, in order."""
-        return [
-            result
-            for result in self._by_measure.get(measure, ())
-            if all(getattr(result, name) == value for name, value in key.items())
-        ]
+        rows = []
+        for result in self._by_measure.get(measure, ()):
+            if all(getattr(result, name) == value for name, value in key.items()):
+                rows.append(result)
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,12 +519,15 @@ def rounded_row(result_row: ResultRow) -> dict[str, Any]:
 def _rounded(value: Any) -> Any:
     """Round to `_DIGITS` decimals; a p-value, however small, to as many digits that count."""
     if isinstance(value, dict):
-        return {
-            name: float(f"{member:.{_DIGITS}g}")
-            if name in ("p", "q") and member is not None
-            else _rounded(member)
-            for name, member in value.items()
-        }
+        rounded = {}
+        for name, member in value.items():
+            if name in ("p", "q") and member is not None:
+                rounded[name] = float(f"{member:.{_DIGITS}g}")
+            else:
+                rounded[name] = _rounded(member)
+        return rounded
     if isinstance(value, list):
         return [_rounded(member) for member in value]
-    return round(value, _DIGITS) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return round(value, _DIGITS)
+    return value

@@ -255,9 +255,9 @@ class Table:
     ) -> Table:
         """Return a table. A column that is a bare text holds numbers; a cell that is a bare text
         holds words."""
-        heads = tuple(
-            TableColumn(column) if isinstance(column, str) else column for column in columns
-        )
+        heads = []
+        for column in columns:
+            heads.append(TableColumn(column) if isinstance(column, str) else column)
 
         def cell_of(column: TableColumn, cell: TableCell | str) -> TableCell:
             if isinstance(cell, TableCell):
@@ -268,7 +268,7 @@ class Table:
         for row in rows:
             cells, style = (row.cells, row.style) if isinstance(row, TableRow) else (row, "")
             made.append(TableRow(tuple(map(cell_of, heads, cells)), style))
-        return cls(caption, heads, tuple(made))
+        return cls(caption, tuple(heads), tuple(made))
 
     def without_empty(self) -> Table:
         """Return the table without number columns that are empty in every row."""

@@ -245,10 +245,11 @@ def find_data(wanted: InitOptions, *, drawn: bool) -> FoundData:
         return FoundData(
             origin, outline.rows, train, validation, (), (), objects.notes, objects.side, objects
         )
-    flat = [] if folder is None else [split for split in folder.splits if folder.is_flat(split)]
-    outline = replace(
-        outline, rows={split: count for split, count in outline.rows.items() if split not in flat}
-    )
+    flat = []
+    if folder is not None:
+        flat = list(filter(folder.is_flat, folder.splits))
+    with_classes = {split: count for split, count in outline.rows.items() if split not in flat}
+    outline = replace(outline, rows=with_classes)
     origin = replace(origin, image_column=_image_column(outline, wanted))
     train, validation = _splits(outline, wanted)
     several = _several_labels(open_source(origin, pin=opened.pin), outline, validation)
@@ -425,15 +426,16 @@ def _classes(
     counts: dict[str, Counter[int | None]] = {}
     for split, rows in opened.rows_by_split(splits).items():
         values = labels_of(rows, column).values
-        counts[split] = Counter(
-            number[value] if isinstance(value, str) else value for value in values
-        )
+        counts[split] = Counter()
+        for value in values:
+            label = number[value] if isinstance(value, str) else value
+            counts[split][label] += 1
     every = sum(counts.values(), Counter())
     present = [label for label in range(len(names)) if every[label]]
     nameless = sum(counts[split][None] for split in splits)
-    left_out = (
-        [f"left out, because they have no label: {counted(nameless, 'image')}"] if nameless else []
-    )
+    left_out = []
+    if nameless:
+        left_out.append(f"left out, because they have no label: {counted(nameless, 'image')}")
     images = {}
     for label in present:
         images[label] = {split: counts[split][label] for split in splits}

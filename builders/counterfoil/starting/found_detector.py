@@ -146,10 +146,9 @@ def _look_at(name: str, path: Path) -> _Look:
         )
     known = _literal(graph.metadata.get("imgsz"))
     usual = known if isinstance(known, list) and len(known) == 2 else [_SIDE, _SIDE]
-    sizes = [
-        given if isinstance(given, int) else side
-        for given, side in zip(spatial, usual, strict=True)
-    ]
+    sizes = []
+    for given, side in zip(spatial, usual, strict=True):
+        sizes.append(given if isinstance(given, int) else side)
     if not all(isinstance(side, int) and 1 <= side <= LARGEST_SIDE for side in sizes):
         raise UserError(
             f"model {name!r}: its graph takes images of {sizes}, expected sides of 1 to"
@@ -160,7 +159,8 @@ def _look_at(name: str, path: Path) -> _Look:
     outputs = run_graph(graph, pixels)
     graph.close()
     free = not any(isinstance(side, int) for side in spatial)
-    return _Look(name, outputs, (sizes[1], sizes[0]), free, _names_in(graph.metadata.get("names")))
+    names = _names_in(graph.metadata.get("names"))
+    return _Look(name, outputs, (sizes[1], sizes[0]), free, names)
 
 
 def _literal(text: str | None) -> Any:

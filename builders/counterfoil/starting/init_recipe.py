@@ -396,10 +396,11 @@ def extent_of(data: FoundData) -> Extent:
     fitting = _MOST_IMAGES // (classes * (1 + len(kinds)))
     a_class = max(_FEWEST, min(_MOST_OF_A_CLASS, fitting))
     counts = [cls.images[data.validation_split] for cls in data.classes if cls.images is not None]
-    images = sum(min(a_class, count) for count in counts) if counts else classes * a_class
-    return Extent(
-        a_class, kinds, walk_minutes(images * (1 + len(kinds)), min(SIDE, data.side or SIDE))
-    )
+    images = classes * a_class
+    if counts:
+        images = sum(min(a_class, count) for count in counts)
+    time = walk_minutes(images * (1 + len(kinds)), min(SIDE, data.side or SIDE))
+    return Extent(a_class, kinds, time)
 
 
 def _photographs(
@@ -419,7 +420,14 @@ def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
     side = data.side
     large = not data.origin.dataset.startswith(LAB) and (side is None or side > SIDE)
     generator, image = _photographs(data.validation_split, side, SIDE if large else None)
-    once = data.train_split == data.validation_split
+    trained = (
+        "Your model should not have been trained on these images, or its accuracy will be too high."
+    )
+    if data.train_split == data.validation_split:
+        trained += " The data has only one split, so only you know whether it was."
+    if large:
+        trained += f" Larger images are first reduced to a shorter side of {SIDE} pixels."
+    others = ", ".join(name for name in CORRUPTIONS if name not in extent.kinds)
     lines = [
         *opening_lines(
             name,
@@ -435,25 +443,14 @@ def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
         ),
         "",
         said(WITHOUT_GPU),
-        said(
-            "Your model should not have been trained on these images, or its accuracy will be too"
-            " high."
-            + (" The data has only one split, so only you know whether it was." if once else "")
-            + (
-                f" Larger images are first reduced to a shorter side of {SIDE} pixels."
-                if large
-                else ""
-            )
-        ),
+        said(trained),
         "generator:",
         values(generator, 2),
         "",
         said(
             "Corruptions as defined by Hendrycks and Dietterich 2019, at a severity from 1 (slight)"
             " to 5 (severe). The"
-            " base is the unchanged image. Also available: "
-            + ", ".join(name for name in CORRUPTIONS if name not in extent.kinds)
-            + "."
+            f" base is the unchanged image. Also available: {others}."
         ),
         "prompts:",
         "  shifts:",
@@ -649,7 +646,8 @@ def init(given: InitOptions) -> InitResult:
     write_atomically(path, text.encode())
     notes = list(data.notes)
     names = [cls.name.casefold() for cls in data.classes]
-    if alike := sorted({cls.name for cls in data.classes if names.count(cls.name.casefold()) > 1}):
+    alike = sorted({cls.name for cls in data.classes if names.count(cls.name.casefold()) > 1})
+    if alike:
         notes.append(f"several classes have the same name: {', '.join(alike[:10])}")
     if corrupts:
         notes += _left_for_time(data)
@@ -679,34 +677,32 @@ def _init_objects(
     )
     picture = path.with_name(f"{path.stem}-boxes.png")
     files = {picture: objects.picture, path: text.encode()}
-    detector = (
-        None if onnx is None else find_detector(onnx, objects.names, force=force, others=files)
-    )
-    if detector is None:
-        write_together(files)
     check, build, evaluate = _commands(path, dataset, cut=False)
-    keys = (
-        f"counterfoil evaluate {shlex.quote(str(path.with_name(dataset)))} --write-keys keys.json"
-    )
-    evaluations: tuple[str, ...] = (keys, evaluate.replace("YOUR-MODEL", "predictions:FILE"))
-    if detector is not None:
-        evaluations = (evaluate.replace("YOUR-MODEL", shlex.quote(detector.model)),)
+    commands = [check, build]
+    notes = [
+        *objects.notes,
+        f"{picture} shows some images with their boxes: look whether they are right",
+    ]
+    if onnx is None:
+        write_together(files)
+        folder = shlex.quote(str(path.with_name(dataset)))
+        commands.append(f"counterfoil evaluate {folder} --write-keys keys.json")
+        model = "predictions:FILE"
+    else:
+        detector = find_detector(onnx, objects.names, force=force, others=files)
+        notes += detector.notes
+        model = shlex.quote(detector.model)
+    commands.append(evaluate.replace("YOUR-MODEL", model))
+    images = {split: count or 0 for split, count in data.rows.items()}
     return InitResult(
         path=path,
         recipe=recipe,
-        images={
-            cls.name: {split: count or 0 for split, count in data.rows.items()}
-            for cls in recipe.classes
-        },
+        images={cls.name: images for cls in recipe.classes},
         rows=data.rows,
-        notes=(
-            *objects.notes,
-            f"{picture} shows some images with their boxes: look whether they are right",
-            *(detector.notes if detector is not None else ()),
-        ),
+        notes=tuple(notes),
         models="Each shift is a known change to your own photographs, which leaves every object"
         " where it is.",
-        commands=(check, build, *evaluations),
+        commands=tuple(commands),
     )
 
 
@@ -728,9 +724,8 @@ def _left_for_time(data: FoundData) -> tuple[str, ...]:
     taken = sum(min(extent.a_class, count) for count in counts)
     if taken == sum(counts):
         return ()
-    minutes = walk_minutes(
-        sum(counts) * (1 + len(extent.kinds)), min(SIDE, data.side or SIDE)
-    ).partition(" on ")[0]
+    images = sum(counts) * (1 + len(extent.kinds))
+    minutes, _, _ = walk_minutes(images, min(SIDE, data.side or SIDE)).partition(" on ")
     return (
         f"the recipe takes {taken:,} of {sum(counts):,} images, at most {extent.a_class} of a"
         " class: to build and"

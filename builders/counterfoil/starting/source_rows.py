@@ -64,8 +64,10 @@ def look_at_source(recipe: Recipe) -> SourceRows:
             lacks += _lacks(key, notes, "optional")
         except CounterfoilError as error:
             *others, last = error.problems
-            hint = "" if error.hint is None else f"{'' if last.endswith('?') else '.'} {error.hint}"
-            lacks += _lacks(key, [*others, last + hint], "missing")
+            if error.hint is not None:
+                end = "" if last.endswith("?") else "."
+                last += f"{end} {error.hint}"
+            lacks += _lacks(key, [*others, last], "missing")
     return SourceRows(table, exact, side, tuple(lacks))
 
 
