@@ -67,19 +67,17 @@ def _print(result: MendResult) -> None:
     for model in mended.models:
         names = [_head(arm) for arm in model.arms]
         before = [model.arms[0].of_set(name) for name in model.titles]
-        heads = [
-            [
-                "original",
-                "",
-                "",
-                *(points(measured.before if measured else None) for measured in before),
-            ]
-        ]
+        original = ["original", "", ""]
+        for measured in before:
+            original.append(points(measured.before if measured else None))
+        heads = [original]
         for arm, name in zip(model.arms, names, strict=True):
             lam = "" if arm.lam is None else f"{arm.lam:g}"
             images = f"{arm.images:,}" if arm.images else ""
             row = [name, lam, images, *(_gain(arm.in_tables(set)) for set in model.titles)]
-            heads.append([f"[dim]{text}[/dim]" for text in row] if arm.role == "retrained" else row)
+            if arm.role == "retrained":
+                row = [f"[dim]{text}[/dim]" for text in row]
+            heads.append(row)
         columns = ("head", "λ", "images", *model.titles.values())
         print_rows(console, columns, heads, f"{escape(model.name)}: accuracy (%)")
         for name in (SEED, HELDOUT):
@@ -102,17 +100,15 @@ def _print(result: MendResult) -> None:
                 label = mended.classes.get(name, name) if kind == CLASS else name
                 rows.append([escape(label), f"{measured.rows:,}", points(measured.before)])
                 for arm, _ in shown:
-                    of_arm = arm.of_set(measured.set)
-                    gain = (
-                        _gain(measured)
-                        if arm is model.shown_first
-                        else points(of_arm.after if of_arm else None)
-                    )
+                    if arm is model.shown_first:
+                        gain = _gain(measured)
+                    else:
+                        of_arm = arm.of_set(measured.set)
+                        gain = points(of_arm.after if of_arm else None)
                     rows[-1].append(gain)
             if rows:
-                print_rows(
-                    console, (what, "rows", "before (%)", *(name for _, name in shown)), rows
-                )
+                columns = (what, "rows", "before (%)", *(name for _, name in shown))
+                print_rows(console, columns, rows)
             if len(changed) > MOST_ROWS:
                 say(f"{len(changed) - MOST_ROWS:,} more in mend.csv.")
         if model.shown_first.few:
@@ -145,12 +141,11 @@ def _print_collective(collective: Collective) -> None:
 
     console = terminal(PIPED_WIDTH)
     columns = ("model", "failures", *map(escape, collective.models))
-    rows = [
-        [escape(name), f"{count:,}", *(points(value, decimals=0) for value in row)]
-        for name, count, row in zip(
-            collective.models, collective.failures, collective.overlap, strict=True
-        )
-    ]
+    rows = []
+    facts = (collective.models, collective.failures, collective.overlap)
+    for name, count, row in zip(*facts, strict=True):
+        shares = [points(value, decimals=0) for value in row]
+        rows.append([escape(name), f"{count:,}", *shares])
     print_rows(console, columns, rows, "shared failures (%)")
     rows = []
     for kept in collective.kept:
@@ -170,12 +165,12 @@ def _print_collective(collective: Collective) -> None:
 def _head(arm: VariantResult) -> str:
     from rich.markup import escape
 
-    note = "\n(training images alone)" if arm.role == "retrained" else ""
-    return (
-        f"[dim]{escape(arm.called)}[/dim]"
-        if arm.role == "control"
-        else f"{escape(arm.called)}{note}"
-    )
+    called = escape(arm.called)
+    if arm.role == "control":
+        return f"[dim]{called}[/dim]"
+    if arm.role == "retrained":
+        return f"{called}\n(training images alone)"
+    return called
 
 
 def _gain(measured: SetMeasured | None) -> str:

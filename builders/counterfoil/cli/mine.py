@@ -93,24 +93,21 @@ def _print(result: MineResult) -> None:
         columns, rows = findings_table(findings, by_weight(findings.standing))
         cells = []
         for finding, row in rows:
-            words = escape(finding.words) + "".join(
-                f" [yellow]({mark})[/yellow]" for mark in finding.marks
-            )
+            words = escape(finding.words)
+            for mark in finding.marks:
+                words += f" [yellow]({mark})[/yellow]"
             if finding.perhaps_under(findings.margin):
                 words += f" [dim](perhaps under {100 * findings.margin:.2g} points)[/dim]"
-            numbers = [
-                f"{cell.text} [dim]({cell.interval})[/dim]" if cell.interval else cell.text
-                for cell in row
-            ]
+            numbers = []
+            for cell in row:
+                interval = f" [dim]({cell.interval})[/dim]" if cell.interval else ""
+                numbers.append(cell.text + interval)
             cells.append((words, *numbers))
         print_rows(terminal(PIPED_WIDTH), ("finding", *columns), cells)
     elif findings.answered is not None:
         columns, classes = classes_table(findings.answered)
-        print_rows(
-            terminal(PIPED_WIDTH),
-            columns,
-            [[escape(cell) for cell in row] for row in classes[:MOST_CLASSES]],
-        )
+        cells = [list(map(escape, row)) for row in classes[:MOST_CLASSES]]
+        print_rows(terminal(PIPED_WIDTH), columns, cells)
     if findings.answered is not None and (many := findings.answered.labels_in_all):
         say(f"{counted(many, 'label')} to check, shown in the report. {LABELS_WORTH}.")
     for sentence in _notes(result):
@@ -142,12 +139,9 @@ def _notes(result: MineResult) -> Iterator[str]:
 
     findings = result.findings
     drawn = is_drawn(findings)
-    sizes = (
-        (batch.images for batch in findings.rounds)
-        if drawn
-        else (source.rows for source in findings.on)
-    )
-    images = sum(sizes)
+    images = sum(source.rows for source in findings.on)
+    if drawn:
+        images = sum(batch.images for batch in findings.rounds)
     tried = f"{len(findings.confirmed)} of {findings.tested} hypotheses confirmed"
     if longer := len(findings.confirmed) - len(findings.standing):
         tried += f" ({longer} of them covered here by a shorter description)"

@@ -80,11 +80,9 @@ def init(given: Given) -> None:
         rows = []
         for cls in recipe.classes[:MOST_CLASSES]:
             images = result.images[cls.name]
-            cells = (
-                ["?"] * len(splits)
-                if images is None
-                else [f"{images[split]:,}" for split in splits]
-            )
+            cells = ["?"] * len(splits)
+            if images is not None:
+                cells = [f"{images[split]:,}" for split in splits]
             rows.append([escape(fit(cls.name)), *cells])
         print_rows(console, ("class", *(escape(fit(split)) for split in splits)), rows)
         if len(recipe.classes) > MOST_CLASSES:
@@ -229,9 +227,24 @@ def _check_as_json(
     budget: RenderedBudget | None,
     quotas: Sequence[JudgedQuota],
 ) -> dict[str, Any]:
-    mined = {} if budget is None else {"mine": asdict(budget)}
-    judged = {"judged": [asdict(quota) for quota in quotas]} if quotas else {}
-    return {
+    shifts = []
+    for shift in plan.recipe.all_shifts():
+        threshold = shift.threshold
+        shifts.append(
+            {
+                "shift": shift.name,
+                "group": shift.group,
+                "kind": shift.kind,
+                "cells": len(shift.class_labels),
+                "samples": plan.n_samples_of(shift),
+                "prompt": shift.prompt,
+                "embedding": shift.embedding is not None,
+                "caption": shift.caption,
+                "threshold": threshold.model_dump(exclude_none=True) if threshold else None,
+                "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
+            }
+        )
+    document: dict[str, Any] = {
         "name": plan.recipe.name,
         "hashes": {"plan": plan.hash, "screen": plan.recipe.screen_hash},
         "cells": plan.n_cells,
@@ -246,26 +259,13 @@ def _check_as_json(
         "total_seconds": cost.total_seconds,
         "images_per_second": cost.images_per_second,
         "assumptions": list(cost.assumptions),
-        "shifts": [
-            {
-                "shift": shift.name,
-                "group": shift.group,
-                "kind": shift.kind,
-                "cells": len(shift.class_labels),
-                "samples": plan.n_samples_of(shift),
-                "prompt": shift.prompt,
-                "embedding": shift.embedding is not None,
-                "caption": shift.caption,
-                "threshold": shift.threshold.model_dump(exclude_none=True)
-                if shift.threshold
-                else None,
-                "object_threshold": shift.object_threshold.model_dump(exclude_none=True),
-            }
-            for shift in plan.recipe.all_shifts()
-        ],
-        **mined,
-        **judged,
+        "shifts": shifts,
     }
+    if budget is not None:
+        document["mine"] = asdict(budget)
+    if quotas:
+        document["judged"] = list(map(asdict, quotas))
+    return document
 
 
 def _print_tables(

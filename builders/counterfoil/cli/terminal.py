@@ -156,7 +156,9 @@ def print_table(console: Console, shown: Table) -> None:
     rows = []
     for row in shown.rows:
         cells = [cell(each.text, each.below) for each in row.cells]
-        rows.append([f"[dim]{text}[/dim]" for text in cells] if row.style else cells)
+        if row.style:
+            cells = [f"[dim]{text}[/dim]" for text in cells]
+        rows.append(cells)
     print_rows(
         console,
         [cell(column.label, column.note) for column in shown.columns],
