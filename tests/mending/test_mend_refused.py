@@ -126,7 +126,7 @@ def test_images_on_both_sides_are_refused(
             "dfr:place does not go with --fit network, which refits no head",
         ),
         (["early:test"], {}, "early:test does not go with --fit lbfgs, which trains no network"),
-        (["lff:test"], {"fit": "sgd"}, "early and lff train a network"),
+        (["lff:test"], {"fit": "sgd"}, "trains no network"),
         (["confidence:test"], {"fit": "network", "epochs": 0}, "epochs is 0: expected 1 or more"),
         (["confidence:train"], {}, "from the split 'train': the head learns from it"),
         (["domino:validation"], {}, "from the split 'validation': it is audited"),

@@ -90,14 +90,13 @@ def most_wrong_slice(
         rows = labels == label
         others = scored_labels == label
         if rows.sum() > 1:
-            slices = fit_domino(
-                *_this_or_another(features[rows], shares[rows]), AS_JAIN_SET, seed=0
-            )
-            odds[others] = slices.scores(*_this_or_another(scored[others], scored_shares[others]))[
-                :, 0
-            ]
+            fitted_to = _this_or_another(features[rows], shares[rows])
+            slices = fit_domino(*fitted_to, AS_JAIN_SET, seed=0)
+            of_class = _this_or_another(scored[others], scored_shares[others])
+            odds[others] = slices.scores(*of_class)[:, 0]
     return odds
 
 
 def _this_or_another(features: NDArray, shares: NDArray) -> tuple[NDArray, Ints, NDArray]:
-    return features, np.ones(len(features), np.int64), np.stack([1 - shares, shares], axis=1)
+    labels = np.ones(len(features), np.int64)
+    return features, labels, np.stack([1 - shares, shares], axis=1)

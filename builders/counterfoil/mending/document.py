@@ -87,9 +87,24 @@ LEVEL = 0.05
 FEWEST_UNITS = 6
 _Named = TypeVar("_Named", MinedRecipe, Half)
 COLUMNS = (
-    "model", "arm", "role", "against", "lambda", "images", "set", "rows", "units", "before", "after", "gain", "low",
-    "high", "gained", "lost", "p",
-)  # fmt: skip
+    "model",
+    "arm",
+    "role",
+    "against",
+    "lambda",
+    "images",
+    "set",
+    "rows",
+    "units",
+    "before",
+    "after",
+    "gain",
+    "low",
+    "high",
+    "gained",
+    "lost",
+    "p",
+)
 
 
 def _hashed(named: _Named) -> _Named:
@@ -227,34 +242,27 @@ class VariantResult:
 
         classes: id → name.
         """
-        listed_classes, listed_contexts = (
-            [
-                measured
-                for measured in self.measured
-                if measured.set.startswith(kind) and measured.listed
-            ]
-            for kind in (CLASS, CONTEXT)
-        )
-        lost = [
-            each
-            for each in listed_classes + listed_contexts
-            if each.high is not None and each.high < 0
-        ]
+        listed_sets = [measured for measured in self.measured if measured.listed]
+        listed_classes = [each for each in listed_sets if each.set.startswith(CLASS)]
+        listed_contexts = [each for each in listed_sets if each.set.startswith(CONTEXT)]
+        both = listed_classes + listed_contexts
+        lost = [each for each in both if each.high is not None and each.high < 0]
         if not lost:
             return ""
         worst = min(lost, key=lambda each: each.gain or 0.0)
         assert worst.gain is not None and worst.low is not None and worst.high is not None
         _, _, name = worst.set.partition(":")
-        name = (
-            classes.get(name, name) if worst in listed_classes else f"the context {in_words(name)}"
-        )
+        where = f"the context {in_words(name)}"
+        if worst in listed_classes:
+            where = classes.get(name, name)
         several = f", the most of {len(lost):,} that lose" if len(lost) > 1 else ""
         seen = [counted(len(listed_classes), "class", "classes")] if listed_classes else []
         seen += [counted(len(listed_contexts), "context")] if listed_contexts else []
         interval = f"{points(-worst.high)} to {points(-worst.low)}"
-        many = len(listed_classes + listed_contexts) > 1
-        alone = f"; the 95 % interval is for one alone of {listed(seen)}" if many else ""
-        return f"{named(name)} loses {points(-worst.gain)} points ({interval}){several}{alone}."
+        alone = ""
+        if len(both) > 1:
+            alone = f"; the 95 % interval is for one alone of {listed(seen)}"
+        return f"{named(where)} loses {points(-worst.gain)} points ({interval}){several}{alone}."
 
     @property
     def called(self) -> str:
@@ -546,9 +554,12 @@ def mend_csv(mended: Mended) -> str:
     for model in mended.models:
         for variant in model.arms:
             begin = {
-                "model": model.name, "arm": variant.name, "role": variant.role, "lambda": variant.lam,
+                "model": model.name,
+                "arm": variant.name,
+                "role": variant.role,
+                "lambda": variant.lam,
                 "images": variant.images,
-            }  # fmt: skip
+            }
             lines += [begin | asdict(measured) for measured in variant.measured if measured.listed]
             for comparison in variant.comparisons:
                 numbers = {

@@ -88,9 +88,8 @@ class DominoSlices:
         """Return the (n, slices) log-odds that a row is in each slice; arguments as `fit_domino`
         takes them."""
         points = (np.asarray(features, np.float64) - self.centre) @ self.axes.T
-        joint = self.mixture.joint(
-            points, np.eye(predictions.shape[1])[labels], predictions, self.settings
-        )
+        labels_as_rows = np.eye(predictions.shape[1])[labels]
+        joint = self.mixture.joint(points, labels_as_rows, predictions, self.settings)
         odds = np.empty((len(joint), len(self.kept)))
         for index, component in enumerate(self.kept):
             others = np.delete(joint, component, axis=1)
@@ -136,9 +135,8 @@ def fit_domino(
         likelihoods.append(float(each.mean()))
         if abs(likelihoods[-1] - likelihoods[-2]) < chosen.tolerance:
             break
-        mixture = _maximised(
-            projected, labels_as_rows, given, np.exp(joint - each[:, None]), chosen.minimum
-        )
+        responsible = np.exp(joint - each[:, None])
+        mixture = _maximised(projected, labels_as_rows, given, responsible, chosen.minimum)
     # As the released code orders them: by the class that is predicted most beyond its share.
     excess = np.abs((mixture.predictions - mixture.labels).max(axis=1))
     kept = np.argsort(-excess, kind="stable")[: chosen.slices].astype(np.int64)

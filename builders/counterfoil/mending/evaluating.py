@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -151,9 +152,18 @@ def measure_set(
     lost = int((before & ~after).sum())
     gain = difference_of_gains(after, before, units, seed=seed, salt=name)
     return document.SetMeasured(
-        set=name, rows=len(before), units=len(np.unique(units)), before=float(before.mean()), after=float(after.mean()),
-        gain=gain.value, low=gain.low, high=gain.high, gained=gained, lost=lost, p=sign_test(gained, lost),
-    )  # fmt: skip
+        set=name,
+        rows=len(before),
+        units=len(np.unique(units)),
+        before=float(before.mean()),
+        after=float(after.mean()),
+        gain=gain.value,
+        low=gain.low,
+        high=gain.high,
+        gained=gained,
+        lost=lost,
+        p=sign_test(gained, lost),
+    )
 
 
 def difference_of_gains(
@@ -168,9 +178,8 @@ def difference_of_gains(
 
     right_a, right_b: (n,) right answers. Rows of a unit are resampled together.
     """
-    return mean_over_units(
-        right_a.astype(np.float64) - right_b.astype(np.float64), units, seeded(seed, salt)
-    )
+    more = right_a - right_b.astype(np.float64)
+    return mean_over_units(more, units, seeded(seed, salt))
 
 
 def compare_heads(
@@ -186,15 +195,22 @@ def compare_heads(
     """Return `difference_of_gains` against a control, with the counts of units ahead and behind."""
     difference = difference_of_gains(right_a, right_b, units, seed=seed, salt=f"{name} {against}")
     of_unit = np.unique(units, return_inverse=True)[1].ravel()
-    by_unit = np.round(
-        np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9
-    )
+    more = right_a - right_b.astype(np.float64)
+    by_unit = np.round(np.bincount(of_unit, more), 9)
     ahead = int((by_unit > 0).sum())
     behind = int((by_unit < 0).sum())
     return document.GainDifference(
-        against=against, set=name, rows=len(units), difference=difference.value, low=difference.low,
-        high=difference.high, lam=lam, ahead=ahead, behind=behind, p=sign_test(ahead, behind),
-    )  # fmt: skip
+        against=against,
+        set=name,
+        rows=len(units),
+        difference=difference.value,
+        low=difference.low,
+        high=difference.high,
+        lam=lam,
+        ahead=ahead,
+        behind=behind,
+        p=sign_test(ahead, behind),
+    )
 
 
 def judge_gains(
@@ -388,18 +404,16 @@ class HeadEvaluation:
         )
 
     def accuracies(self, right: Bools, judged_by: str) -> dict[str, float | None]:
-        return {
-            name: float(right[rows].mean()) if len(rows) else None
-            for name, rows in self.sets(judged_by)
-        }
+        shares: dict[str, float | None] = {}
+        for name, rows in self.sets(judged_by):
+            shares[name] = float(right[rows].mean()) if len(rows) else None
+        return shares
 
     @property
     def units(self) -> Ints:
-        return (
-            self.audited.units
-            if self.test is None
-            else np.concatenate([self.audited.units, self.test.units])
-        )
+        if self.test is None:
+            return self.audited.units
+        return np.concatenate([self.audited.units, self.test.units])
 
 
 def right_answers_of(
@@ -408,9 +422,11 @@ def right_answers_of(
     """Return which rows a head answers rightly, (n + m,). allowed: (classes, outputs) bool, right
     outputs by class."""
     parts = [audited] if test is None else [audited, test]
-    return np.concatenate(
-        [allowed[rows.labels, head.logits(rows.features).argmax(axis=1)] for rows in parts]
-    )
+    right = []
+    for rows in parts:
+        answers = head.logits(rows.features).argmax(axis=1)
+        right.append(allowed[rows.labels, answers])
+    return np.concatenate(right)
 
 
 def chosen_on_discover(
@@ -432,22 +448,14 @@ def chosen_on_discover(
     if 0 < len(base) < len(rows):
         shares = np.asarray([right[base].mean() for right in answers])
         untouched = shares, float(evaluation.before[base].mean())
-    chosen = choose_lambda(
-        grid, accuracy, overall, context_rows=counts, before=before, untouched=untouched
-    )
+    choose = partial(choose_lambda, grid, accuracy, overall, context_rows=counts)
+    chosen = choose(before=before, untouched=untouched)
     if chosen.allowed.any():
         return chosen
     none = grid.index(0.0)
     if untouched is not None:
         untouched = untouched[0], min(untouched[1], float(untouched[0][none]))
-    against_none = choose_lambda(
-        grid,
-        accuracy,
-        overall,
-        context_rows=counts,
-        before=float(overall[none]),
-        untouched=untouched,
-    )
+    against_none = choose(before=float(overall[none]), untouched=untouched)
     return replace(against_none, allowed=chosen.allowed)
 
 
@@ -458,12 +466,15 @@ def accuracy_by_context(
     counts (c,)."""
     rows = evaluation.discover
     context = evaluation.among(context_indices)[rows]
-    rows_by_context = [rows[context == index] for index in context_indices]
-    accuracy = np.zeros((len(answers), len(rows_by_context)))
-    for at, right in enumerate(answers):
-        accuracy[at] = [right[inside].mean() if len(inside) else 1.0 for inside in rows_by_context]
+    counts = np.zeros(len(context_indices), dtype=np.int64)
+    accuracy = np.ones((len(answers), len(counts)))
+    for column, index in enumerate(context_indices):
+        inside = rows[context == index]
+        counts[column] = len(inside)
+        if len(inside):
+            accuracy[:, column] = [right[inside].mean() for right in answers]
     overall = np.asarray([right[rows].mean() for right in answers])
-    return accuracy, overall, np.asarray(list(map(len, rows_by_context)), dtype=np.int64)
+    return accuracy, overall, counts
 
 
 def lambda_curve(

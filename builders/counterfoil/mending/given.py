@@ -111,14 +111,14 @@ def shown_names(names: Iterable[str]) -> dict[str, str]:
     shown: dict[str, str] = {}
     for name in dict.fromkeys(names):
         source = balanced_by(name)
-        plain = (
-            without_folders(name)
-            if source is None
-            else name.removesuffix(source) + without_folders(source)
-        )
-        numbered = (f"{plain} ({number})" for number in itertools.count(2))
-        candidates = itertools.chain([plain], numbered)
-        shown[name] = next(candidate for candidate in candidates if candidate not in shown.values())
+        plain = without_folders(name)
+        if source is not None:
+            plain = name.removesuffix(source) + without_folders(source)
+        candidate = plain
+        numbers = itertools.count(2)
+        while candidate in shown.values():
+            candidate = f"{plain} ({next(numbers)})"
+        shown[name] = candidate
     return shown
 
 
@@ -135,7 +135,8 @@ def read_key_table(
 
     expected = f"expected a Parquet with the columns {' and '.join(columns)}"
     values_by_column: dict[str, list[Any]] = {name: [] for name in columns}
-    kinds = {name: (NUMBER if kind is float else TEXT,) for name, kind in columns.items()}
+    arrow_kinds = {float: (NUMBER,), str: (TEXT,)}
+    kinds = {name: arrow_kinds[kind] for name, kind in columns.items()}
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size

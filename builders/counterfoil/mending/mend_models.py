@@ -97,15 +97,17 @@ def collective_of(
     def gains(arm: document.VariantResult) -> tuple[float | None, float | None]:
         """Return the gain on held-out failures, and its excess over the retrained head, which needs
         no new images."""
+        gain = arm.gain_on(document.HELDOUT)
         over = arm.against.get(RETRAINED, {}).get(document.HELDOUT)
-        return arm.gain_on(document.HELDOUT), None if over is None else over.difference
+        if over is None:
+            return gain, None
+        return gain, over.difference
 
     kept_gains = []
     for model, own_names in zip(models, own_variants, strict=True):
         mended = [arm for arm in model.arms if arm.role == "mended"]
-        own_gain, own_over = next(
-            (gains(arm) for arm in mended if arm.name in own_names), (None, None)
-        )
+        gains_of_own = (gains(arm) for arm in mended if arm.name in own_names)
+        own_gain, own_over = next(gains_of_own, (None, None))
         for arm in mended:
             gain, over = gains(arm)
             kept_gains.append(
@@ -121,14 +123,14 @@ def collective_of(
                     kept_over_retrained=kept_gain(own_over, over),
                 )
             )
-    overlap = failure_overlap(failed)
+    shares = failure_overlap(failed)
+    overlap = shares.astype(object)
+    overlap[np.isnan(shares)] = None
     return document.Collective(
         models=tuple(model.name for model in models),
         families=tuple(architecture_family(model.architecture, model.name) for model in models),
         failures=tuple(failed.sum(axis=1).tolist()),
-        overlap=tuple(
-            tuple(None if np.isnan(value) else float(value) for value in row) for row in overlap
-        ),
+        overlap=tuple(map(tuple, overlap.tolist())),
         kept=tuple(kept_gains),
     )
 
@@ -149,7 +151,9 @@ def failure_overlap(failed: Bools) -> Floats:
 def kept_gain(gain_own: float | None, other: float | None) -> float | None:
     """Return the gain with another model's images as a share of `gain_own`; None if `gain_own` is
     not above 0."""
-    return None if gain_own is None or other is None or gain_own <= 0 else other / gain_own
+    if gain_own is None or other is None or gain_own <= 0:
+        return None
+    return other / gain_own
 
 
 def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> document.Mended:
@@ -165,27 +169,33 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
     own_variants = []
     for model in mended_models:
         variants = prepared.own.get(model.summary.name, ())
-        own_variants.append(
-            [shown[variant.name] for variant in variants if variant.role == "mended"]
-        )
+        mended = [variant.name for variant in variants if variant.role == "mended"]
+        own_variants.append([shown[name] for name in mended])
     contexts = []
     for index, context in enumerate(prepared.contexts):
         cls = source.recipe.classes[context.label]
-        discover, confirm = (
-            int((first.context[half] == index).sum()) for half in (halves.discover, halves.confirm)
-        )
+        is_shown = first.context == index
+        numbers = [int(is_shown[half].sum()) for half in (halves.discover, halves.confirm)]
         contexts.append(
             document.ContextShown(
-                context.name, cls.id, cls.name, context.caption, context.rank, discover, confirm
+                context.name,
+                cls.id,
+                cls.name,
+                context.caption,
+                context.rank,
+                *numbers,
             )
         )
     classes = source.class_names
+    headlines = []
+    for model in models:
+        name = f"{model.name}: " if len(models) > 1 else ""
+        headlines.append(name + model.headline(classes))
+    failed = np.stack([model.audit.failed for model in mended_models])
+    how = settings.how
     return document.Mended(
         version=document.MEND_VERSION,
-        headline=" ".join(
-            (f"{model.name}: " if len(models) > 1 else "") + model.headline(classes)
-            for model in models
-        ),
+        headline=" ".join(headlines),
         recipe=MinedRecipe(source.recipe.name, source.recipe.recipe_hash),
         classes=classes,
         audited=document.AuditedRows(
@@ -214,15 +224,15 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
             is_confirm_half=test is None,
         ),
         fit=document.FitSettings(
-            how=settings.how,
+            how=how,
             weight_decay=WEIGHT_DECAY,
             lambdas=tuple(settings.grid),
             most_loss=MOST_LOSS,
             fewest_rows=FEWEST_ROWS,
-            rate={"sgd": RATE, network.NETWORK: network.RATE}.get(settings.how),
-            momentum=None if settings.how == "lbfgs" else MOMENTUM,
-            epochs={"sgd": EPOCHS, network.NETWORK: settings.epochs}.get(settings.how),
-            batch=network.BATCH if settings.how == network.NETWORK else None,
+            rate={"sgd": RATE, network.NETWORK: network.RATE}.get(how),
+            momentum=None if how == "lbfgs" else MOMENTUM,
+            epochs={"sgd": EPOCHS, network.NETWORK: settings.epochs}.get(how),
+            batch=network.BATCH if how == network.NETWORK else None,
         ),
         datasets=tuple(
             document.ImagesLearned(
@@ -239,9 +249,7 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> do
         ),
         contexts=tuple(contexts),
         models=models,
-        collective=collective_of(
-            models, np.stack([model.audit.failed for model in mended_models]), own_variants
-        ),
+        collective=collective_of(models, failed, own_variants),
         asked=asked_names(prepared.given, prepared.own_given, source.mine),
         notes=_notes(prepared, mended_models, models),
     )
@@ -268,12 +276,10 @@ def asked_names(
 def _shown_variants(arms: Sequence[document.VariantResult]) -> dict[str, str]:
     """Return the names of variants in documents, by their names."""
     shown = shown_names(arm.name for arm in arms if arm.of is None)
-    controls = {
-        arm.name: arm.name.removesuffix(arm.of) + shown[arm.of]
-        for arm in arms
-        if arm.of is not None
-    }
-    return shown | controls
+    for arm in arms:
+        if arm.of is not None:
+            shown[arm.name] = arm.name.removesuffix(arm.of) + shown[arm.of]
+    return shown
 
 
 def _renamed(
@@ -286,10 +292,14 @@ def _renamed(
         arms = [
             replace(arm, name=shown[arm.name], of=shown.get(arm.of or "")) for arm in model.arms
         ]
-        best = shown.get(model.best or "")
-        saved = shown.get(model.saved or "")
         renamed.append(
-            replace(model, name=names[model.name], best=best, saved=saved, arms=tuple(arms))
+            replace(
+                model,
+                name=names[model.name],
+                best=shown.get(model.best or ""),
+                saved=shown.get(model.saved or ""),
+                arms=tuple(arms),
+            )
         )
     return tuple(renamed)
 
@@ -297,7 +307,10 @@ def _renamed(
 def _notes(
     prepared: Prepared, mended_models: Sequence[MendedModel], models: Sequence[document.ModelMended]
 ) -> tuple[str, ...]:
-    notes = [_OF_NETWORKS] if prepared.settings.how == network.NETWORK else []
+    # Notes about the images come first: the other notes depend on them.
+    notes = [note for mended_model in mended_models for note in mended_model.notes]
+    if prepared.settings.how == network.NETWORK:
+        notes.append(_OF_NETWORKS)
     classes = prepared.source.recipe.classes
     for mended_model, model in zip(mended_models, models, strict=True):
         outputs = sum(map(len, mended_model.audit.target.class_map.targets))
@@ -313,12 +326,12 @@ def _notes(
             notes.append(f"{model.name}: the fit of {', '.join(loose)} stopped before its minimum.")
     for variant, debug in prepared.drawn():
         for what, labels in variant.lacking.items():
+            lacking = listed([classes[label].name for label in labels])
+            these = "this class" if len(labels) == 1 else "these classes"
             notes.append(
-                f"There is no image of {_CONTROLS[what]} for"
-                f" {listed([classes[label].name for label in labels])}. All"
+                f"There is no image of {_CONTROLS[what]} for {lacking}. All"
                 " heads of a comparison get equal numbers per class, so those compared with"
-                f" {debug.group} learn from"
-                f" no image of {'this class' if len(labels) == 1 else 'these classes'}."
+                f" {debug.group} learn from no image of {these}."
             )
     present = np.bincount(prepared.source.train.labels, minlength=len(classes))
     wanted = prepared.settings.per_class or 0  # by default no number is required
@@ -334,12 +347,7 @@ def _notes(
         without = [cls.name for cls in classes if cls.label not in fails]
         if without:
             notes.append(f"{model.name} fails on no audited image of {listed(without, 8)}.")
-    # Notes about the images first: the other notes depend on them.
-    return tuple(
-        dict.fromkeys(
-            [*(note for mended_model in mended_models for note in mended_model.notes), *notes]
-        )
-    )
+    return tuple(dict.fromkeys(notes))
 
 
 @dataclass(frozen=True)
@@ -425,13 +433,14 @@ def model_places(models: Sequence[str]) -> dict[str, str]:
         return {models[0]: MODEL}
     names: dict[str, str] = {}
     for model in models:
-        name = (
-            re.sub(r"[^A-Za-z0-9._-]+", "_", without_folders(model)).strip("._-")[-80:] or "model"
-        )
+        name = re.sub(r"[^A-Za-z0-9._-]+", "_", without_folders(model))
+        name = name.strip("._-")[-80:] or "model"
         taken = {name.lower() for name in names.values()}  # some file systems ignore case
-        numbered = (f"{MODELS}/{name}_{number}" for number in itertools.count(2))
-        every = itertools.chain([f"{MODELS}/{name}"], numbered)
-        names[model] = next(name for name in every if name.lower() not in taken)
+        subfolder = f"{MODELS}/{name}"
+        numbers = itertools.count(2)
+        while subfolder.lower() in taken:
+            subfolder = f"{MODELS}/{name}_{next(numbers)}"
+        names[model] = subfolder
     return names
 
 
@@ -462,9 +471,8 @@ def write_mended(
             heads[name.removeprefix(PYTHON)] = head
             write_atomically(folder / head_files[name], save(head.tensors()))
         else:
-            sha256 = _write_model(
-                mended_model, saved, model.headline(mended.classes), prepared, subfolder
-            )
+            headline = model.headline(mended.classes)
+            sha256 = _write_model(mended_model, saved, headline, prepared, subfolder)
             folders[name] = subfolder.resolve()
             model = replace(model, folder=places[name], mended_sha256=sha256)
         finished.append(model)
@@ -508,12 +516,12 @@ def _write_model(
         fitted_to = set(prepared.pixels[source.train.content])
         rows = {"train": len(source.train)}
     datasets = []
-    debug = next(
-        (known.debug for known in prepared.variants_of(summary.name) if known.name == saved), None
-    )
+    of_model = prepared.variants_of(summary.name)
+    debug = next((known.debug for known in of_model if known.name == saved), None)
     if debug is not None and variant.lam != 0:  # at λ = 0 the head was fitted to no drawn image
         for images in (debug.images, debug.edited):
-            fitted_to.update(() if images is None else prepared.pixels[images.content])
+            if images is not None:
+                fitted_to.update(prepared.pixels[images.content])
         rows["debug"] = variant.images
         datasets.append(
             MendedWith(
@@ -525,11 +533,13 @@ def _write_model(
                 edits=debug.edits,
             )
         )
+    # An image that cannot be decoded has no digest.
+    train_content = sorted(digest for digest in fitted_to if digest is not None)
     note = MendedNote(
         format=FORMAT,
         model=MendedModelName(without_folders(summary.name), summary.sha256),
         on=tuple(MendedOn(without_folders(part.name), part.content) for part in seen),
-        train_content=tuple(sorted(digest for digest in fitted_to if digest is not None)),
+        train_content=tuple(train_content),
         datasets=tuple(datasets),
         lam=variant.lam,
         fit=prepared.settings.how,
@@ -574,18 +584,17 @@ def mend(options: MendOptions) -> MendResult:
     """
     with handed_over(options.models, options.transform) as (called, callables):
         names = tuple(dict.fromkeys(called))
-        owned = {
-            PYTHON + name if PYTHON + name in names else name: written
-            for name, written in (options.own or {}).items()
-        }
+        owned = {}
+        for name, written in (options.own or {}).items():
+            of_python = PYTHON + name
+            owned[of_python if of_python in names else name] = written
         strange = [name for name in owned if name not in names]
         if strange:
             raise UserError(
                 f"--own {strange[0]}: it is not a model to mend{did_you_mean(strange[0], names)}"
             )
-        given = given_variants(
-            [options.using] if isinstance(options.using, str) else list(options.using)
-        )
+        using = options.using
+        given = given_variants([using] if isinstance(using, str) else list(using))
         given_by_model = {name: given_variants([written])[0] for name, written in owned.items()}
         settings = _settings(given, options)
         source = mend_source(
@@ -606,9 +615,8 @@ def mend(options: MendOptions) -> MendResult:
         used_device = resolve_device(options.device)
         make_folder(folder)
         with directory_lock(folder):
-            refuse_another_run(
-                folder, source, names, settings, asked_names(given, given_by_model, source.mine)
-            )
+            datasets = asked_names(given, given_by_model, source.mine)
+            refuse_another_run(folder, source, names, settings, datasets)
             prepared = prepare(source, given, given_by_model, settings)
             if options.fit == network.NETWORK:
                 images = sum(map(len, prepared.pixels.values()))
@@ -636,20 +644,23 @@ def _settings(given: Sequence[Given], options: MendOptions) -> MendSettings:
         )
     whole = fit == network.NETWORK
     for dataset in given:
-        unfit = (
-            dataset.kind == BALANCED if whole else dataset.kind == POOL and dataset.group in TRAINED
-        )
+        if whole:
+            unfit = dataset.kind == BALANCED
+            why = "refits no head"
+        else:
+            unfit = dataset.kind == POOL and dataset.group in TRAINED
+            why = "trains no network"
         if unfit:
             raise UserError(
-                f"--with {dataset.name} does not go with --fit {fit}, which"
-                f" {'refits no head' if whole else 'trains no network'}",
+                f"--with {dataset.name} does not go with --fit {fit}, which {why}",
                 "Leave it out, or choose another --fit.",
             )
     lambdas = options.lambdas
     if lambdas is None:
         lambdas = network.GRID if whole else GRID
     grid = lambda_grid(lambdas)
-    known = (BEST, NONE, *(dataset.name for dataset in given if role_of(dataset) in SAVED_ROLES))
+    known = [BEST, NONE]
+    known += [dataset.name for dataset in given if role_of(dataset) in SAVED_ROLES]
     if save is not None and save not in known:
         if save in (dataset.name for dataset in given):
             raise UserError(

@@ -238,9 +238,11 @@ def _changed(images: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     rows = down + np.arange(height)
     columns = right + np.where(mirrored, across[::-1], across)
     return padded[
-        np.arange(n)[:, None, None, None], np.arange(channels)[:, None, None], rows[:, None, :, None],
+        np.arange(n)[:, None, None, None],
+        np.arange(channels)[:, None, None],
+        rows[:, None, :, None],
         columns[:, None, None],
-    ]  # fmt: skip
+    ]
 
 
 def biased_losses(losses: torch.Tensor) -> torch.Tensor:

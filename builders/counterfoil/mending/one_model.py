@@ -96,7 +96,8 @@ class SeenModel:
 
     def true_shares(self, head: LinearHead | Network, features: Floats32, labels: Ints) -> NDArray:
         """Return the share that a head gives to the true class of each row, (n,)."""
-        return (torch_softmax(head.logits(features)) * self.allowed[labels]).sum(axis=1)
+        shares = torch_softmax(head.logits(features))
+        return (shares * self.allowed[labels]).sum(axis=1)
 
     def lesson(self, features: Floats32, labels: Ints) -> Lesson:
         """Return rows to learn from. If a class has several outputs, the target is the one that the
@@ -153,15 +154,13 @@ def see_model(classifier: Classifier, prepared: Prepared, device: str) -> SeenMo
     source = prepared.source
     mine = source.mine.model_copy(update={"target": name})
     clip = None
+    inputs = (source.recipe, mine, source.opened, device)
     # CLIP assigns rows to contexts, and Domino slices its features.
     if prepared.contexts or any(variant.chosen_by in USE_CLIP for variant in prepared.variants):
-        (audit, *_), clip = audit_target(
-            source.recipe, mine, source.opened, device, load=lambda _: classifier
-        )
+        (audit, *_), clip = audit_target(*inputs, load=lambda _: classifier)
     else:
-        audit, *_ = ask_target(
-            source.recipe, mine, source.opened, device, load=lambda _: classifier
-        ).audits(None)
+        target = ask_target(*inputs, load=lambda _: classifier)
+        audit, *_ = target.audits(None)
     classifier = classifier.placed(device)
     if prepared.settings.how == NETWORK:
         head = Network.of(classifier, device)
@@ -169,15 +168,15 @@ def see_model(classifier: Classifier, prepared: Prepared, device: str) -> SeenMo
     else:
         head = head_of(classifier, device)
         embedder = classifier_embedder(classifier, device)
-    features = np.concatenate([embed(part, embedder, precision="float32") for part in audit.parts])[
-        audit.rows
-    ]
+    of_parts = [embed(part, embedder, precision="float32") for part in audit.parts]
+    features = np.concatenate(of_parts)[audit.rows]
     refuse_infinite_features(name, features, ", ".join(part.name for part in audit.parts))
     logits = head.logits(features)
     answered = audit.target.predictions.prediction[audit.rows]
     best = logits.max(axis=1)
     behind = best - logits[np.arange(len(logits)), answered]
-    other = int((behind > _TIE * np.maximum(1.0, np.abs(best))).sum())
+    tied = _TIE * np.maximum(1.0, np.abs(best))
+    other = int((behind > tied).sum())
     if other:
         raise RunFailure(
             f"model {name!r}: its last layer on its features predicts {other:,} of {len(logits):,}"
@@ -188,7 +187,8 @@ def see_model(classifier: Classifier, prepared: Prepared, device: str) -> SeenMo
 
 
 def refuse_infinite_features(model: str, features: AnyFloats, images: str) -> None:
-    wrong = int((~np.isfinite(features).all(axis=1)).sum())
+    finite = np.isfinite(features).all(axis=1)
+    wrong = int((~finite).sum())
     if wrong:
         raise RunFailure(
             f"model {model!r}: the features of {wrong:,} of {len(features):,} images of {images}"
@@ -221,9 +221,8 @@ class ContextRows:
             # The vector of the class alone comes first, so that ties go to it.
             of_label = [index for index in indices if self.contexts[index].label == label]
             rows = np.flatnonzero(self.labels == label)
-            best = np.argmax(
-                self.features[rows] @ self.vectors[[self.alone[label], *of_label]].T, axis=1
-            )
+            vectors = self.vectors[[self.alone[label], *of_label]]
+            best = np.argmax(self.features[rows] @ vectors.T, axis=1)
             nearest[rows] = np.asarray([-1, *of_label], dtype=np.int64)[best]
         return nearest
 
@@ -311,23 +310,23 @@ class HeadFitting:
         if source.test is not None:
             rows, features = seen.decoded(prepared, source.test)
             names = source.test.units or tuple(map(str, prepared.pixels[source.test.content]))
-            units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(
-                np.int64
-            )
-            tested = evaluating.EvaluationRows(features, source.test.labels[rows], units)
-        embed_texts = None if seen.clip is None else seen.clip.model.embed_texts
+            _, units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)
+            labels = source.test.labels[rows]
+            tested = evaluating.EvaluationRows(features, labels, units.astype(np.int64))
+        embed_texts = None
+        if seen.clip is not None:
+            embed_texts = seen.clip.model.embed_texts
         dealt = context_rows(
             prepared.contexts, source.recipe, audit.features, audit.labels, embed_texts
         )
         build = source.audited
+        untouched = [build is None or key in build.base for key in audit.keys]
         evaluation = evaluating.HeadEvaluation(
             audited=audited,
             discover=audit.halves.discover,
             confirm=audit.halves.confirm,
             failed=audit.failed,
-            untouched=np.asarray(
-                [build is None or key in build.base for key in audit.keys], dtype=bool
-            ),
+            untouched=np.asarray(untouched, dtype=bool),
             context=dealt.among(range(len(prepared.contexts))),
             among=dealt.among,
             contexts=prepared.contexts,
@@ -343,9 +342,8 @@ class HeadFitting:
         else:
             how = settings.how
             fit = partial(fit_head, how=how)
-        return cls(
-            train, train_rows, KeptHeads(folder, seen.head, how, fit), settings.grid, evaluation
-        )
+        kept = KeptHeads(folder, seen.head, how, fit)
+        return cls(train, train_rows, kept, settings.grid, evaluation)
 
     def fit(
         self,
@@ -361,10 +359,11 @@ class HeadFitting:
         if variant.weights is not None:
             # At λ = 1 the rows have exactly the weights of the file.
             more = variant.weights[self.train_rows] - 1
-            lessons = [
-                replace(self.train, weights=np.maximum(0, 1 + value * more)) for value in values
-            ]
-            heads = [self.kept.fitted(weighted, None, 0.0) for weighted in lessons]
+            heads = []
+            for value in values:
+                weights = np.maximum(0, 1 + value * more)
+                weighted = replace(self.train, weights=weights)
+                heads.append(self.kept.fitted(weighted, None, 0.0))
         elif variant.groups is not None:
             assert lesson is not None
             # Kirichenko 2023 fits on balanced rows alone
@@ -373,7 +372,13 @@ class HeadFitting:
             heads = [self.kept.fitted(self.train, lesson, value) for value in values]
         answers = [evaluation.answers(head.head) for head in heads]
         chosen = evaluating.chosen_on_discover(values, answers, evaluation, context_indices)
+        index = chosen.index
         images = 0 if lesson is None else len(lesson)
+        lam = None
+        curve = ()
+        if variant.swept:
+            lam = values[index]
+            curve = evaluating.lambda_curve(values, answers, chosen, evaluation, judged_by)
         result = document.VariantResult(
             name=variant.name,
             role=variant.role,
@@ -381,17 +386,15 @@ class HeadFitting:
             what=variant.what,
             images=images,
             offered=variant.offered or images,
-            lam=values[chosen.index] if variant.swept else None,
-            within_bound=bool(chosen.allowed[chosen.index]),
-            settled=heads[chosen.index].settled,
-            measured=evaluation.measured(answers[chosen.index], judged_by),
-            curve=evaluating.lambda_curve(values, answers, chosen, evaluation, judged_by)
-            if variant.swept
-            else (),
+            lam=lam,
+            within_bound=bool(chosen.allowed[index]),
+            settled=heads[index].settled,
+            measured=evaluation.measured(answers[index], judged_by),
+            curve=curve,
             judged_by=judged_by,
         )
         return FittedVariant(
-            variant, tuple(heads), tuple(answers), chosen.index, result, lesson, context_indices
+            variant, tuple(heads), tuple(answers), index, result, lesson, context_indices
         )
 
 
@@ -408,7 +411,7 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         lines = [] if doubts is None else doubts.lines()
         if lines:
             warn("\n".join(lines))
-        notes = (*(f"Warning: {line}" for line in lines[:1]), *lines[1:], *notes)
+            notes = (f"Warning: {lines[0]}", *lines[1:], *notes)
     fitting = HeadFitting.of(seen, prepared, folder)
     context = fitting.evaluation.context
     variants = [Variant(RETRAINED, "retrained"), *prepared.variants_of(classifier.name)]
@@ -426,11 +429,9 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
             for index, context in enumerate(prepared.contexts)
             if (context.label, context.caption) in captions
         ]
-        judged_by = (
-            document.TEST
-            if beside is not None and confirm_chose(beside.mined, audited)
-            else document.CONFIRM
-        )
+        judged_by = document.CONFIRM
+        if beside is not None and confirm_chose(beside.mined, audited):
+            judged_by = document.TEST
         learned, lesson = _taught(variant, prepared, seen, fitting)
         fitted.append(fitting.fit(learned, lesson, context_indices, judged_by))
     results = []
@@ -468,18 +469,14 @@ def _mined_notes(prepared: Prepared, audit: Audited) -> tuple[str, ...]:
     """Return notes on what images and weights were mined on. Raise UserError if rows that judge
     chose them."""
     learned = [(debug.name, debug.mined) for _, debug in prepared.drawn()]
-    learned += [
-        (variant.name, variant.mined)
-        for variant in prepared.variants
-        if variant.weights is not None
-    ]
+    for variant in prepared.variants:
+        if variant.weights is not None:
+            learned.append((variant.name, variant.mined))
+    audited = {part.content: part.name for part in audit.parts}
+    discover = [audit.keys[row] for row in audit.halves.discover.tolist()]
     test = prepared.source.test
-    return refuse_mined_on_judges(
-        learned,
-        {part.content: part.name for part in audit.parts},
-        keys_sha256([audit.keys[row] for row in audit.halves.discover.tolist()]),
-        {} if test is None else {test.content: test.name},
-    )
+    tested = {} if test is None else {test.content: test.name}
+    return refuse_mined_on_judges(learned, audited, keys_sha256(discover), tested)
 
 
 def _taught(
@@ -500,9 +497,8 @@ def _taught(
     rows, features = seen.decoded(prepared, variant.debug.images)
     debug = variant.debug.only(rows)
     if variant.chosen_by is not None:
-        hard = _hardness(
-            variant.chosen_by, variant.debug.images, rows, features, prepared, seen, fitting
-        )
+        pool = variant.debug.images
+        hard = _hardness(variant.chosen_by, pool, rows, features, prepared, seen, fitting)
         hardest = hardest_rows(-hard, debug.images.labels, ROWS)
         chosen = np.sort(np.concatenate([*hardest.rows.values()]))
         debug = debug.only(chosen)
@@ -526,11 +522,19 @@ def _hardness(
     if baseline in TRAINED:
         assert isinstance(seen.head, Network)  # heads are refused
         trained = fit_network(
-            seen.head, fitting.train, None, 0.0,
-            epochs=settings.epochs, seed=settings.seed, early=baseline == EARLY, biased=baseline == LFF,
-        )  # fmt: skip
+            seen.head,
+            fitting.train,
+            None,
+            0.0,
+            epochs=settings.epochs,
+            seed=settings.seed,
+            early=baseline == EARLY,
+            biased=baseline == LFF,
+        )
         others = seen.true_shares(trained.head, features, labels)
-        return relative_difficulty(others, shares) if baseline == LFF else unsureness(others)
+        if baseline == LFF:
+            return relative_difficulty(others, shares)
+        return unsureness(others)
     if baseline in USE_CLIP:
         assert seen.clip is not None
         audit = seen.audit
@@ -541,15 +545,19 @@ def _hardness(
         if baseline == DOMINO:
             known = seen.true_shares(seen.head, seen.features[discover], classes)
             return most_wrong_slice(points, classes, known, vectors, labels, shares)
-        usual = np.asarray(features_of(prepared.source.train, seen.clip.embedder), np.float64)[
-            fitting.train_rows
-        ]
-        points, vectors = (
-            whiten(some, usual.mean(axis=0), usual.std(axis=0, ddof=1))
-            for some in (points, vectors)
-        )
+        usual = np.asarray(features_of(prepared.source.train, seen.clip.embedder), np.float64)
+        usual = usual[fitting.train_rows]
+        mean = usual.mean(axis=0)
+        spread = usual.std(axis=0, ddof=1)
+        points = whiten(points, mean, spread)
+        vectors = whiten(vectors, mean, spread)
         return by_direction(
-            points, classes, ~audit.failed[discover], audit.units[discover], vectors, labels
+            points,
+            classes,
+            ~audit.failed[discover],
+            audit.units[discover],
+            vectors,
+            labels,
         )
     return unsureness(shares)
 
@@ -567,7 +575,8 @@ def _base_notes(prepared: Prepared, seen: SeenModel) -> tuple[str, ...]:
         features = embed(debug.base, seen.embedder, precision="float32")
         rows = np.flatnonzero(np.isfinite(features).all(axis=1))
         labels = debug.base.labels[rows]
-        right = seen.allowed[labels, seen.head.logits(features[rows]).argmax(axis=1)]
+        answers = seen.head.logits(features[rows]).argmax(axis=1)
+        right = seen.allowed[labels, answers]
         more = refuse_near_chance(
             name, without_folders(debug.dataset), right, labels, chances, names, debug.fewest
         )
@@ -676,9 +685,9 @@ def _with_effects(
     evaluation = fitting.evaluation
     assert debug is not None and lesson is not None
     context = debug.context
-    ranks = np.asarray(
-        [(debug.contexts[index].rank or 0) if index >= 0 else 0 for index in context.tolist()]
-    )
+    # Images without a context have the index -1.
+    rank_of = [each.rank or 0 for each in debug.contexts] + [0]
+    ranks = np.asarray(rank_of)[context]
 
     def effects(fewer: Mapping[int, Ints]) -> tuple[document.EffectPoint, ...]:
         effect_points = []
@@ -704,14 +713,8 @@ def _saved(
     """Return the variant whose head is saved: the named one, the best, or by default the best if it
     helps."""
     if wanted is None:
-        return next(
-            (
-                result.name
-                for result in results
-                if result.name == best and result.outcome == document.HELPS
-            ),
-            None,
-        )
+        helping = [result.name for result in results if result.outcome == document.HELPS]
+        return best if best in helping else None
     if wanted == "none":
         return None
     if wanted == "best":
@@ -739,8 +742,6 @@ def best_variant(
     chosen = [fit.chosen for fit in candidates]
     accuracy, overall, counts = evaluating.accuracy_by_context(chosen, evaluation, union)
     worst = evaluating.worst_accuracy(accuracy, overall, counts).round(9)
-    scores = [
-        (fit.result.within_bound, score)
-        for fit, score in zip(candidates, worst.tolist(), strict=True)
-    ]
+    within_bound = [fit.result.within_bound for fit in candidates]
+    scores = list(zip(within_bound, worst.tolist(), strict=True))
     return candidates[scores.index(max(scores))].variant.name

@@ -9,7 +9,7 @@ split judges images of such findings, and a run without a test split refuses the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -215,14 +215,17 @@ def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
 
     The bytes of files cannot be compared, because a build of pool rows encodes the images again.
     """
+    digests = []
+    for digest in map(bytes, digests_of(images, "pixels", _digests(images))):
+        digests.append(None if digest == _NO_IMAGE else digest.hex())
+    return tuple(digests)
+
+
+def _digests(images: LabelledImages) -> Iterator[bytes]:
     read = track(images.images(), f"{images.name}: decoding images", len(images), 1000)
-    pictures = (images.decoded(encoded) for _, encoded in read)
-    digests = (
-        _NO_IMAGE if picture is None else bytes.fromhex(pixels_sha256(picture))
-        for picture in pictures
-    )
-    known = map(bytes, digests_of(images, "pixels", digests))
-    return tuple(None if digest == _NO_IMAGE else digest.hex() for digest in known)
+    for _, encoded in read:
+        picture = images.decoded(encoded)
+        yield _NO_IMAGE if picture is None else bytes.fromhex(pixels_sha256(picture))
 
 
 @dataclass(frozen=True)
@@ -263,20 +266,13 @@ def refuse_shared(
 
 def _shared(ours: Known, known: Known) -> list[str]:
     problems = []
-    seen = {
-        digest: key
-        for key, digest in zip(known.keys, known.pixels, strict=True)
-        if digest is not None
-    }
-    same = [
-        (key, seen[digest])
-        for key, digest in zip(ours.keys, ours.pixels, strict=True)
-        if digest in seen
-    ]
+    seen = dict(zip(known.pixels, known.keys, strict=True))
+    seen.pop(None, None)  # images that cannot be decoded
+    same = [seen[digest] for digest in ours.pixels if digest in seen]
     if same:
         problems.append(
             f"{counted(len(same), 'image')} of {ours.name} and {known.name} are the same, such as"
-            f" {same[0][1]}"
+            f" {same[0]}"
         )
     if ours.units is not None and known.units is not None and ours.of == known.of:
         units = sorted(set(ours.units) & set(known.units))
@@ -286,7 +282,9 @@ def _shared(ours: Known, known: Known) -> list[str]:
                 f" {units[0]}"
             )
     for edits, rows in ((ours, known), (known, ours)):
-        edited = sorted(edits.edited.intersection(rows.keys)) if edits.edited_of == rows.of else []
+        if edits.edited_of != rows.of:
+            continue
+        edited = sorted(edits.edited.intersection(rows.keys))
         if edited:
             images = counted(len(edited), "image")
             problems.append(
@@ -438,15 +436,12 @@ def _mined_on(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return content and name of the images that a record was mined on. Malformed entries are left
     out."""
     on = record.get("on")
-    entries = (
-        [entry for entry in on if isinstance(entry, Mapping)]
-        if isinstance(on, list | tuple)
-        else []
-    )
+    if not isinstance(on, list | tuple):
+        return []
     return [
         (entry["content"], entry.get("name"))
-        for entry in entries
-        if isinstance(entry.get("content"), str)
+        for entry in on
+        if isinstance(entry, Mapping) and isinstance(entry.get("content"), str)
     ]
 
 
@@ -482,10 +477,8 @@ class Prepared:
 
     def variants_of(self, model: str) -> tuple[Variant, ...]:
         known = {variant.name for variant in self.variants}
-        return (
-            *self.variants,
-            *(variant for variant in self.own.get(model, ()) if variant.name not in known),
-        )
+        added = [variant for variant in self.own.get(model, ()) if variant.name not in known]
+        return (*self.variants, *added)
 
     def drawn(self) -> list[tuple[Variant, DebugImages]]:
         """Return all variants with their images. A variant with the same name and images appears

@@ -44,20 +44,14 @@ def gains_figure(model: document.ModelMended, index: int) -> str:
             colour = MUTED if variant.role == "retrained" else set_colour  # any refit gains as much
             y = len(variants) - 1 - row + offset
             if measured.low is not None and measured.high is not None:
-                axes.plot(
-                    [100 * measured.low, 100 * measured.high],
-                    [y, y],
-                    color=colour,
-                    linewidth=1.4,
-                    alpha=0.6,
-                )
+                ends = [100 * measured.low, 100 * measured.high]
+                axes.plot(ends, [y, y], color=colour, linewidth=1.4, alpha=0.6)
             gid = f"gain-{row}-{name}"
             axes.scatter([100 * measured.gain], [y], s=26, color=colour, zorder=3, gid=gid)
             shares = f"{percent(measured.before)} before, {percent(measured.after)} after"
             tips[gid] = [f"{variant.called}, {document.TITLES[name]}: {shares}"]
-    axes.set_yticks(
-        range(len(variants)), [short(variant.called, _NAME) for variant in reversed(variants)]
-    )
+    names = [short(variant.called, _NAME) for variant in reversed(variants)]
+    axes.set_yticks(range(len(variants)), names)
     axes.set_ylim(-0.6, len(variants) - 0.4)
     axes.set_xlabel("gain over the original model (points)")
     axes.tick_params(axis="y", length=0)
@@ -79,14 +73,11 @@ def draw_gain_curve(
     axes.axhline(0, color=RULE, linewidth=1)
     for title, (field, colour) in _DRAWN.items():
         base = getattr(variant.curve[0], field)
-        shares = [(at, getattr(point, field)) for at, point in enumerate(points)]
-        known = [
-            (at, 100 * (share - base))
-            for at, share in shares
-            if share is not None and base is not None
-        ]
-        if known:
-            x, y = zip(*known, strict=True)
+        shares = [getattr(point, field) for point in points]
+        x = [at for at, share in enumerate(shares) if share is not None]
+        if x and base is not None:
+            y = [100 * (shares[at] - base) for at in x]
+            label = document.TITLES[title]
             axes.plot(
                 x,
                 y,
@@ -94,15 +85,12 @@ def draw_gain_curve(
                 marker="o",
                 markersize=3.6,
                 linewidth=1.6,
-                label=document.TITLES[title],
+                label=label,
             )
-    chosen = [
-        at
-        for at, point in enumerate(points)
-        if isinstance(point, document.LambdaPoint) and point.value == variant.lam
-    ]
-    for at in chosen[:1]:
-        axes.axvline(at, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    for at, point in enumerate(points):
+        if isinstance(point, document.LambdaPoint) and point.value == variant.lam:
+            axes.axvline(at, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+            break
     axes.set_xticks(range(len(points)), [f"{point.value:g}" for point in points])
     axes.set_xlabel(over)
     axes.set_ylabel("gain over λ = 0 (points)")
@@ -123,19 +111,12 @@ def overlap_figure(collective: document.Collective) -> str:
             value = collective.overlap[index][other]
             if value is None:
                 continue
-            axes.add_patch(
-                Rectangle(
-                    (column - 0.5, row - 0.5),
-                    1,
-                    1,
-                    facecolor=KIND_COLOURS["mined"],
-                    alpha=0.75 * value,
-                    lw=0,
-                )
-            )
-            axes.text(
-                column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=8.5, color=INK
-            )
+            corner = (column - 0.5, row - 0.5)
+            colour = KIND_COLOURS["mined"]
+            square = Rectangle(corner, 1, 1, facecolor=colour, alpha=0.75 * value, lw=0)
+            axes.add_patch(square)
+            shown = f"{100 * value:.0f}"
+            axes.text(column, row, shown, ha="center", va="center", fontsize=8.5, color=INK)
     axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
     axes.set_yticks(range(len(names)), names)
     axes.set_xlim(-0.5, len(names) - 0.5)

@@ -156,20 +156,16 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
     groups = _groups(opened)
     group = given.group or next((name for name in (CONTEXTS, HARD) if name in groups), None)
     if group is None:
-        shifts = tuple(
-            index for index, shift in enumerate(opened.recipe.all_shifts()) if index and shift.top
-        )
+        every = enumerate(opened.recipe.all_shifts())
+        shifts = tuple(index for index, shift in every if index and shift.top)
     else:
         shifts = groups.get(group, ())
     if not shifts:
         known = [name for name in groups if name != BASE]
-        near = did_you_mean(group or "", known)
-        raise UserError(
-            f"{given.source} has no group '{group}'{near}"
-            if group
-            else f"{given.source} has a base and no shift",
-            f"Its groups are {', '.join(known) or 'none'}.",
-        )
+        problem = f"{given.source} has a base and no shift"
+        if group:
+            problem = f"{given.source} has no group '{group}'{did_you_mean(group, known)}"
+        raise UserError(problem, f"Its groups are {', '.join(known) or 'none'}.")
     debug_images = _images(opened, given.source, group or "all shifts", shifts, recipe)
     if not len(debug_images):
         raise UserError(
@@ -263,18 +259,14 @@ def seeds_of(opened: OpenDataset, rows: Ints) -> list[int]:
     recipe = opened.recipe
     if recipe.kind.takes_rows:
         return []
-    shifts = [
-        None if recipe.samples.noise == "paired" else shift.name for shift in recipe.all_shifts()
-    ]
-    return [
-        sample_seed(recipe.samples.seed, recipe.classes[label].id, index, shifts[shift])
-        for shift, label, index in zip(
-            opened.shifts[rows].tolist(),
-            opened.labels[rows].tolist(),
-            opened.indices[rows].tolist(),
-            strict=True,
-        )
-    ]
+    paired = recipe.samples.noise == "paired"
+    shifts = recipe.all_shifts()
+    seeds = []
+    for row in rows.tolist():
+        shift = None if paired else shifts[opened.shifts[row]].name
+        class_id = recipe.classes[opened.labels[row]].id
+        seeds.append(sample_seed(recipe.samples.seed, class_id, int(opened.indices[row]), shift))
+    return seeds
 
 
 def _pool_rows(opened: OpenDataset, rows: Ints, recipe: Recipe) -> Sequence[int]:
@@ -292,9 +284,8 @@ def _pool_rows(opened: OpenDataset, rows: Ints, recipe: Recipe) -> Sequence[int]
         SourcePin.of(recorded) is None or open_source(source, recorded).pin.document() != recorded
     ):
         return ()
-    return rows_in_pool(
-        opened.directory, opened.recipe, [opened.keys[row] for row in rows.tolist()]
-    )
+    keys = [opened.keys[row] for row in rows.tolist()]
+    return rows_in_pool(opened.directory, opened.recipe, keys)
 
 
 def _pool_units(opened: OpenDataset, rows: Ints, recipe: Recipe) -> tuple[str, ...] | None:
@@ -306,16 +297,15 @@ def _pool_units(opened: OpenDataset, rows: Ints, recipe: Recipe) -> tuple[str, .
     pool_rows = _pool_rows(opened, rows, recipe)
     if not pool_rows:
         return None
-    pool = open_source(source, opened.pins.get("pool"), as_recorded=True).rows(
-        opened.recipe.generator.get("split")
-    )
+    split = opened.recipe.generator.get("split")
+    pool = open_source(source, opened.pins.get("pool"), as_recorded=True).rows(split)
     if source.unit_column not in pool.columns:
         return None
     units = pool.texts(source.unit_column, "unit_column")
     if max(pool_rows) >= len(units):
         raise UserError(
             f"{opened.source} has an image of row {max(pool_rows):,} of"
-            f" {source.dataset}:{opened.recipe.generator.get('split')}, which has {len(units):,}",
+            f" {source.dataset}:{split}, which has {len(units):,}",
             f"See what is wrong with it: counterfoil verify {opened.source}",
         )
     return tuple(units[row] for row in pool_rows)
@@ -326,10 +316,8 @@ def edited_rows(opened: OpenDataset, rows: Ints, recipe: Recipe) -> frozenset[st
     images."""
     if not opened.recipe.kind.alters_rows:
         return frozenset()
-    return frozenset(
-        row_key(opened.recipe.generator.get("split"), row)
-        for row in _pool_rows(opened, rows, recipe)
-    )
+    split = opened.recipe.generator.get("split")
+    return frozenset(row_key(split, row) for row in _pool_rows(opened, rows, recipe))
 
 
 def _edited_images(opened: OpenDataset, rows: Ints, recipe: Recipe) -> LabelledImages | None:
@@ -360,6 +348,8 @@ def _contexts(
         shift = every[index]
         origin = _mined_from(opened.recipe, shift)
         rank = origin.get("rank")
+        if not isinstance(rank, int) or isinstance(rank, bool):
+            rank = None
         words = origin.get("words")
         for label in shift.class_labels:
             if label_of[label] < 0:
@@ -369,15 +359,11 @@ def _contexts(
             if caption is None or caption == cls.text(recipe.screen.object_caption) or index == 0:
                 continue
             context_of[index, label] = len(contexts)
-            contexts.append(
-                Context(
-                    name=shift.name if len(shift.class_labels) == 1 else f"{shift.name}_{cls.id}",
-                    label=cls.label,
-                    caption=caption,
-                    words=words if isinstance(words, str) else caption,
-                    rank=rank if isinstance(rank, int) and not isinstance(rank, bool) else None,
-                )
-            )
+            name = shift.name
+            if len(shift.class_labels) > 1:
+                name = f"{name}_{cls.id}"
+            described = words if isinstance(words, str) else caption
+            contexts.append(Context(name, cls.label, caption, described, rank))
     return tuple(contexts), context_of
 
 
@@ -399,11 +385,11 @@ def rows_within(
     rows = np.arange(len(ranks)) if k is None else np.flatnonzero(ranks < k)
     if images is None:
         return rows
-    inside = rows[shifts[rows] >= 0]
-    chosen = inside[
-        rows_of_cells(shifts[inside], dict.fromkeys(np.unique(shifts).tolist(), images), seed)
-    ]
-    return np.sort(np.concatenate([chosen, rows[shifts[rows] < 0]]))
+    without = shifts[rows] < 0
+    inside = rows[~without]
+    wanted = dict.fromkeys(np.unique(shifts).tolist(), images)
+    chosen = inside[rows_of_cells(shifts[inside], wanted, seed)]
+    return np.sort(np.concatenate([chosen, rows[without]]))
 
 
 @dataclass(frozen=True)
@@ -435,12 +421,11 @@ class Variant:
     @property
     def images(self) -> int:
         """The number of images to learn from."""
+        if self.debug is None:
+            return 0
         most = ROWS if self.chosen_by is not None else self.offered
-        return (
-            0
-            if self.debug is None
-            else int(np.minimum(np.bincount(self.debug.images.labels), most).sum())
-        )
+        counts = np.bincount(self.debug.images.labels)
+        return int(np.minimum(counts, most).sum())
 
     @property
     def swept(self) -> bool:
