@@ -67,7 +67,11 @@ def _print(result: MendResult) -> None:
     for model in mended.models:
         names = [_head(arm) for arm in model.arms]
         before = [model.arms[0].of_set(name) for name in model.titles]
-        original = ["original", "", ""]
+        original = [
+            "original",
+            "",
+            "",
+        ]
         for measured in before:
             original.append(points(measured.before if measured else None))
         heads = [original]
@@ -107,7 +111,12 @@ def _print(result: MendResult) -> None:
                         gain = points(of_arm.after if of_arm else None)
                     rows[-1].append(gain)
             if rows:
-                columns = (what, "rows", "before (%)", *(name for _, name in shown))
+                columns = (
+                    what,
+                    "rows",
+                    "before (%)",
+                    *(name for _, name in shown),
+                )
                 print_rows(console, columns, rows)
             if len(changed) > MOST_ROWS:
                 say(f"{len(changed) - MOST_ROWS:,} more in mend.csv.")
@@ -142,7 +151,11 @@ def _print_collective(collective: Collective) -> None:
     console = terminal(PIPED_WIDTH)
     columns = ("model", "failures", *map(escape, collective.models))
     rows = []
-    facts = (collective.models, collective.failures, collective.overlap)
+    facts = (
+        collective.models,
+        collective.failures,
+        collective.overlap,
+    )
     for name, count, row in zip(*facts, strict=True):
         shares = [points(value, decimals=0) for value in row]
         rows.append([escape(name), f"{count:,}", *shares])

@@ -107,7 +107,11 @@ def _print(result: MineResult) -> None:
     elif findings.answered is not None:
         columns, classes = classes_table(findings.answered)
         cells = [list(map(escape, row)) for row in classes[:MOST_CLASSES]]
-        print_rows(terminal(PIPED_WIDTH), columns, cells)
+        print_rows(
+            terminal(PIPED_WIDTH),
+            columns,
+            cells,
+        )
     if findings.answered is not None and (many := findings.answered.labels_in_all):
         say(f"{counted(many, 'label')} to check, shown in the report. {LABELS_WORTH}.")
     for sentence in _notes(result):

@@ -75,7 +75,6 @@ LARGE_CLIP = "ViT-H-14/laion2b_s32b_b79k"
 # Images of half the side and a CLIP of a tenth of the size, which a CPU can run.
 SMALL_GENERATOR = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 SMALL_CLIP = "ViT-B-32/laion2b_s34b_b79k"
-LAB_GENERATOR = f"{LAB}sd"
 LAB_CLIP = f"{LAB}clip"
 # Stable Diffusion 2 at 768 pixels in half precision, beside a CLIP of 4 GB in float32.
 _FREE_FOR_LARGE = 12 * 2**30
