@@ -329,11 +329,11 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
                 objects.append(np.bincount(present, minlength=images))
             # The objects are the same for every model.
             columns["objects"] = np.concatenate(objects)
-            matched = np.concatenate(true)
+            hits = np.concatenate(true)
             columns[f"f1.{model.name}"] = np.concatenate(model.f1)
-            columns[f"found.{model.name}"] = matched
-            columns[f"missed.{model.name}"] = columns["objects"] - matched
-            columns[f"false.{model.name}"] = np.concatenate(boxes) - matched
+            columns[f"found.{model.name}"] = hits
+            columns[f"missed.{model.name}"] = columns["objects"] - hits
+            columns[f"false.{model.name}"] = np.concatenate(boxes) - hits
         return self.objects.rows.ravel(), columns
 
 
