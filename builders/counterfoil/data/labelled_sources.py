@@ -51,6 +51,7 @@ class NamedDataset:
     conditions: Conditions | None = None
     exif: Literal["apply", "ignore"] = "ignore"
     objects: str | None = None
+    masks: str | None = None
 
     @classmethod
     def parse(cls, text: str | Path) -> NamedDataset:

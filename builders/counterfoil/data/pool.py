@@ -11,6 +11,7 @@ from counterfoil.corrupting.corruptions import MATCH
 from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.labels import conditions_of, labels_of
 from counterfoil.data.listed_folders import listed_rows
+from counterfoil.data.masks import masks_of
 from counterfoil.data.objects import objects_of
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
@@ -40,7 +41,9 @@ def pool_of(recipe: Recipe) -> NamedDataset:
     if dataset is None:
         columns = (source.revision, source.config, source.image_column, source.label_column)
         pool = NamedDataset(source.dataset, split, *columns, exif=source.exif)
-        return replace(pool, conditions=source.conditions, objects=source.objects)
+        return replace(
+            pool, conditions=source.conditions, objects=source.objects, masks=source.masks
+        )
     columns = (generator.revision, generator.get("config"), generator.get("image_column"))
     return NamedDataset(
         dataset, split, *columns, generator.get("label_column", "label"), exif=source.exif
@@ -79,10 +82,10 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
         columns = ("label_column", "shift_column", "index_column", "license_column")
         rows.need("generator", **{key: generator.get(key) for key in columns}, **named_columns)
         return rows
-    labelled = generator.reads_labels and pool.objects is None
+    labelled = generator.reads_labels and pool.objects is None and pool.masks is None
     rows = open_source(pool, pin=pin).rows(generator.get("split"), labelled=labelled)
     named_columns = {key: generator.get(key) for key in ("license_column", "caption_column")}
-    rows.need(**named_columns, objects=pool.objects)
+    rows.need(**named_columns, objects=pool.objects, masks=pool.masks)
     return rows
 
 
@@ -129,6 +132,7 @@ def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
 _READ: Mapping[str, Callable[[Any, Any], RowTruth]] = {
     "objects": objects_of,
     "labels": conditions_of,
+    "masks": masks_of,
 }
 
 

@@ -199,17 +199,17 @@ class ClassEntry(Section):
 
 
 # Keys of a source that were added later, and that older datasets lack.
-_LATER_KEYS = ("exif", "objects", "categories", "category_ids", "boxes")
+_LATER_KEYS = ("exif", "objects", "categories", "category_ids", "boxes", "masks")
 
 
 class Source(Section):
     """The input dataset and its classes."""
 
-    task: Literal["classes", "objects", "labels"] | None = Field(
+    task: Literal["classes", "objects", "labels", "masks"] | None = Field(
         default=None,
-        description="What an image has: one of the `classes`, `objects` with boxes, or any number"
-        " of `labels`"
-        " (`conditions` without classes). null: what the other keys say; a task that disagrees with"
+        description="What an image has: one of the `classes`, `objects` with boxes, any number of"
+        " `labels`"
+        " (`conditions` without classes), or `masks`. null: what the other keys say; a task that disagrees with"
         " them is an error.",
     )
     dataset: str = Field(
@@ -265,13 +265,14 @@ class Source(Section):
         default=(),
         description="With `objects`: the names of categories, in the order of their numbers in the"
         " dataset. Objects of"
-        " other categories are left out.",
+        " other categories are left out. With `masks`: the classes of pixels, from number 0 on.",
     )
     category_ids: tuple[int, ...] = Field(
         default=(),
         description="With `categories`: the number of each in the dataset's own files, where these"
         " are not 1, 2 and so"
-        " on. Predictions may use these numbers.",
+        " on. Predictions may use these numbers. With `masks`: the number of each class in masks,"
+        " where these are not 0, 1 and so on; other numbers are then no class.",
     )
     boxes: Literal["coco", "yolo", "pascal"] = Field(
         default="coco",
@@ -280,6 +281,14 @@ class Source(Section):
         " pixels, `yolo` the centre and the size as shares of the image. Folders of COCO, YOLO or"
         " Pascal VOC files say"
         " it.",
+    )
+
+    masks: str | None = Field(
+        default=None,
+        min_length=1,
+        description="For semantic segmenters: the column with the mask of each image, a PNG with"
+        " the number of each pixel's class, 255 for none. A folder with `images` and `masks` has it"
+        " as `mask`. null: images have no masks.",
     )
 
     _names_of_categories = checked("categories", by=categories_problem)
@@ -307,7 +316,7 @@ class Source(Section):
         if stated in [*TASKS] and stated != task.name:
             raise ValueError(
                 f"found the task {stated}, expected {task.name}, which the other keys say:"
-                " `objects` has boxes, and"
+                " `objects` has boxes, `masks` has masks, and"
                 " `conditions` without `classes` are labels (null drops an inherited key)"
             )
         whole = (

@@ -239,7 +239,8 @@ DROP = "drop"
 DIFFERENCE = "drop_difference"
 DETECTIONS = "detections"  # what a detector's outputs are
 LABELS = "labels"  # what outputs are that are judged one by one
-_LEADS = {DETECTIONS: "AP", LABELS: "mAP"}
+MASKS = "masks"  # what outputs are that give each pixel a class
+_LEADS = {DETECTIONS: "AP", LABELS: "mAP", MASKS: "mIoU"}
 # The JSON has at most this many rows; measures.csv has all.
 MOST_ROWS = 100_000
 VERSION = 4  # up to version 3, accuracies left out classes near chance

@@ -405,6 +405,12 @@ _LEAD_WORDS = {
         {},
         "is near chance on the base for every label, so it has no drops.",
     ),
+    "mIoU": (
+        "segmenter",
+        "segmentation.csv",
+        {},
+        "is near chance on the base for every class, so it has no drops.",
+    ),
 }
 
 

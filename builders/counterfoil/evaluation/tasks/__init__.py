@@ -8,10 +8,11 @@ from counterfoil.evaluation.dataset import OpenDataset, Subject
 from counterfoil.evaluation.task import Task
 from counterfoil.evaluation.tasks.classes.task import ClassesTask
 from counterfoil.evaluation.tasks.labels.task import LabelsTask
+from counterfoil.evaluation.tasks.masks.task import MasksTask
 from counterfoil.evaluation.tasks.objects.task import ObjectsTask
 
 TASKS: Mapping[str, type[Task]] = {
-    task.name: task for task in (ClassesTask, ObjectsTask, LabelsTask)
+    task.name: task for task in (ClassesTask, ObjectsTask, LabelsTask, MasksTask)
 }
 
 

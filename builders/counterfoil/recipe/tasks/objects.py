@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.names import LONGEST_CLASS_NAME, plain_name, quoted
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, sequence
-from counterfoil.recipe.tasks.task import WholeImages, is_every_image
+from counterfoil.recipe.tasks.task import PlacedTruth
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Source
@@ -23,7 +22,7 @@ MOST_CATEGORIES = 10_000
 MOST_OBJECTS = 100_000
 
 
-class ObjectsSource(WholeImages):
+class ObjectsSource(PlacedTruth):
     """Each image has objects, with a box and a category each."""
 
     name = "objects"
@@ -31,6 +30,10 @@ class ObjectsSource(WholeImages):
     measures = "AP and drops of detectors"
     models = "transformers"
     hub = ("object-detection", None)
+    what = "images with objects"
+    marks = "boxes"
+    fit = "lie around their objects"
+    marked = "object"
     unmined = "mining looks for failures of classifiers, expected null with source.objects"
     unscreened = (
         "an image with many objects has no class to screen by, expected null with source.objects"
@@ -74,42 +77,7 @@ class ObjectsSource(WholeImages):
         ):
             message = f"found {quoted(str([*ids]))}, expected a number of its own for each category"
             yield ("source", "category_ids"), message
-        classes = parts.source.get("classes")
-        if classes is not None and not is_every_image(classes):
-            yield (
-                ("source", "classes"),
-                "images with objects have categories and no classes, expected null",
-            )
-        if parts.source.get("conditions") is not None:
-            yield ("source", "conditions"), "images with objects have no conditions, expected null"
-        if not parts.kind.corrupts:
-            message = (
-                f"found '{parts.kind_name}', whose images have no boxes, expected corrupt: it"
-                " changes images with"
-                " objects and leaves each object where it is"
-            )
-            yield ("generator", "kind"), message
-            return
-        if parts.generator.get("saved_size") is not None:
-            message = (
-                "images would become squares and boxes would not fit, expected null:"
-                " generator.size scales both"
-            )
-            yield ("generator", "saved_size"), message
         yield from super().problems(parts)
-        for path, spec in parts.of_shifts:
-            corruption = spec.get("corruption")
-            if (
-                isinstance(corruption, str)
-                and corruption in CORRUPTIONS
-                and CORRUPTIONS[corruption].moves_pixels
-            ):
-                message = (
-                    f"{corruption} moves what is in the image, so that boxes no longer lie around"
-                    " their objects;"
-                    " expected a change that leaves every pixel in place, such as fog"
-                )
-                yield (*path, "corruption"), message
 
 
 def categories_problem(names: Sequence[str]) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.recipe.keep.rule import FIRST_ROWS, Column
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
 
@@ -91,6 +92,50 @@ class WholeImages(SourceTask):
         for key in ("model", "judge"):
             if parts.screen.get(key) is not None:
                 yield ("screen", key), self.unscreened
+
+
+class PlacedTruth(WholeImages):
+    """A task whose truth lies on pixels, so that no change may move them.
+
+    what: the images. marks: what lies on their pixels. fit: what marks do while all stays in place.
+    marked: what stays where it is.
+    """
+
+    what: str
+    marks: str
+    fit: str
+    marked: str
+
+    def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+        classes = parts.source.get("classes")
+        if classes is not None and not is_every_image(classes):
+            message = f"{self.what} have categories and no classes, expected null"
+            yield ("source", "classes"), message
+        if parts.source.get("conditions") is not None:
+            yield ("source", "conditions"), f"{self.what} have no conditions, expected null"
+        if not parts.kind.corrupts:
+            message = (
+                f"found '{parts.kind_name}', whose images have no {self.marks}, expected corrupt:"
+                f" it changes {self.what} and leaves each {self.marked} where it is"
+            )
+            yield ("generator", "kind"), message
+            return
+        if parts.generator.get("saved_size") is not None:
+            message = (
+                f"images would become squares and {self.marks} would not fit, expected null:"
+                " generator.size scales both"
+            )
+            yield ("generator", "saved_size"), message
+        yield from super().problems(parts)
+        for path, spec in parts.of_shifts:
+            name = spec.get("corruption")
+            known = isinstance(name, str) and name in CORRUPTIONS
+            if known and CORRUPTIONS[name].moves_pixels:
+                message = (
+                    f"{name} moves what is in the image, so that {self.marks} no longer {self.fit};"
+                    " expected a change that leaves every pixel in place, such as fog"
+                )
+                yield (*path, "corruption"), message
 
 
 def is_every_image(classes: Any) -> bool:

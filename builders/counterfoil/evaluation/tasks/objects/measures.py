@@ -24,6 +24,7 @@ from counterfoil.detection_stats import (
     image_f1,
     match,
 )
+from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.task import ResampledModel
 from counterfoil.evaluation.tasks.classes.measures.severity import level_row, shifts_with_levels
 from counterfoil.evaluation.tasks.objects.curves import CURVE as PRECISION
@@ -187,18 +188,26 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
 
 
 def measure_levels(
-    subject: DetectionSubject, models: Sequence[MeasuredModel]
+    dataset: OpenDataset,
+    models: Sequence[ResampledModel],
+    measure: str,
+    curve: str,
+    images: int,
+    classes: int,
 ) -> tuple[tuple[severity.Severity, ...], list[ResultRow]]:
-    """Return the graded shifts and their rows: AP and its drop by level, and the level where the
-    drop is ten points."""
+    """Return the graded shifts and their rows: a measure and its drop by level, and the level where
+    the drop is ten points.
+
+    curve: what rows of the measure at a level are called. images, classes: those of each group.
+    """
     facts = []
     rows = []
-    groups = subject.dataset.groups
-    for shift, indices in shifts_with_levels(subject.dataset).items():
+    groups = dataset.groups
+    for shift, indices in shifts_with_levels(dataset).items():
         levels = [groups[index].level or 0.0 for index in indices]
         level_facts = tuple(
             severity.SeverityLevel(
-                level, groups[index].name, int((subject.dataset.shifts == index).sum()), 0
+                level, groups[index].name, int((dataset.shifts == index).sum()), 0
             )
             for level, index in zip(levels, indices, strict=True)
         )
@@ -207,19 +216,18 @@ def measure_levels(
                 shift=shift,
                 realised=groups[indices[0]].realised,
                 levels=level_facts,
-                classes=len(subject.categories),
+                classes=classes,
                 left_out=(),
-                trajectories=subject.images,
-                complete=subject.images,
+                trajectories=images,
+                complete=images,
             )
         )
         for model in models:
-            key = {"model": model.name, "group": shift, "n": subject.images}
+            key = {"model": model.name, "group": shift, "n": images}
             for level, index in zip([0.0, *levels], [0, *indices], strict=True):
-                rows.append(
-                    row(CURVE, model.share(index, "AP").interval(), at=severity.at(level), **key)
-                )
-            drops = [model.drop(index, "AP").interval() for index in indices]
+                number = model.share(index, measure).interval()
+                rows.append(row(curve, number, at=severity.at(level), **key))
+            drops = [model.drop(index, measure).interval() for index in indices]
             for level, drop in zip(levels, drops, strict=True):
                 rows.append(row(severity.DROP, drop, at=severity.at(level), **key))
             ten = rising_reaches(drops, np.array(levels), np.ones(len(levels)), _TEN_POINTS)
