@@ -27,9 +27,18 @@ class MasksSource(PlacedTruth):
     models = "predictions"
     hub = ("image-segmentation", ["semantic-segmentation"])
     what = "images with masks"
+    mark = "mask"
     marks = "masks"
     fit = "lie on what they mark"
     marked = "pixel"
+    noun = "segmenter"
+    measured = "mIoU"
+    holds = "masks of"
+    given = "masks"
+    truth = "masks"
+    numbers = "Numbers in masks"
+    shows = "classes"
+    glimpse = "a class"
     unmined = "mining looks for failures of classifiers, expected null with source.masks"
     unscreened = (
         "an image with many classes has no class to screen by, expected null with source.masks"

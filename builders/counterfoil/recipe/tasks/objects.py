@@ -31,9 +31,18 @@ class ObjectsSource(PlacedTruth):
     models = "transformers"
     hub = ("object-detection", None)
     what = "images with objects"
+    mark = "box"
     marks = "boxes"
     fit = "lie around their objects"
     marked = "object"
+    noun = "detector"
+    measured = "average precision"
+    holds = "objects of"
+    given = "boxes and categories of objects"
+    truth = "boxes and categories"
+    numbers = "Categories"
+    shows = "objects"
+    glimpse = "an object"
     unmined = "mining looks for failures of classifiers, expected null with source.objects"
     unscreened = (
         "an image with many objects has no class to screen by, expected null with source.objects"

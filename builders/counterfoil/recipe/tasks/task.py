@@ -29,13 +29,15 @@ class SourceTask:
     """A task. An instance of this class itself is the task of images with a class each.
 
     name: the task's name in `source.task`. by_class: whether classes divide the images. Otherwise
-    each image is taken once, and its row stores what the image shows. nouns: what `names` are, one
+    each image is taken once, and its row stores what the image shows. placed: whether that lies on
+    its pixels. nouns: what `names` are, one
     and several. measures: a phrase for what results have. models: a kind of models of the task, as
     their names begin. hub: the Hub's names of the task, and of the task's form.
     """
 
     name = "classes"
     by_class = True
+    placed = False
     nouns: tuple[str, str] = ("class", "classes")
     measures = "Accuracies and drops of classifiers"
     models = "local-dir"
@@ -95,16 +97,29 @@ class WholeImages(SourceTask):
 
 
 class PlacedTruth(WholeImages):
-    """A task whose truth lies on pixels, so that no change may move them.
+    """A task whose truth lies on pixels, so that no change may move them. Its words:
 
-    what: the images. marks: what lies on their pixels. fit: what marks do while all stays in place.
-    marked: what stays where it is.
+    what: the images. mark, marks: what lies on their pixels, one and several. fit: what marks do
+    while all stays in place. marked: what stays where it is. noun: what a model is called.
+    measured: what cards say is measured. holds: what images have, before a number of `nouns`.
+    given, truth: what the input dataset gives, in full and short. numbers: what are positions in
+    the list of categories. shows, glimpse: what images show, several and one.
     """
 
+    placed = True
     what: str
+    mark: str
     marks: str
     fit: str
     marked: str
+    noun: str
+    measured: str
+    holds: str
+    given: str
+    truth: str
+    numbers: str
+    shows: str
+    glimpse: str
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
         classes = parts.source.get("classes")
