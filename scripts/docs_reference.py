@@ -17,7 +17,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
@@ -32,12 +32,13 @@ import counterfoil
 from counterfoil.cli.main import app
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.evaluation.options import EvaluationOptions
-from counterfoil.evaluation.task import EVERY_TASK, Task
-from counterfoil.evaluation.tasks import TASKS
+from counterfoil.evaluation.task import EVERY_TASK
+from counterfoil.evaluation.tasks import task_named
 from counterfoil.options import Option, options_of
 from counterfoil.recipe.kinds import KINDS, GeneratorKind
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
+from counterfoil.recipe.tasks import TASKS
 from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS
 
 if TYPE_CHECKING:
@@ -355,7 +356,7 @@ def options_page() -> str:
                 if (option.spelling, option.name) not in seen
             ]
             seen |= {(option.spelling, option.name) for option in described}
-            tasks = TASKS if issubclass(declared, EvaluationOptions) else {}
+            tasks = TASKS if issubclass(declared, EvaluationOptions) else ()
             if public and described:
                 lines += [f"In Python: `counterfoil.{public[0]}`.", ""]
             for option in described:
@@ -381,10 +382,10 @@ def _shown(default: Any) -> str:
     return str(default) if isinstance(default, Path) else repr(default)
 
 
-def _tasks_of(option: Option, tasks: Mapping[str, type[Task]]) -> list[str]:
+def _tasks_of(option: Option, tasks: Collection[str]) -> list[str]:
     """Return the names of the tasks that take an option of `evaluate`, unless all do. Other options
     have no tasks."""
-    takers = [name for name, task in tasks.items() if option.name in EVERY_TASK | task.takes]
+    takers = [name for name in tasks if option.name in EVERY_TASK | task_named(name).takes]
     return takers if len(takers) < len(tasks) else []
 
 

@@ -14,6 +14,8 @@ import pytest
 
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.recipe.tasks import TASKS
+from counterfoil.registry import part_named
 from counterfoil.report.results import NESTED
 
 ROOT = Path(__file__).parents[1]
@@ -131,6 +133,20 @@ def test_a_package_imports_only_what_stands_before_it() -> None:
         if not may_import(package_of(path), other)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def parts_of_tasks() -> Iterator[tuple[str, str]]:
+    """Yield the package that a part of a task of our own belongs to, and the part's name."""
+    for task in TASKS.bundled.values():
+        yield from (("data", task.reader),) if task.reader is not None else ()
+        yield "evaluation", task.measured_by
+
+
+def test_parts_that_a_task_names_lie_where_other_parts_of_tasks_do() -> None:
+    for package, name in parts_of_tasks():
+        assert name.startswith(f"counterfoil.{package}.") and callable(part_named(name))
+    for name, task in TASKS.bundled.items():
+        assert part_named(task.measured_by).name == task.name == name
 
 
 def imported_when_it_runs(path: Path) -> Iterator[str]:
@@ -346,6 +362,8 @@ def test_nothing_public_is_there_for_tests_alone() -> None:
     }
     # looked up by the corruption's name
     used |= {prefix + name for name in CORRUPTIONS for prefix in ("", "draw_")}
+    # imported by the task that names it
+    used |= {name.rpartition(":")[2] for _, name in parts_of_tasks()}
     unused = [
         f"{shown(path)}: {node.name}"
         for path in modules()
@@ -361,6 +379,7 @@ def test_nothing_public_is_there_for_tests_alone() -> None:
 # that are no entry.
 TABLES = {
     "recipe/keep": ("KEEP_RULES", {"rule", "cells"}),
+    "recipe/tasks": ("TASKS", {"task"}),
     "models/classifiers": ("CLASSIFIER_KINDS", {"classifier", "head"}),
     "models/detectors": ("DETECTOR_KINDS", {"detector", "onnx_forms"}),
     "models/generators": ("FAMILIES", {"family"}),

@@ -24,10 +24,12 @@ from counterfoil.models.classifiers import CLASSIFIER_KINDS, load_classifier
 from counterfoil.models.detectors import DETECTOR_KINDS
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.kinds import KINDS
+from counterfoil.recipe.tasks import TASKS
 from support.plugins import install
 
 REGISTRIES = (
-    CORRUPTIONS, MEASURES, CLASSIFIER_KINDS, DETECTOR_KINDS, ENGINES, EXPORTS, KEEP_RULES, KINDS, METHODS, TRACKERS,
+    CORRUPTIONS, MEASURES, CLASSIFIER_KINDS, DETECTOR_KINDS, ENGINES, EXPORTS, KEEP_RULES, KINDS, METHODS, TASKS,
+    TRACKERS,
 )  # fmt: skip
 INVERT = """
 from counterfoil.corrupting.corruptions import Corruption

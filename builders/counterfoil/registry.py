@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from counterfoil.errors import UserError
@@ -34,6 +35,7 @@ GROUPS = {
     "counterfoil.generators": "kind of generator",
     "counterfoil.keep_rules": "keep rule",
     "counterfoil.methods": "mining method",
+    "counterfoil.tasks": "task",
     "counterfoil.trackers": "tracker",
 }
 
@@ -110,6 +112,18 @@ class Registry(Mapping[str, Registered]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.bundled or any(point.name == name for point in _points(self.group))
+
+
+def part_named(reference: str) -> Any:
+    """Return what `package.module:name` names. So a lower layer, or a plugin, names a part that
+    only a higher layer imports, and when it is used."""
+    try:
+        return resolve_name(reference)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"{reference} cannot be imported: {type(error).__name__}: {error}",
+            "Repair or uninstall the package that names it.",
+        ) from error
 
 
 def uncallable(registered: Any) -> str | None:

@@ -45,7 +45,7 @@ def test_numbers_and_palettes_are_read_as_they_are(tmp_path: Path) -> None:
 def test_numbers_of_the_data_become_positions_and_others_no_class(tmp_path: Path) -> None:
     masks = mask_folder(tmp_path / "patches", 3)
     read = masks_of_folder(
-        tmp_path / "patches", "source.categories=[sign, ground]", "source.category_ids=[2, 0]"
+        tmp_path / "patches", "source.masks={classes: [sign, ground], numbers: [2, 0]}"
     )
     number_of = np.full(256, 255)
     number_of[[2, 0]] = [0, 1]

@@ -23,7 +23,7 @@ from publishing_cases import REPO, Publisher, call, contents, keys_of, published
 from counterfoil.data.hub import with_retries
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure
-from counterfoil.evaluation.tasks import TASKS
+from counterfoil.evaluation.tasks import task_named
 from counterfoil.evaluation.tasks.classes import tables
 from counterfoil.publishing.files import (
     Addition,
@@ -38,6 +38,7 @@ from counterfoil.publishing.files import (
     whole_content,
 )
 from counterfoil.publishing.remote import limit_changes
+from counterfoil.recipe.tasks import TASKS
 from counterfoil.report.results import NESTED
 from counterfoil.reviewing.review_answers import TABLE
 from counterfoil.store import layout
@@ -128,7 +129,7 @@ def test_the_card_and_the_manifest_go_last(local: dict[str, str], remote: dict[s
 def test_what_dataset_commands_store_is_owned() -> None:
     """Every table that can be written is owned, so that old ones go when new results lack them."""
     written = set(re.findall(r'"([a-z]+\.csv)"', Path(inspect.getfile(tables)).read_text()))
-    written |= {task.table for task in TASKS.values()} | {"measures.csv", "labels.csv"}
+    written |= {task_named(name).table for name in TASKS} | {"measures.csv", "labels.csv"}
     # no dataset reports a comparison
     written |= {shown.file for shown in NESTED.values()} - {"", "compare.csv"}
     assert {"results.csv", "findings.csv", "transfer.csv", "distances.csv"} <= written

@@ -13,7 +13,7 @@ from counterfoil.store.rows import TableForm, table_columns
 TEXT = """
 recipe: 1
 name: streets-corrupt
-source: {dataset: ./streets, masks: mask, categories: [road, car]}
+source: {dataset: ./streets, masks: {classes: [road, car]}}
 generator: {kind: corrupt, split: validation}
 prompts:
   shifts:
@@ -38,9 +38,9 @@ def test_rows_have_a_mask_and_candidates_none() -> None:
 def test_classes_and_their_numbers_decide_what_is_stored() -> None:
     changes = (
         [],
-        ["source.categories=[car, road]"],
-        ["source.category_ids=[7, 8]"],
-        ["source.masks=labels"],
+        ["source.masks.classes=[car, road]"],
+        ["source.masks.numbers=[7, 8]"],
+        ["source.masks.column=labels"],
     )
     assert len({load(*change).plan_hash for change in changes}) == len(changes)
 
@@ -48,13 +48,13 @@ def test_classes_and_their_numbers_decide_what_is_stored() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ("source.categories=[]", "source.categories: found 0, expected the names of 1 to 255"),
-        ("source.categories=[car, Car]", "source.categories: found 'car' again"),
-        ("source.category_ids=[1]", "source.category_ids: found '[1]'"),
-        ("source.category_ids=[1, 1]", "source.category_ids: found '[1, 1]'"),
-        ("source.category_ids=[1, 256]", "source.category_ids: found '[1, 256]'"),
-        ("source.objects=objects", "source.objects: found with source.masks, expected null"),
-        ("source.boxes=yolo", "source.boxes: found with source.masks, expected coco"),
+        ("source.masks.classes=[]", "source.masks.classes: "),
+        ("source.masks.classes=[car, Car]", "source.masks.classes: found 'car' again"),
+        ("source.masks.numbers=[1]", "source.masks: found the numbers '[1]'"),
+        ("source.masks.numbers=[1, 1]", "source.masks: found the numbers '[1, 1]'"),
+        ("source.masks.numbers=[1, 256]", "source.masks: found the numbers '[1, 256]'"),
+        ("source.objects=objects", "source: its keys say the tasks objects and masks"),
+        ("source.categories=[car]", "source.categories: found without source.objects"),
         ("source.conditions={columns: [wet]}", "source.conditions: images with masks have no"),
         ("generator.saved_size=64", "masks would not fit"),
         ("output.format=webdataset", "output.format: masks are a column of Parquet files"),

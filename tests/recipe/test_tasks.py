@@ -27,7 +27,7 @@ KEYS = {
     "classes": ["source.classes=[{id: cup, name: cup, source_label: 0}]"],
     "objects": ["source.objects=boxes", "source.categories=[car, bus]"],
     "labels": ["source.conditions={columns: [wet]}"],
-    "masks": ["source.masks=mask", "source.categories=[road, car]"],
+    "masks": ["source.masks={classes: [road, car]}"],
 }
 
 

@@ -16,10 +16,9 @@ recipe: 1
 name: patches-corrupt
 source:
   dataset: {folder}
-  masks: mask
+  masks: {{classes: [ground, box, sign]}}
   train_split: train
   validation_split: train
-  categories: [ground, box, sign]
 generator: {{kind: corrupt, split: train, size: 48}}
 prompts:
   shifts:

@@ -51,7 +51,7 @@ class NamedDataset:
     conditions: Conditions | None = None
     exif: Literal["apply", "ignore"] = "ignore"
     objects: str | None = None
-    masks: str | None = None
+    mask_column: str | None = None
 
     @classmethod
     def parse(cls, text: str | Path) -> NamedDataset:

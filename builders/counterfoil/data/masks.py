@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from counterfoil.data.truth import RowTruth
 from counterfoil.errors import MOST_SHOWN, UserError, first_of, some_of
 from counterfoil.progress import report
+from counterfoil.recipe.tasks import TASKS
 from counterfoil.recipe.tasks.masks import MASK, UNLABELLED
 from counterfoil.report.words import counted
 from counterfoil.store.decoding import UnreadableImage, load_image, open_image, picture_sides
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 PixelClasses = NDArray[np.uint8]
 _HINT = (
     "A mask is a PNG of one channel or with a palette, as large as its image. Its values are the"
-    " positions of source.categories, or source.category_ids; 255 is no class."
+    " positions of source.masks.classes, or source.masks.numbers; 255 is no class."
 )
 
 
@@ -61,12 +62,13 @@ def encoded_mask(numbers: PixelClasses) -> bytes:
 
 @dataclass(frozen=True)
 class SourceMasks(RowTruth):
-    """The masks of every row. ids: the number of each class in the data, if not its position; other
+    """The masks of every row. numbers: that of each class in the data, if not its position; other
     numbers are then no class."""
 
     rows: Rows
-    classes: int
-    ids: tuple[int, ...]
+    column: str
+    names: tuple[str, ...]
+    numbers: tuple[int, ...]
 
     def columns(self, row: int, size: Size, stored: Size) -> dict[str, Any]:
         numbers = self.of_image(row, size)
@@ -102,7 +104,7 @@ class SourceMasks(RowTruth):
         notes = []
         if unlabelled:
             notes.append(f"{unlabelled / counts.sum():.1%} of all pixels have no class")
-        absent = [name for name, count in zip(source.categories, counts, strict=False) if not count]
+        absent = [name for name, count in zip(self.names, counts, strict=False) if not count]
         if absent:
             classes = counted(len(absent), "class", "classes")
             notes.append(f"no pixel has {classes} of the recipe: {some_of(absent, 10)}")
@@ -111,28 +113,28 @@ class SourceMasks(RowTruth):
     def of_image(self, row: int, size: Size) -> PixelClasses:
         """Return the classes of a row's pixels, whose image has this size. Raise UserError for a
         mask that cannot be used."""
-        assert self.rows.masks is not None  # the task is derived from the name of their column
-        encoded = next(self.rows.masks([row]))
+        encoded = next(self.rows.pictures(self.column, [row]))
         where = f"source.masks: {self.rows.place}, row {row}: mask"
         try:
             numbers = decoded_mask(encoded, size)
         except UnreadableImage as error:
             raise UserError(f"{where}: {error}", _HINT) from error
-        if not self.ids:
-            beyond = np.unique(numbers[(numbers >= self.classes) & (numbers < UNLABELLED)])
+        if not self.numbers:
+            beyond = np.unique(numbers[(numbers >= len(self.names)) & (numbers < UNLABELLED)])
             if beyond.size:
                 raise UserError(
-                    f"{where}: it has the number {beyond[0]}, and the recipe names {self.classes}"
+                    f"{where}: it has the number {beyond[0]}, and the recipe names {len(self.names)}"
                     " classes, from 0 on",
                     _HINT,
                 )
             return numbers
         number_of = np.full(UNLABELLED + 1, UNLABELLED, np.uint8)
-        number_of[list(self.ids)] = np.arange(self.classes)
+        number_of[list(self.numbers)] = np.arange(len(self.names))
         return number_of[numbers]
 
 
 def masks_of(rows: Rows, source: Source) -> SourceMasks:
     """Return the masks of rows by a recipe's `source`. Raise UserError for a missing column."""
-    rows.need(masks=source.masks)
-    return SourceMasks(rows, len(source.categories), source.category_ids)
+    masks = TASKS["masks"].keys(source)
+    rows.need("source.masks", column=masks.column)
+    return SourceMasks(rows, masks.column, masks.classes, masks.numbers)

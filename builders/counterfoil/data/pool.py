@@ -11,14 +11,13 @@ from counterfoil.corrupting.corruptions import MATCH
 from counterfoil.data.labelled_sources import NamedDataset
 from counterfoil.data.labels import conditions_of, labels_of
 from counterfoil.data.listed_folders import listed_rows
-from counterfoil.data.masks import masks_of
-from counterfoil.data.objects import objects_of
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.truth import RowTruth
 from counterfoil.errors import UserError
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import LOCK, ROWS
+from counterfoil.registry import part_named
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -41,8 +40,12 @@ def pool_of(recipe: Recipe) -> NamedDataset:
     if dataset is None:
         columns = (source.revision, source.config, source.image_column, source.label_column)
         pool = NamedDataset(source.dataset, split, *columns, exif=source.exif)
+        masks = getattr(source, "masks", None)
         return replace(
-            pool, conditions=source.conditions, objects=source.objects, masks=source.masks
+            pool,
+            conditions=source.conditions,
+            objects=source.objects,
+            mask_column=None if masks is None else masks.column,
         )
     columns = (generator.revision, generator.get("config"), generator.get("image_column"))
     return NamedDataset(
@@ -82,10 +85,10 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
         columns = ("label_column", "shift_column", "index_column", "license_column")
         rows.need("generator", **{key: generator.get(key) for key in columns}, **named_columns)
         return rows
-    labelled = generator.reads_labels and pool.objects is None and pool.masks is None
+    labelled = generator.reads_labels and recipe.task.labelled
     rows = open_source(pool, pin=pin).rows(generator.get("split"), labelled=labelled)
     named_columns = {key: generator.get(key) for key in ("license_column", "caption_column")}
-    rows.need(**named_columns, objects=pool.objects, masks=pool.masks)
+    rows.need(**named_columns, objects=pool.objects)
     return rows
 
 
@@ -129,18 +132,11 @@ def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
     return partners_of
 
 
-_READ: Mapping[str, Callable[[Any, Any], RowTruth]] = {
-    "objects": objects_of,
-    "labels": conditions_of,
-    "masks": masks_of,
-}
-
-
 def truth_of(recipe: Recipe, rows: Rows) -> RowTruth:
     """Read what the rows of a recipe's input dataset show, by its task. Raise UserError for
     unsuitable columns."""
-    name = recipe.task.name
-    return _READ[name](rows, recipe.source) if name in _READ else RowTruth()
+    reader = recipe.task.reader
+    return RowTruth() if reader is None else part_named(reader)(rows, recipe.source)
 
 
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], Bools]:

@@ -84,8 +84,8 @@ class Rows:
     """The declared names of a column's labels."""
     images: Callable[[Sequence[int]], Iterator[bytes | None]]
     """Encoded images; a row without an image has None."""
-    masks: Callable[[Sequence[int]], Iterator[bytes | None]] | None = None
-    """Encoded masks, if the source names their column."""
+    pictures: Callable[[str, Sequence[int]], Iterator[bytes | None]] = lambda *_: iter(())
+    """Encoded images of any column, as they are stored."""
     paths: Callable[[], tuple[str, ...] | None] = lambda: None
     """Each row's path in a folder of image files."""
     rendered: Callable[[int], Image.Image] | None = None
@@ -232,7 +232,7 @@ def rows_of_table(
         column=lambda name: _plain_column(table, name, source, split),
         class_names=lambda name: _class_names(table.features[name]),
         images=images,
-        masks=None if source.masks is None else functools.partial(pictures, source.masks),
+        pictures=pictures,
         paths=functools.cache(lambda: _paths(table, source)),
         notes=notes_of(table.info.description) if is_local(source.dataset) else (),
     )
@@ -536,8 +536,9 @@ def _of_images(source: InputDataset, folder: Path, listing: Listing, split: str 
     """Return the table of a split, or all tables by split, of a folder whose rows are image files;
     None for another."""
     read: ImageFolder | ObjectFolder | MaskFolder | None = None
-    if source.masks is not None and source.config is None:
-        read = read_mask_folder(folder, listing, source.masks)
+    mask_column = getattr(source, "mask_column", None)
+    if mask_column is not None and source.config is None:
+        read = read_mask_folder(folder, listing, mask_column)
     if source.objects is not None and source.config is None:
         read = read_object_folder(folder, listing, split, source.exif)
         if read is not None and split is None:

@@ -413,7 +413,7 @@ def choose_models(
     if without_ids:
         classes = tuple(replace(cls, id=cls.name) for cls in classes)
     # labels of an image are no folders
-    folders = subject.recipe is None or subject.recipe.task.name != "labels"
+    folders = subject.recipe is None or subject.recipe.task.folders
     trained: Sequence[str] | None = subject.parts[0].images.label_names
     if trained is None and subject.recipe is not None:
         trained = trained_names(

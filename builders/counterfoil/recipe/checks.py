@@ -28,7 +28,7 @@ from counterfoil.recipe.parts import RecipeParts, RecipePath, RecipeProblem, map
 from counterfoil.recipe.prompts import ABOUT_CLASS, CLASS, asks_caption, template_problem, uses
 from counterfoil.recipe.schema_output import PAIRS_SHARE, HeldFromBase
 from counterfoil.recipe.severity import MOST_SEVERE, level_name
-from counterfoil.recipe.tasks import derive_task
+from counterfoil.recipe.tasks import task_problems
 
 _FILLED = (
     "the rule '{}' ranks a whole cell, but a quota (samples.accepted) stops before the cell is"
@@ -624,5 +624,5 @@ _CHECKS: tuple[Callable[[RecipeParts], Iterator[RecipeProblem]], ...] = (
     _duplicate_ids, _shift_names, _unknown_classes, _unknown_thresholds, _shifts_without_base, _without_a_class,
     _words_of_classes, _nothing_to_draw, _of_its_kind, _levels, _unscreened, _thresholds, _open_quotas, _whole_cells,
     _compared_with_nothing, _judges_apart, _second_opinion, _unknown_failures, _captions_of_rows, _pairs,
-    _ambiguous_keys, lambda parts: derive_task(parts.source).problems(parts),
+    _ambiguous_keys, task_problems,
 )  # fmt: skip

@@ -248,6 +248,7 @@ class Recipe(Section):
         """Return the installed packages that images and rows depend on, by what each registers:
         `corruption rust`."""
         named = [("counterfoil.generators", self.kind.name)]
+        named.append(("counterfoil.tasks", self.task.name))
         named += [
             ("counterfoil.corruptions", shift.corruption or "") for shift in self.all_shifts()
         ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
+    create_model,
     field_validator,
     model_serializer,
     model_validator,
@@ -198,19 +199,29 @@ class ClassEntry(Section):
         return value
 
 
+_OF_TASKS: dict[str, Any] = {
+    name: (task.section | None, Field(default=None, description=task.section.__doc__))
+    for name, task in TASKS.items()
+    if task.section is not None
+}
 # Keys of a source that were added later, and that older datasets lack.
-_LATER_KEYS = ("exif", "objects", "categories", "category_ids", "boxes", "masks")
+_LATER_KEYS = ("exif", "objects", "categories", "category_ids", "boxes", *_OF_TASKS)
+if TYPE_CHECKING:
+    TaskName: TypeAlias = str
+    SectionsOfTasks: TypeAlias = Section
+else:
+    TaskName = Literal[tuple(TASKS)]
+    SectionsOfTasks = create_model("SectionsOfTasks", __base__=Section, **_OF_TASKS)
 
 
-class Source(Section):
+class Source(SectionsOfTasks):
     """The input dataset and its classes."""
 
-    task: Literal["classes", "objects", "labels", "masks"] | None = Field(
+    task: TaskName | None = Field(
         default=None,
         description="What an image has: one of the `classes`, `objects` with boxes, any number of"
-        " `labels`"
-        " (`conditions` without classes), or `masks`. null: what the other keys say; a task that disagrees with"
-        " them is an error.",
+        " `labels` (`conditions` without classes), or `masks`. null: what the other keys say; a task"
+        " that disagrees with them is an error.",
     )
     dataset: str = Field(
         min_length=1, description="`lab:wardrobe`, a Hub id, or a folder (`./…`, `/…`)."
@@ -265,14 +276,13 @@ class Source(Section):
         default=(),
         description="With `objects`: the names of categories, in the order of their numbers in the"
         " dataset. Objects of"
-        " other categories are left out. With `masks`: the classes of pixels, from number 0 on.",
+        " other categories are left out.",
     )
     category_ids: tuple[int, ...] = Field(
         default=(),
         description="With `categories`: the number of each in the dataset's own files, where these"
         " are not 1, 2 and so"
-        " on. Predictions may use these numbers. With `masks`: the number of each class in masks,"
-        " where these are not 0, 1 and so on; other numbers are then no class.",
+        " on. Predictions may use these numbers.",
     )
     boxes: Literal["coco", "yolo", "pascal"] = Field(
         default="coco",
@@ -281,14 +291,6 @@ class Source(Section):
         " pixels, `yolo` the centre and the size as shares of the image. Folders of COCO, YOLO or"
         " Pascal VOC files say"
         " it.",
-    )
-
-    masks: str | None = Field(
-        default=None,
-        min_length=1,
-        description="For semantic segmenters: the column with the mask of each image, a PNG with"
-        " the number of each pixel's class, 255 for none. A folder with `images` and `masks` has it"
-        " as `mask`. null: images have no masks.",
     )
 
     _names_of_categories = checked("categories", by=categories_problem)

@@ -237,10 +237,8 @@ DROP_BASE = "drop_base"  # the measure on the base, over the classes that a drop
 # drops.
 DROP = "drop"
 DIFFERENCE = "drop_difference"
-DETECTIONS = "detections"  # what a detector's outputs are
-LABELS = "labels"  # what outputs are that are judged one by one
-MASKS = "masks"  # what outputs are that give each pixel a class
-_LEADS = {DETECTIONS: "AP", LABELS: "mAP", MASKS: "mIoU"}
+# What a model's outputs are if one of them is the answer.
+_OF_ONE_CLASS = ("imagenet", "source labels", "names")
 # The JSON has at most this many rows; measures.csv has all.
 MOST_ROWS = 100_000
 VERSION = 4  # up to version 3, accuracies left out classes near chance
@@ -304,10 +302,10 @@ class Results(Strict):
 
     @property
     def lead(self) -> str:
-        """The measure that people see first."""
-        return next(
-            (_LEADS[model.outputs] for model in self.models if model.outputs in _LEADS), "accuracy"
-        )
+        """The measure that people see first: accuracy of one class an image, or else the first of
+        `measures`."""
+        of_one_class = all(model.outputs in _OF_ONE_CLASS for model in self.models)
+        return "accuracy" if of_one_class or not self.measures else self.measures[0].name
 
     @property
     def base_group(self) -> GroupFacts | None:

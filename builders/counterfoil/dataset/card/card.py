@@ -60,6 +60,7 @@ from counterfoil.errors import UserError
 from counterfoil.generate.screen.thresholds import Thresholds, open_shifts, stored_thresholds
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
+from counterfoil.recipe.tasks.task import WholeImages
 from counterfoil.report.results import NESTED
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words, measure_tables, points, preview_sentence
@@ -169,8 +170,14 @@ def card_page(
         unread = error.problems[0]
     reviewed, unread_review = Selection.of_dataset(directory, content)
     labels = judged_labels(recipe, lock_inputs, tally, MOST_ROWS)
+    robustness = None
+    lead_drops = None
     if results is not None:
         results = replace(results, label_checks=with_people(labels[0], people_of(reviewed)))
+        if results.lead == "accuracy":
+            robustness = robustness_of(results)
+        elif isinstance(recipe.task, WholeImages):
+            lead_drops = lead_drops_of(results, recipe.task)
     cards = () if results is None else (shown.card(results) for shown in NESTED.values())
     nested = [section for section in cards if section is not None]
     names = {shift.name for shift in shifts}
@@ -229,12 +236,8 @@ def card_page(
         # What is wrong with a folder that is not shown.
         "unread": unread,
         "unread_review": unread_review,
-        "robustness": robustness_of(results)
-        if results is not None and results.lead == "accuracy"
-        else None,
-        "lead_drops": lead_drops_of(results)
-        if results is not None and results.lead != "accuracy"
-        else None,
+        "robustness": robustness,
+        "lead_drops": lead_drops,
         "measures": () if results is None else measure_tables(results, "card"),
         # Those of nested measures.
         "sections": nested,

@@ -26,6 +26,7 @@ from counterfoil.recipe.keep.cells import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
+from counterfoil.recipe.tasks.task import WholeImages
 from counterfoil.report.headline import by_loss, headline_of
 from counterfoil.report.labels import LabelChecks, labels_table, share_words, worst_classes
 from counterfoil.report.reference import (
@@ -382,47 +383,26 @@ class LeadDrops:
     """The lead measure of detectors or of classifiers of several labels, and its drops, for their
     section of the card.
 
-    A row a model, a row a shift, and sentences on models near chance.
+    A row a model, a row a shift, sentences on models near chance and on what the measure is, and
+    the file with all rows.
     """
 
     summary: Table
     shifts: Table
     near_chance: tuple[str, ...]
+    reading: str
+    file: str
 
 
-# By the measure that people see first: what a model is, the file with all rows, measures of all
-# shifts together with their heads, and why the drops of a model near chance mean nothing.
-_LEAD_WORDS = {
-    "AP": (
-        "detector",
-        "detection.csv",
-        {"mPC": "mean AP (mPC)"},
-        "finds next to nothing on the base, so its drops mean little.",
-    ),
-    "mAP": (
-        "classifier",
-        "multilabel.csv",
-        {},
-        "is near chance on the base for every label, so it has no drops.",
-    ),
-    "mIoU": (
-        "segmenter",
-        "segmentation.csv",
-        {},
-        "is near chance on the base for every class, so it has no drops.",
-    ),
-}
-
-
-def lead_drops_of(results: Results) -> LeadDrops:
+def lead_drops_of(results: Results, task: WholeImages) -> LeadDrops:
     """Make the section: the best models and the largest drops first."""
     models = results.best_first
     lead = results.lead
-    noun, file, means, why = _LEAD_WORDS[lead]
-    heads = (f"base {lead}", *means.values(), "loses most under", "next most")
+    noun = task.noun
+    heads = (f"base {lead}", *task.means.values(), "loses most under", "next most")
     rows = []
     for model in models:
-        overall = (results.rows.estimate(mean, model=model.name, at=lead) for mean in means)
+        overall = (results.rows.estimate(mean, model=model.name, at=lead) for mean in task.means)
         cells = (_cell(number, " %") for number in (results.base_number(model.name), *overall))
         rows.append((_model_cell(model), *cells, *_largest_drops(results, model)))
     summary = Table.of(f"{noun.capitalize()}s", (TableColumn(noun, "name"), *heads), rows)
@@ -449,10 +429,12 @@ def lead_drops_of(results: Results) -> LeadDrops:
     )
     rows = [row for _, row in shifts]
     by_shift = Table.of(f"Drops of {lead} from the base", columns, rows).first(
-        MOST_SHIFTS, "shifts", file
+        MOST_SHIFTS, "shifts", task.table
     )
-    near_chance = tuple(f"{model.name} {why}" for model in models if model.near_chance)
-    return LeadDrops(summary.first(MOST_COLUMNS, f"{noun}s", file), by_shift, near_chance)
+    near_chance = tuple(f"{model.name} {task.guesses}" for model in models if model.near_chance)
+    summary = summary.first(MOST_COLUMNS, f"{noun}s", task.table)
+    reading = task.reading.replace("{names}", f"{len(results.classes):,}")
+    return LeadDrops(summary, by_shift, near_chance, reading, task.table)
 
 
 def _model_cell(model: ModelFacts) -> TableCell:

@@ -6,12 +6,12 @@ instead asks single questions, and each of its images belongs to one class.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem
-from counterfoil.recipe.tasks.task import SourceTask, WholeImages
+from counterfoil.recipe.tasks.task import SourceTask, WholeImages, is_every_image
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Conditions, Source
@@ -26,6 +26,9 @@ class LabelsSource(WholeImages):
     """Each image has any number of the recipe's conditions."""
 
     name = "labels"
+    labelled = True
+    reader = "counterfoil.data.labels:conditions_of"
+    measured_by = "counterfoil.evaluation.tasks.labels.task:LabelsTask"
     nouns = ("label", "labels")
     hub = ("image-classification", ["multi-label-image-classification"])
     unmined = "mining needs two classes a condition in source.classes, expected null without them"
@@ -34,6 +37,20 @@ class LabelsSource(WholeImages):
         " without"
         " source.classes"
     )
+    noun = "classifier"
+    table = "multilabel.csv"
+    reading = (
+        "mAP is the mean of the average precision of {names} labels. A drop is mAP on the base"
+        " minus mAP under a shift, in points, over the labels that the model does not rank near"
+        " chance on the base."
+    )
+    guesses = "is near chance on the base for every label, so it has no drops."
+
+    def fits(self, source: Mapping[str, Any]) -> bool:
+        if source.get("conditions") is None or source.get("objects") is not None:
+            return False
+        classes = source.get("classes")
+        return classes is None or is_every_image(classes)
 
     def names(self, source: Source) -> Sequence[str]:
         return _conditions(source).names

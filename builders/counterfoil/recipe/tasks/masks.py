@@ -1,14 +1,18 @@
-"""Images with masks, for semantic segmenters. The `source.categories` are the classes of pixels."""
+"""Images with masks, for semantic segmenters: each pixel has a class of the recipe, or none."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pydantic import Field
 
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.names import quoted
-from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
-from counterfoil.recipe.tasks.task import PlacedTruth
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping
+from counterfoil.recipe.section import Section, checked
+from counterfoil.recipe.tasks.objects import categories_problem
+from counterfoil.recipe.tasks.task import PlacedTruth, SourceTask
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Source
@@ -19,19 +23,54 @@ MASK = "mask"
 UNLABELLED = 255
 
 
+class Masks(Section):
+    """For semantic segmenters: each image has a mask, a PNG with the number of each pixel's class,
+    255 for none. null: images have no masks."""
+
+    column: str = Field(
+        default=MASK,
+        min_length=1,
+        description="Column that holds the masks. A folder with `images` and `masks` has it.",
+    )
+    classes: tuple[str, ...] = Field(
+        min_length=1,
+        max_length=UNLABELLED,
+        description="The names of classes, in the order of their numbers, from 0 on.",
+    )
+    numbers: tuple[int, ...] = Field(
+        default=(),
+        description="The number of each class in masks, where these are not 0, 1 and so on. Other"
+        " numbers are then no class.",
+    )
+
+    _names = checked("classes", by=categories_problem)
+
+    def problem(self) -> str | None:
+        numbers = self.numbers
+        fitting = all(0 <= number <= UNLABELLED for number in numbers)
+        each = len(set(numbers)) == len(numbers) == len(self.classes)
+        if numbers and not (fitting and each):
+            return (
+                f"found the numbers {quoted(str([*numbers]))}, expected a number of its own from 0"
+                f" to {UNLABELLED} for each class"
+            )
+        return None
+
+
 class MasksSource(PlacedTruth):
     """Each pixel of an image has one class or none."""
 
     name = "masks"
+    section = Masks
+    reader = "counterfoil.data.masks:masks_of"
+    measured_by = "counterfoil.evaluation.tasks.masks.task:MasksTask"
     measures = "IoU and drops of segmenters"
     models = "predictions"
     hub = ("image-segmentation", ["semantic-segmentation"])
-    what = "images with masks"
     mark = "mask"
     marks = "masks"
     fit = "lie on what they mark"
     marked = "pixel"
-    noun = "segmenter"
     measured = "mIoU"
     holds = "masks of"
     given = "masks"
@@ -39,45 +78,34 @@ class MasksSource(PlacedTruth):
     numbers = "Numbers in masks"
     shows = "classes"
     glimpse = "a class"
+    undivided = "images with masks have source.masks.classes and no classes, expected null"
+    unmade = (
+        "whose images have no masks, expected corrupt: it changes images with masks and leaves each"
+        " pixel where it is"
+    )
     unmined = "mining looks for failures of classifiers, expected null with source.masks"
     unscreened = (
         "an image with many classes has no class to screen by, expected null with source.masks"
     )
+    noun = "segmenter"
+    table = "segmentation.csv"
+    reading = (
+        "mIoU is the mean of the IoU of {names} classes, over the pixels of all images together. A"
+        " drop is mIoU on the base minus mIoU under a shift, in points, over the classes that the"
+        " model does not answer near chance on the base."
+    )
+    guesses = "is near chance on the base for every class, so it has no drops."
 
     def names(self, source: Source) -> Sequence[str]:
-        return source.categories
+        return self.keys(source).classes
 
     def columns(self, source: Source) -> dict[str, Column]:
-        meaning = (
-            "Class of each pixel, a PNG of one channel; 255: no class. Numbers: "
-            + ", ".join(f"{number} {name}" for number, name in enumerate(source.categories))
-            + "."
-        )
+        numbered = ", ".join(f"{number} {name}" for number, name in enumerate(self.names(source)))
+        meaning = f"Class of each pixel, a PNG of one channel; 255: no class. Numbers: {numbered}."
         return {MASK: Column("Image", meaning)}
 
-    def planned(self, source: Source) -> dict[str, Any]:
-        masks = {"column": source.masks, "categories": source.categories}
-        return {"masks": masks | ({"ids": source.category_ids} if source.category_ids else {})}
-
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        categories = sequence(parts.source.get("categories"))
-        if not 0 < len(categories) <= UNLABELLED:
-            message = (
-                f"found {len(categories)}, expected the names of 1 to {UNLABELLED} classes, in the"
-                " order of their numbers in masks"
-            )
-            yield ("source", "categories"), message
-        ids = sequence(parts.source.get("category_ids"))
-        unfit = any(type(number) is not int or not 0 <= number <= UNLABELLED for number in ids)
-        if ids and (unfit or len(ids) != len(categories) or len(set(ids)) < len(ids)):
-            message = (
-                f"found {quoted(str([*ids]))}, expected a number of its own from 0 to {UNLABELLED}"
-                " for each class"
-            )
-            yield ("source", "category_ids"), message
-        for key, usual in (("objects", None), ("boxes", "coco")):
-            if parts.source.get(key) not in (None, usual):
-                yield ("source", key), f"found with source.masks, expected {usual or 'null'}"
+        yield from SourceTask.problems(self, parts)
         if mapping(parts.recipe.get("output")).get("format") == "webdataset":
             yield ("output", "format"), "masks are a column of Parquet files, expected parquet"
         yield from super().problems(parts)

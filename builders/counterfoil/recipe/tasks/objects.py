@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from counterfoil.recipe.keep.rule import Column
 from counterfoil.recipe.names import LONGEST_CLASS_NAME, plain_name, quoted
@@ -26,16 +26,16 @@ class ObjectsSource(PlacedTruth):
     """Each image has objects, with a box and a category each."""
 
     name = "objects"
+    reader = "counterfoil.data.objects:objects_of"
+    measured_by = "counterfoil.evaluation.tasks.objects.task:ObjectsTask"
     nouns = ("category", "categories")
     measures = "AP and drops of detectors"
     models = "transformers"
     hub = ("object-detection", None)
-    what = "images with objects"
     mark = "box"
     marks = "boxes"
     fit = "lie around their objects"
     marked = "object"
-    noun = "detector"
     measured = "average precision"
     holds = "objects of"
     given = "boxes and categories of objects"
@@ -43,10 +43,27 @@ class ObjectsSource(PlacedTruth):
     numbers = "Categories"
     shows = "objects"
     glimpse = "an object"
+    undivided = "images with objects have categories and no classes, expected null"
+    unmade = (
+        "whose images have no boxes, expected corrupt: it changes images with"
+        " objects and leaves each object where it is"
+    )
     unmined = "mining looks for failures of classifiers, expected null with source.objects"
     unscreened = (
         "an image with many objects has no class to screen by, expected null with source.objects"
     )
+    noun = "detector"
+    table = "detection.csv"
+    means: ClassVar[Mapping[str, str]] = {"mPC": "mean AP (mPC)"}
+    reading = (
+        "AP is the mean over IoU thresholds from .50 to .95 and over categories, as COCO computes"
+        " it. mPC is the mean AP over shifts. A drop is AP on the base minus AP under a shift, in"
+        " points."
+    )
+    guesses = "finds next to nothing on the base, so its drops mean little."
+
+    def fits(self, source: Mapping[str, Any]) -> bool:
+        return source.get("objects") is not None
 
     def names(self, source: Source) -> Sequence[str]:
         return source.categories

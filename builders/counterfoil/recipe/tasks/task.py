@@ -1,8 +1,8 @@
 """Describe a task: what images have, the columns that hold it, what recipes may not combine with
 it, and its words.
 
-`truth_of` (`data/pool.py`) reads it from rows, and `evaluation/tasks/` measures models. Other code
-reads the attributes and calls the methods of a task, so a new task does not change it.
+Other code reads the attributes and calls the methods of a task, so a new task does not change it.
+`reader` and `measured_by` name what higher layers have for the task, as `package.module:name`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.corrupting.corruptions import CORRUPTIONS
 from counterfoil.recipe.keep.rule import FIRST_ROWS, Column
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
+from counterfoil.recipe.section import Section
 
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Source
@@ -28,16 +29,24 @@ EVERY_IMAGE: Mapping[str, Any] = {"id": "images", "name": "image", "source_label
 class SourceTask:
     """A task. An instance of this class itself is the task of images with a class each.
 
-    name: the task's name in `source.task`. by_class: whether classes divide the images. Otherwise
-    each image is taken once, and its row stores what the image shows. placed: whether that lies on
-    its pixels. nouns: what `names` are, one
+    name: the task's name in `source.task`, and the key of its section. section: its keys in a
+    recipe, `source.NAME`. by_class: whether classes divide the images. Otherwise each image is
+    taken once, and its row stores what the image shows. placed: whether that lies on pixels.
+    labelled: whether rows of the input dataset need labels. folders: whether the names of classes
+    may be those of folders. reader: a function from rows and source to a `RowTruth`
+    (`data/truth.py`). measured_by: a `Task` (`evaluation/task.py`). nouns: what `names` are, one
     and several. measures: a phrase for what results have. models: a kind of models of the task, as
     their names begin. hub: the Hub's names of the task, and of the task's form.
     """
 
     name = "classes"
+    section: type[Section] | None = None
     by_class = True
     placed = False
+    labelled = True
+    folders = True
+    reader: str | None = None
+    measured_by = "counterfoil.evaluation.tasks.classes.task:ClassesTask"
     nouns: tuple[str, str] = ("class", "classes")
     measures = "Accuracies and drops of classifiers"
     models = "local-dir"
@@ -45,6 +54,15 @@ class SourceTask:
         "image-classification",
         ["multi-class-image-classification"],
     )
+
+    def fits(self, source: Mapping[str, Any]) -> bool:
+        """Return whether the keys of a source of any form say this task. The last task that fits is
+        the source's, or classes if none fits."""
+        return self.section is not None and source.get(self.name) is not None
+
+    def keys(self, source: Source) -> Any:
+        """Return the task's section of a recipe."""
+        return getattr(source, self.name)
 
     def names(self, source: Source) -> Sequence[str]:
         """Return the names of what images show, in the order of the numbers that rows hold."""
@@ -63,8 +81,11 @@ class SourceTask:
         return {}
 
     def planned(self, source: Source) -> dict[str, Any]:
-        """Return what the plan hash covers of the task."""
-        return {}
+        """Return what the plan hash covers of the task: of a section, the keys that are not at
+        their default."""
+        if self.section is None:
+            return {}
+        return {self.name: self.keys(source).model_dump(mode="json", exclude_defaults=True)}
 
     def notes(self, corruptions: Sequence[str | None]) -> tuple[str, ...]:
         """Return notes on what images show under these corruptions."""
@@ -81,14 +102,38 @@ class SourceTask:
 
 
 class WholeImages(SourceTask):
-    """A task of images that classes do not divide. unmined, unscreened: why nothing is mined or
-    judged by a class."""
+    """A task of images that classes do not divide.
+
+    undivided, unmade, unmined, unscreened: why there are no classes, why other kinds than corrupt
+    make no images, and why nothing is mined or judged by a class. noun: what a model is called.
+    table: the file with the rows that people see first. means: measures of all shifts together,
+    with their heads in tables. reading: what the card says of the measure that leads and of its
+    drops, with `{names}` for the number of `names`. guesses: what a model near chance does.
+    """
 
     by_class = False
-    unmined: str
-    unscreened: str
+    labelled = False
+    folders = False
+    undivided = "images of this task have no classes, expected null"
+    unmade = "whose images have other truth than their rows, expected corrupt"
+    unmined = "mining looks for failures of classifiers of one class an image, expected null"
+    unscreened = "an image without a class cannot be screened by one, expected null"
+    noun = "model"
+    table: str
+    means: Mapping[str, str] = {}
+    reading: str
+    guesses = "is near chance on the base, so its drops mean little."
+
+    def names(self, source: Source) -> Sequence[str]:
+        return ()
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+        classes = parts.source.get("classes")
+        if classes is not None and not is_every_image(classes):
+            yield ("source", "classes"), self.undivided
+        if not parts.kind.corrupts:
+            yield ("generator", "kind"), f"found '{parts.kind_name}', {self.unmade}"
+            return
         if parts.recipe.get("mine") is not None:
             yield ("mine",), self.unmined
         for key in ("model", "judge"):
@@ -99,20 +144,18 @@ class WholeImages(SourceTask):
 class PlacedTruth(WholeImages):
     """A task whose truth lies on pixels, so that no change may move them. Its words:
 
-    what: the images. mark, marks: what lies on their pixels, one and several. fit: what marks do
-    while all stays in place. marked: what stays where it is. noun: what a model is called.
-    measured: what cards say is measured. holds: what images have, before a number of `nouns`.
-    given, truth: what the input dataset gives, in full and short. numbers: what are positions in
-    the list of categories. shows, glimpse: what images show, several and one.
+    mark, marks: what lies on pixels, one and several. fit: what marks do while all stays in place.
+    marked: what stays where it is. measured: what cards say is measured. holds: what images have,
+    before a number of `nouns`. given, truth: what the input dataset gives, in full and short.
+    numbers: what are positions in the list of `nouns`. shows, glimpse: what images show, several
+    and one.
     """
 
     placed = True
-    what: str
     mark: str
     marks: str
     fit: str
     marked: str
-    noun: str
     measured: str
     holds: str
     given: str
@@ -122,18 +165,11 @@ class PlacedTruth(WholeImages):
     glimpse: str
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        classes = parts.source.get("classes")
-        if classes is not None and not is_every_image(classes):
-            message = f"{self.what} have categories and no classes, expected null"
-            yield ("source", "classes"), message
         if parts.source.get("conditions") is not None:
-            yield ("source", "conditions"), f"{self.what} have no conditions, expected null"
+            message = f"images with {self.name} have no conditions, expected null"
+            yield ("source", "conditions"), message
+        yield from super().problems(parts)
         if not parts.kind.corrupts:
-            message = (
-                f"found '{parts.kind_name}', whose images have no {self.marks}, expected corrupt:"
-                f" it changes {self.what} and leaves each {self.marked} where it is"
-            )
-            yield ("generator", "kind"), message
             return
         if parts.generator.get("saved_size") is not None:
             message = (
@@ -141,7 +177,6 @@ class PlacedTruth(WholeImages):
                 " generator.size scales both"
             )
             yield ("generator", "saved_size"), message
-        yield from super().problems(parts)
         for path, spec in parts.of_shifts:
             name = spec.get("corruption")
             known = isinstance(name, str) and name in CORRUPTIONS

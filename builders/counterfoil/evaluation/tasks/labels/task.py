@@ -39,10 +39,10 @@ from counterfoil.models.devices import resolve_device
 from counterfoil.multilabel_stats import REPLICATES
 from counterfoil.prediction.failures import ConditionScores, condition_scores, refuse_one_label
 from counterfoil.recipe import RecipeClass
+from counterfoil.recipe.tasks.labels import LabelsSource
 from counterfoil.report.results import (
     DROP,
     DROP_BASE,
-    LABELS,
     ClassFacts,
     ModelFacts,
     ResultRows,
@@ -57,11 +57,11 @@ class LabelsTask(ResampledTask[MeasuredClassifier]):
     """Classifiers that score several labels of each image."""
 
     name = "labels"
-    outputs = LABELS
+    outputs = "labels"
     of_dataset = "several labels an image, and classifiers of these"
     takes = frozenset(("transform", "version", "min_images_per_class"))
-    table = "multilabel.csv"
-    noun = "classifier"
+    table = LabelsSource.table
+    noun = LabelsSource.noun
     metric = "mAP (macro average precision)"
     shown = (tuple(MEANS), tuple(MEANS))
     truth_columns = ("conditions",)

@@ -44,7 +44,7 @@ class MaskSubject:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.dataset.recipe.source.categories
+        return tuple(self.dataset.recipe.task.names(self.dataset.recipe.source))
 
     @cached_property
     def number_of(self) -> dict[int, int]:

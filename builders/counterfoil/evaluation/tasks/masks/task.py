@@ -44,7 +44,8 @@ from counterfoil.evaluation.tasks.objects.measures import measure_levels
 from counterfoil.mask_stats import IOU, PIXELS, RECALL, REPLICATES
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe.names import PREDICTIONS
-from counterfoil.report.results import DROP, MASKS, ClassFacts, ModelFacts, ResultRows, Results
+from counterfoil.recipe.tasks.masks import MasksSource
+from counterfoil.report.results import DROP, ClassFacts, ModelFacts, ResultRows, Results
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.words import csv_interval
 
@@ -60,11 +61,11 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
     """Segmenters on a dataset with masks."""
 
     name = "masks"
-    outputs = MASKS
+    outputs = "masks"
     of_dataset = "masks, and segmenters"
     takes = frozenset(("transform",))
-    table = "segmentation.csv"
-    noun = "segmenter"
+    table = MasksSource.table
+    noun = MasksSource.noun
     metric = "mIoU"
     shown = (tuple(MEANS), tuple(MEANS))
     beside = PIXELS

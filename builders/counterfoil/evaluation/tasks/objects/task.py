@@ -53,7 +53,8 @@ from counterfoil.models.classifiers.of_python import refuse_unnamed
 from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
 from counterfoil.recipe.names import PYTHON
-from counterfoil.report.results import DETECTIONS, DROP, ClassFacts, ModelFacts, ResultRows, Results
+from counterfoil.recipe.tasks.objects import ObjectsSource
+from counterfoil.report.results import DROP, ClassFacts, ModelFacts, ResultRows, Results
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.severity import at
 from counterfoil.report.words import csv_interval, percent
@@ -70,10 +71,10 @@ class ObjectsTask(ResampledTask[MeasuredModel]):
     """Detectors on a dataset with objects."""
 
     name = "objects"
-    outputs = DETECTIONS
+    outputs = "detections"
     of_dataset = "objects, and detectors"
-    table = "detection.csv"
-    noun = "detector"
+    table = ObjectsSource.table
+    noun = ObjectsSource.noun
     metric = "mAP (COCO, AP@IoU=0.50:0.95)"
     shown = (("AP", "AP50", "AP75", F1), ("AP", F1))
     beside = F1
