@@ -37,7 +37,7 @@ def counts_of(masks: list[np.ndarray], answers: list[np.ndarray]) -> PixelCounts
         matrix = confusion(mask, answer, CLASSES)
         for true, answered in np.argwhere(matrix).tolist():
             cells.append((image, true, answered, matrix[true, answered]))
-    return PixelCounts.of(*np.array(cells).T, len(masks), CLASSES)
+    return PixelCounts.of(np.array(cells).T, len(masks), CLASSES)
 
 
 def by_loop(

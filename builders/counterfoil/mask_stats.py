@@ -50,11 +50,10 @@ class PixelCounts:
     hits: Ints
 
     @classmethod
-    def of(
-        cls, image: Ints, true: Ints, answered: Ints, pixels: Ints, images: int, classes: int
-    ) -> PixelCounts:
-        """Return the counts of the cells of n images' confusion matrices: each has the image, the
-        true and the answered class, and a number of pixels."""
+    def of(cls, cells: Ints, images: int, classes: int) -> PixelCounts:
+        """Return the counts of n images from the cells of their confusion matrices, (4, m): image,
+        true class, answered class and number of pixels."""
+        image, true, answered, pixels = cells
 
         def summed(chosen: NDArray[np.bool_], column: Ints) -> Ints:
             places = image[chosen] * classes + column[chosen]
@@ -62,11 +61,9 @@ class PixelCounts:
             return sums.astype(np.int64).reshape(images, classes)
 
         every = np.ones(len(image), dtype=bool)
-        return cls(
-            summed(every, true),
-            summed(answered < classes, answered),
-            summed(true == answered, true),
-        )
+        having = summed(every, true)
+        given = summed(answered < classes, answered)
+        return cls(having, given, summed(true == answered, true))
 
     def measured(self, weights: NDArray[np.integer]) -> dict[str, Floats]:
         """Return IoU and recall of each class, (k, r), and pixel accuracy, (1, r), for weights of

@@ -179,8 +179,7 @@ class PlacedTruth(WholeImages):
             yield ("generator", "saved_size"), message
         for path, spec in parts.of_shifts:
             name = spec.get("corruption")
-            known = isinstance(name, str) and name in CORRUPTIONS
-            if known and CORRUPTIONS[name].moves_pixels:
+            if isinstance(name, str) and name in CORRUPTIONS and CORRUPTIONS[name].moves_pixels:
                 message = (
                     f"{name} moves what is in the image, so that {self.marks} no longer {self.fit};"
                     " expected a change that leaves every pixel in place, such as fog"

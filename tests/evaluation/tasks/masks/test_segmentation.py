@@ -70,11 +70,11 @@ def evaluation(built: Path, answers: Path) -> Evaluation:
 
 def stored(built: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return key → (image, mask), as `load_dataset` reads them."""
-    return {
-        row["key"]: (np.asarray(row["image"]), np.asarray(row["mask"]))
-        for split in datasets.load_dataset(str(built)).values()
-        for row in split
-    }
+    rows: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for split in datasets.load_dataset(str(built)).values():
+        for row in split.to_iterable_dataset():
+            rows[row["key"]] = np.asarray(row["image"]), np.asarray(row["mask"])
+    return rows
 
 
 def test_masks_lie_beside_images_resized_to_the_nearest_pixel(built: Path) -> None:

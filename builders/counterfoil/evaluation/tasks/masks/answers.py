@@ -66,8 +66,9 @@ class ModelMasks:
         number = np.full(len(subject.dataset.keys), -1, np.int64)
         number[subject.rows[group]] = np.arange(subject.images)
         image = number[self.cells["row"]]
-        parts = (self.cells[name][image >= 0] for name in ("true", "answered", "pixels"))
-        return PixelCounts.of(image[image >= 0], *parts, subject.images, len(subject.classes))
+        others = [self.cells[name] for name in ("true", "answered", "pixels")]
+        cells = np.stack([image, *others])[:, image >= 0]
+        return PixelCounts.of(cells, subject.images, len(subject.classes))
 
 
 def image_cells(subject: MaskSubject, row: int, answer: PixelClasses) -> Columns:
