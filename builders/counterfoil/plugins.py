@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from counterfoil.corrupting.corruptions import Corruption
+    from counterfoil.data.truth import RowTruth
     from counterfoil.engines.engine import Engine
     from counterfoil.evaluation.failure_folder import ExportedFailures, ExportedImage
+    from counterfoil.evaluation.task import ResampledModel, ResampledTask
     from counterfoil.evaluation.tasks.classes.answers import EVERYWHERE, AnsweredGroup, Measure
     from counterfoil.evaluation.trackers import TrackedRun
     from counterfoil.generate.kinds.kind import ImageMaker, Materials
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from counterfoil.models.detectors.detector import Detector
     from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
     from counterfoil.recipe.kinds import AlteringKind, DrawingKind, GeneratorKind
+    from counterfoil.recipe.section import Section
+    from counterfoil.recipe.tasks.task import WholeImages
 
 # Each is imported when it is asked for, so that a corruption loads no more than numpy.
 _HOMES = {
@@ -45,16 +49,22 @@ _HOMES = {
     "KeepRule": "counterfoil.recipe.keep.rule",
     "Materials": "counterfoil.generate.kinds.kind",
     "Measure": "counterfoil.evaluation.tasks.classes.answers",
+    "ResampledModel": "counterfoil.evaluation.task",
+    "ResampledTask": "counterfoil.evaluation.task",
+    "RowTruth": "counterfoil.data.truth",
     "SearchMethod": "counterfoil.mining.method",
+    "Section": "counterfoil.recipe.section",
     "TrackedRun": "counterfoil.evaluation.trackers",
     "Verdict": "counterfoil.recipe.keep.rule",
+    "WholeImages": "counterfoil.recipe.tasks.task",
 }
 
 __all__ = [
     "EVERYWHERE", "AlteringKind", "AnsweredGroup", "Classifier", "ClassifierFacts", "Column", "Corruption", "Detector",
     "DrawingKind",
     "Engine", "ExportedFailures", "ExportedImage", "FindMethod", "GeneratorKind", "ImageMaker", "ImageRenderer",
-    "KeepRule", "Materials", "Measure", "SearchMethod", "TrackedRun", "Verdict",
+    "KeepRule", "Materials", "Measure", "ResampledModel", "ResampledTask", "RowTruth", "SearchMethod", "Section",
+    "TrackedRun", "Verdict", "WholeImages",
 ]  # fmt: skip
 
 

@@ -245,9 +245,15 @@ def known_of(
         return None, doubts
     ends = wilson_interval(known.right, known.n)
     accuracy = known.right / known.n
-    return ZeroShotAnswers(
-        known.caption, known.captions, known.n, known.chance, accuracy, *ends
-    ), doubts
+    answers = ZeroShotAnswers(
+        known.caption,
+        known.captions,
+        known.n,
+        known.chance,
+        accuracy,
+        *ends,
+    )
+    return answers, doubts
 
 
 # What a person reads; evaluation/ has all of it. The first table, the only one that is not folded,
@@ -295,9 +301,17 @@ def robustness_of(results: Results) -> Robustness:
         rows.append(cells)
     shown = models[:MOST_COLUMNS]
     heads = [TableColumn(model.name, note=model.note, named=True) for model in shown]
+    shift_columns = [
+        TableColumn("shift", "name"),
+        "all models",
+        "relative drop",
+        "slope",
+        "classes",
+        *heads,
+    ]
     by_shift = Table.of(
         "Drops in accuracy from the base",
-        [TableColumn("shift", "name"), "all models", "relative drop", "slope", "classes", *heads],
+        shift_columns,
         [_shift_row(results, shift, shown) for shift in results.by_impact],
     )
     by_shift = by_shift.without_empty().first(MOST_SHIFTS, "shifts", "robustness.csv")
@@ -371,11 +385,10 @@ def _shift_row(
 
 
 def _cell(estimate: Estimate | None, unit: str) -> TableCell:
-    return (
-        TableCell(NOTHING)
-        if estimate is None
-        else TableCell(f"{points(estimate.value)}{unit}", between(estimate))
-    )
+    if estimate is None:
+        return TableCell(NOTHING)
+    text = f"{points(estimate.value)}{unit}"
+    return TableCell(text, between(estimate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,9 +416,11 @@ def lead_drops_of(results: Results, task: WholeImages) -> LeadDrops:
     rows = []
     for model in models:
         overall = (results.rows.estimate(mean, model=model.name, at=lead) for mean in task.means)
-        cells = (_cell(number, " %") for number in (results.base_number(model.name), *overall))
+        numbers = (results.base_number(model.name), *overall)
+        cells = (_cell(number, " %") for number in numbers)
         rows.append((_model_cell(model), *cells, *_largest_drops(results, model)))
-    summary = Table.of(f"{noun.capitalize()}s", (TableColumn(noun, "name"), *heads), rows)
+    columns = (TableColumn(noun, "name"), *heads)
+    summary = Table.of(f"{noun.capitalize()}s", columns, rows)
     shown = models[:MOST_COLUMNS]
     shifts = []
     for shift in results.shifts:
@@ -421,20 +436,26 @@ def lead_drops_of(results: Results, task: WholeImages) -> LeadDrops:
                 base = results.rows.value(DROP_BASE, model=drop.model, group=drop.group, at=drop.at)
                 unit = f" points of {percent(base)} {drop.note}"
             cells.append(_cell(None if drop is None else drop.estimate, unit))
-        shifts.append(((drops[0] and drops[0].value) or 0.0, (shift.name, *cells)))
+        first = (drops[0] and drops[0].value) or 0.0
+        shifts.append((first, (shift.name, *cells)))
     shifts.sort(key=lambda entry: -entry[0])
     columns = (
         TableColumn("shift", "name"),
         *(TableColumn(model.name, named=True) for model in shown),
     )
     rows = [row for _, row in shifts]
-    by_shift = Table.of(f"Drops of {lead} from the base", columns, rows).first(
-        MOST_SHIFTS, "shifts", task.table
-    )
+    by_shift = Table.of(f"Drops of {lead} from the base", columns, rows)
+    by_shift = by_shift.first(MOST_SHIFTS, "shifts", task.table)
     near_chance = tuple(f"{model.name} {task.guesses}" for model in models if model.near_chance)
     summary = summary.first(MOST_COLUMNS, f"{noun}s", task.table)
     reading = task.reading.replace("{names}", f"{len(results.classes):,}")
-    return LeadDrops(summary, by_shift, near_chance, reading, task.table)
+    return LeadDrops(
+        summary=summary,
+        shifts=by_shift,
+        near_chance=near_chance,
+        reading=reading,
+        file=task.table,
+    )
 
 
 def _model_cell(model: ModelFacts) -> TableCell:
@@ -445,9 +466,8 @@ def _largest_drops(results: Results, model: ModelFacts) -> list[TableCell]:
     """Return the shifts that cost a model most, by the rule of every headline."""
     lead = "" if results.lead == "accuracy" else results.lead
     cells = []
-    for row in by_loss(results, results.rows.where("drop", model=model.name, class_id="", at=lead))[
-        :MOST_LARGEST
-    ]:
+    drops = results.rows.where("drop", model=model.name, class_id="", at=lead)
+    for row in by_loss(results, drops)[:MOST_LARGEST]:
         below = ", ".join(filter(None, (between(row.estimate), row.note)))
         cells.append(TableCell(f"{row.group}: {points(row.value)}", below))
     return cells + [TableCell(NOTHING)] * (MOST_LARGEST - len(cells))

@@ -102,7 +102,8 @@ class SourceTask:
 
 
 class WholeImages(SourceTask):
-    """A task of images that classes do not divide.
+    """A task of images that classes do not divide, such as a package's. That has a `section`, and is
+    in a module that imports nothing of Counterfoil but `counterfoil.plugins`: recipes import it.
 
     undivided, unmade, unmined, unscreened: why there are no classes, why other kinds than corrupt
     make no images, and why nothing is mined or judged by a class. noun: what a model is called.
@@ -128,6 +129,8 @@ class WholeImages(SourceTask):
         return ()
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
+        if self.section is not None:
+            yield from super().problems(parts)
         classes = parts.source.get("classes")
         if classes is not None and not is_every_image(classes):
             yield ("source", "classes"), self.undivided
