@@ -42,9 +42,10 @@ def drawn_mask(number: int, size: tuple[int, int] = (80, 60)) -> NDArray[np.uint
     return mask
 
 
-def mask_folder(folder: Path, count: int = 14) -> list[NDArray[np.uint8]]:
+def mask_folder(folder: Path, count: int = 14, split: str = "") -> list[NDArray[np.uint8]]:
     """Write images/ and masks/, every second mask with a palette; return the masks."""
     masks = [drawn_mask(number) for number in range(count)]
+    folder = folder / split
     for name in ("images", "masks"):
         (folder / name).mkdir(parents=True)
     for number, mask in enumerate(masks):

@@ -240,7 +240,7 @@ _BELOW = {
     layout.TOKENS: re.compile(r"[^/]+\.safetensors|manifest\.json"),
     layout.EVALUATION: re.compile(
         r"results\.json|eval_results/[^/]+\.yaml"
-        r"|(results|robustness|shifts|classes|measures|detection|multilabel|labels|findings|transfer|distances)\.csv"
+        r"|(results|robustness|shifts|classes|measures|detection|multilabel|labels|segmentation|findings|transfer|distances)\.csv"
     ),
     layout.REVIEW: re.compile(r"selection\.(json|csv)"),
 }

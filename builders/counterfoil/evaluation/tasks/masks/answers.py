@@ -24,7 +24,8 @@ from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.evaluation.tasks.objects.categories import map_names
 from counterfoil.mask_stats import PixelCounts, confusion
 from counterfoil.models.classifiers.of_python import in_eval_mode
-from counterfoil.prediction.answer_cache import Columns, joined
+from counterfoil.models.segmenters.of_transformers import TransformersSegmenter
+from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, joined
 from counterfoil.prediction.asking import AskedFunction, Pass
 from counterfoil.progress import track
 from counterfoil.recipe.names import PREDICTIONS
@@ -170,8 +171,20 @@ def run_segmenter(
             row = int(rows[image])
             return image_cells(subject, row, numbers(answer, row))
 
+        cache = None
+        if isinstance(segmenter, TransformersSegmenter):
+            key = answers_key(
+                device,
+                data=images.content,
+                weights=segmenter.sha256,
+                input=segmenter.input_key,
+                names=list(names),
+            )
+            folder = subject.dataset.workplace / "segmentations"
+            cache = AnswerCache(folder, name, key, len(images), are_cells)
         asking = AskedFunction(name, segmenter, images, columns)
-        cells = Pass(images, f"segmenting with {name}", batch_size, device).answers_of(asking, None)
+        passing = Pass(images, f"segmenting with {name}", batch_size, device)
+        cells = passing.answers_of(asking, cache)
         sha256 = getattr(segmenter, "sha256", "")
 
     def again(chosen: Sequence[int]) -> Iterator[tuple[int, PixelClasses]]:
@@ -182,6 +195,14 @@ def run_segmenter(
                 yield row_of[key], numbers(answer, row_of[key])
 
     return ModelMasks(name, cells, matched, sha256, again)
+
+
+def are_cells(columns: Columns, rows: range) -> bool:
+    """Return whether columns can be the cells of some images' confusion matrices."""
+    kinds = {name: column.dtype.kind for name, column in columns.items()}
+    return kinds == dict.fromkeys(("row", "true", "answered", "pixels"), "i") and all(
+        (column >= 0).all() for column in columns.values()
+    )
 
 
 def dataset_numbers(

@@ -3,7 +3,8 @@ files of segmenters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from counterfoil.evaluation.scored_models import models_by_name, short_name
 from counterfoil.evaluation.task import ResampledTask
 from counterfoil.evaluation.tasks.masks.answers import (
     ModelMasks,
+    Segmenter,
     as_segmenter,
     read_masks,
     run_segmenter,
@@ -43,15 +45,16 @@ from counterfoil.evaluation.tasks.objects.detections import write_key_table
 from counterfoil.evaluation.tasks.objects.measures import measure_levels
 from counterfoil.mask_stats import IOU, PIXELS, RECALL, REPLICATES
 from counterfoil.models.devices import resolve_device
-from counterfoil.recipe.names import PREDICTIONS
+from counterfoil.models.segmenters.of_transformers import load
+from counterfoil.recipe.names import PREDICTIONS, TRANSFORMERS
 from counterfoil.recipe.tasks.masks import MasksSource
 from counterfoil.report.results import DROP, ClassFacts, ModelFacts, ResultRows, Results
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.words import csv_interval
 
 _NAMED = (
-    "Name segmenters as predictions:FOLDER (KEY.png for each image) or python:MODULE:NAME; in"
-    " Python, hand over a function or a torch module: evaluate(dataset, {'mine': segmenter})."
+    "Name segmenters as predictions:FOLDER (KEY.png for each image), transformers:FOLDER or"
+    " python:MODULE:NAME; in Python, hand over a function or a torch module: evaluate(dataset, {'mine': segmenter})."
 )
 # An image of a lower IoU is among the failures.
 _HALF = 0.5
@@ -112,16 +115,24 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
                 f"{name}: found the order '{names[:40]}', expected position, or the names of its"
                 " classes"
             )
-        if isinstance(segmenter, str):
-            if not segmenter.startswith(PREDICTIONS):
-                raise UserError(f"model {segmenter!r}: there is no such kind of segmenter", _NAMED)
+        if isinstance(segmenter, str) and segmenter.startswith(PREDICTIONS):
             return replace(read_masks(segmenter, subject, names), name=name)
         device = resolve_device(self.options.device)
+        return run_segmenter(
+            name, self._opened(name, device), subject, names, self.options.batch_size, device
+        )
+
+    def _opened(self, name: str, device: str) -> Callable[[], AbstractContextManager[Segmenter]]:
+        """Return what gives a model for a while: a named one is loaded each time."""
+        segmenter = self.segmenters[name]
+        if isinstance(segmenter, str):
+            if not segmenter.startswith(TRANSFORMERS):
+                raise UserError(f"model {segmenter!r}: there is no such kind of segmenter", _NAMED)
+            return lambda: nullcontext(load(segmenter, device))
         transform = self.options.transform
         if isinstance(transform, Mapping):
             transform = transform.get(name)
-        opened = partial(as_segmenter, name, segmenter, transform, device)
-        return run_segmenter(name, opened, subject, names, self.options.batch_size, device)
+        return partial(as_segmenter, name, segmenter, transform, device)
 
     def measure(self, answers: Mapping[str, ModelMasks]) -> None:
         seed = self.options.seed

@@ -1,0 +1,1 @@
+"""Semantic segmenters that are named: trained models that give each pixel a class."""
