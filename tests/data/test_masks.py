@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 from PIL import Image
@@ -70,6 +71,34 @@ def test_splits_and_pairs_by_stem(tmp_path: Path, form: str) -> None:
     assert set(source.splits) == {"train", "validation"}
     rows = source.rows("validation", labelled=False)
     assert rows.count == 2 and rows.notes == ("1 image without a mask, and left out",)
+
+
+def test_masks_may_be_a_column_of_a_table(tmp_path: Path) -> None:
+    """In a metadata.csv beside images, and in Parquet with two columns of images."""
+    drawn = mask_folder(tmp_path / "patches", 3)
+    folder = tmp_path / "listed" / "train"
+    folder.mkdir(parents=True)
+    lines = ["file_name,mask_file_name"]
+    rows = []
+    for number in range(3):
+        content = {}
+        for side in ("images", "masks"):
+            file = tmp_path / "patches" / side / f"{number:03d}.png"
+            content[side] = file.read_bytes()
+            (folder / f"{number}-{side}.png").write_bytes(content[side])
+        lines.append(f"{number}-images.png,{number}-masks.png")
+        rows.append({name: {"bytes": content[name], "path": None} for name in content})
+    (folder / "metadata.csv").write_text("\n".join(lines))
+    features = datasets.Features({"images": datasets.Image(), "masks": datasets.Image()})
+    (tmp_path / "parquet").mkdir()
+    table = datasets.Dataset.from_list(rows, features=features)
+    table.to_parquet(tmp_path / "parquet" / "train.parquet")
+    changes = ("source.image_column=images", "source.masks.column=masks")
+    for read in (
+        masks_of_folder(tmp_path / "listed"),
+        masks_of_folder(tmp_path / "parquet", *changes),
+    ):
+        assert all((mask == other).all() for mask, other in zip(read, drawn, strict=True))
 
 
 def bomb() -> bytes:

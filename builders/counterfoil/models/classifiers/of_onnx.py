@@ -192,7 +192,7 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         what = (
             f"model {name!r}: {folder} has no {CONFIG}, so it does not say how images are prepared"
         )
-        if kind is not CLASSIFIERS:
+        if kind.what == "detector":
             raise UserError(
                 what, f"`counterfoil init --detector {shlex.quote(str(files[0]))}` writes one."
             )

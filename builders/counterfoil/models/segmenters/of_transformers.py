@@ -19,7 +19,7 @@ from counterfoil.models.classifiers.of_transformers import (
 )
 from counterfoil.models.config_files import PROCESSORS
 from counterfoil.models.loading_errors import computing, while_loading
-from counterfoil.models.names import refuse_elsewhere
+from counterfoil.models.segmenters.segmenter import Segmenter
 from counterfoil.models.transformers_files import (
     found_files,
     image_processor_of,
@@ -39,23 +39,14 @@ _PARTIAL = ("do_center_crop", "do_pad")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformersSegmenter:
-    """A model of transformers in eval mode with its image processor. Equal `sha256` and `input_key`
-    mean equal answers."""
+class TransformersSegmenter(Segmenter):
+    """A model of transformers in eval mode with its image processor."""
 
-    name: str
-    architecture: str
-    label_names: tuple[str, ...]
-    param_count: int | None
-    sha256: str
-    input_key: str
     processor: Any
     module: Any
     device: str
 
     def __call__(self, images: Sequence[Image.Image]) -> list[torch.Tensor]:
-        """Return the scores of each RGB image, float32 [classes, height, width], as small as the
-        model gives them."""
         import torch
 
         prepare = inputs_prepared_by(self.name, self.processor)
@@ -73,7 +64,6 @@ def load(name: str, device: str) -> TransformersSegmenter:
     Raises UserError for a folder that cannot be a trained segmenter, RunFailure when it cannot be
     fetched or its weights cannot be read.
     """
-    refuse_elsewhere(name, "model")
     files = found_files(name, name.removeprefix(TRANSFORMERS), PROCESSORS)
     config = checked_transformers(name, files.folder, SEGMENTERS)
     module, _ = while_loading(name, lambda: trained_model(name, files, config, _HINT))

@@ -345,7 +345,7 @@ def test_models_that_are_nothing_are_refused(built: Path) -> None:
     for models, problem in (
         ([], "no segmenter was named"),
         (["predictions:./nowhere"], "is no folder"),
-        (["resnet18"], "there is no such kind of segmenter"),
+        (["resnet18"], "there is no kind of segmenter"),
         ({"mine": lambda images: images}, "does not say what its classes are called"),
     ):
         with pytest.raises(UserError, match=problem):

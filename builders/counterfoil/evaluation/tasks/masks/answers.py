@@ -24,7 +24,7 @@ from counterfoil.evaluation.tasks.masks.subject import MaskSubject
 from counterfoil.evaluation.tasks.objects.categories import map_names
 from counterfoil.mask_stats import PixelCounts, confusion
 from counterfoil.models.classifiers.of_python import in_eval_mode
-from counterfoil.models.segmenters.of_transformers import TransformersSegmenter
+from counterfoil.models.segmenters.segmenter import Segmenter
 from counterfoil.prediction.answer_cache import AnswerCache, Columns, answers_key, joined
 from counterfoil.prediction.asking import AskedFunction, Pass
 from counterfoil.progress import track
@@ -35,7 +35,7 @@ from counterfoil.report.words import counted
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.inside import list_files
 
-Segmenter = Callable[[list[Any]], Sequence[Any]]
+Segmenting = Callable[[list[Any]], Sequence[Any]]
 _MOST_BYTES = 1 << 26
 _MOST_FILES = 20_000_000
 _FORM = (
@@ -139,7 +139,7 @@ def _files(
 
 def run_segmenter(
     name: str,
-    opened: Callable[[], AbstractContextManager[Segmenter]],
+    opened: Callable[[], AbstractContextManager[Segmenting]],
     subject: MaskSubject,
     names: Sequence[str] | None,
     batch_size: int,
@@ -172,7 +172,7 @@ def run_segmenter(
             return image_cells(subject, row, numbers(answer, row))
 
         cache = None
-        if isinstance(segmenter, TransformersSegmenter):
+        if isinstance(segmenter, Segmenter):
             key = answers_key(
                 device,
                 data=images.content,
@@ -267,7 +267,7 @@ def class_numbers(name: str, answer: Any, shape: tuple[int, ...], classes: int) 
 @contextmanager
 def as_segmenter(
     name: str, model: Any, transform: Callable[[Any], Any] | None, device: str
-) -> Iterator[Segmenter]:
+) -> Iterator[Segmenting]:
     """Yield a callable as a segmenter, on a device if it is a torch module.
 
     A module answers one image at a time, as `transform` prepares it. Its output is a tensor, or has

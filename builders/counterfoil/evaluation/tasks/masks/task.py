@@ -23,7 +23,7 @@ from counterfoil.evaluation.scored_models import models_by_name, short_name
 from counterfoil.evaluation.task import ResampledTask
 from counterfoil.evaluation.tasks.masks.answers import (
     ModelMasks,
-    Segmenter,
+    Segmenting,
     as_segmenter,
     read_masks,
     run_segmenter,
@@ -45,16 +45,17 @@ from counterfoil.evaluation.tasks.objects.detections import write_key_table
 from counterfoil.evaluation.tasks.objects.measures import measure_levels
 from counterfoil.mask_stats import IOU, PIXELS, RECALL, REPLICATES
 from counterfoil.models.devices import resolve_device
-from counterfoil.models.segmenters.of_transformers import load
-from counterfoil.recipe.names import PREDICTIONS, TRANSFORMERS
+from counterfoil.models.segmenters import load_segmenter
+from counterfoil.recipe.names import PREDICTIONS
 from counterfoil.recipe.tasks.masks import MasksSource
 from counterfoil.report.results import DROP, ClassFacts, ModelFacts, ResultRows, Results
 from counterfoil.report.sections import MeasureFacts, ReportSection
 from counterfoil.report.words import csv_interval
 
 _NAMED = (
-    "Name segmenters as predictions:FOLDER (KEY.png for each image), transformers:FOLDER or"
-    " python:MODULE:NAME; in Python, hand over a function or a torch module: evaluate(dataset, {'mine': segmenter})."
+    "Name segmenters as predictions:FOLDER (KEY.png for each image), transformers:FOLDER,"
+    " onnx:FOLDER or python:MODULE:NAME; in Python, hand over a function or a torch module:"
+    " evaluate(dataset, {'mine': segmenter})."
 )
 # An image of a lower IoU is among the failures.
 _HALF = 0.5
@@ -122,13 +123,11 @@ class MasksTask(ResampledTask[MeasuredSegmenter]):
             name, self._opened(name, device), subject, names, self.options.batch_size, device
         )
 
-    def _opened(self, name: str, device: str) -> Callable[[], AbstractContextManager[Segmenter]]:
+    def _opened(self, name: str, device: str) -> Callable[[], AbstractContextManager[Segmenting]]:
         """Return what gives a model for a while: a named one is loaded each time."""
         segmenter = self.segmenters[name]
         if isinstance(segmenter, str):
-            if not segmenter.startswith(TRANSFORMERS):
-                raise UserError(f"model {segmenter!r}: there is no such kind of segmenter", _NAMED)
-            return lambda: nullcontext(load(segmenter, device))
+            return lambda: nullcontext(load_segmenter(segmenter, device))
         transform = self.options.transform
         if isinstance(transform, Mapping):
             transform = transform.get(name)
